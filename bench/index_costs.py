@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import Result, noise, samples, timed
-from bitlake.demo.data import SEED, orders
+from bitlake.demo import SEED, orders
 from bitlake.fileindex.registry import INDEX_TYPES
 from bitlake.types import NextId, from_arrow
 

@@ -6,7 +6,7 @@ import sys
 
 import pyarrow.parquet as pq
 
-from bitlake.demo.data import orders
+from bitlake.demo import orders
 
 
 def write_orders(path: str, rows: int) -> None:

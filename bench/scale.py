@@ -25,7 +25,7 @@ import bitlake
 from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
-from bitlake.mergetree.bucket_states import LiveBuckets
+from bitlake.mergetree.bucket import LiveBuckets
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan import index_reader
 from bitlake.snapshot import manifests as live

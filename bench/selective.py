@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import bitlake
 from bench.headline import SMALL_PAGES
 from bench.measure import Result, Run, noise, samples, timed
-from bitlake.demo.data import SEED, USERS
+from bitlake.demo import SEED, USERS
 
 if TYPE_CHECKING:
     from bench.cases import Bench

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.measure import Result
-from bitlake.demo.data import SEED
+from bitlake.demo import SEED
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_index_file, encode_index_file, encode_vector
 
 if TYPE_CHECKING:

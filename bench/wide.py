@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bitlake.demo.data import SCHEMA, SEED, _hex, orders
+from bitlake.demo import SCHEMA, SEED, _hex, orders
 
 TEXTS = {"customer": 16, "address": 32, "remark": 20}
 """Columns of hex digits that nothing compresses, and the random bytes in each value."""

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Self
 
 from bitlake import _clock
-from bitlake.deletion import check_history
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.tree import IsNull, Predicate
 from bitlake.io import Store
@@ -22,12 +21,9 @@ from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher, stream_batch
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
-from bitlake.metadata.locations import check_roots
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.names import Names
-from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.schema_change import SchemaChange
+from bitlake.metadata.paths import TablePaths, check_roots
+from bitlake.metadata.schema import Names, SchemaChange, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import LocalRunner, Recorder, Runner
@@ -51,16 +47,15 @@ from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries, files_of_partitions
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
 from bitlake.snapshot.state import TableState, load_state, state_at
-from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.tag_files import Tag, load_tag
+from bitlake.snapshot.table_files import TableFiles, check_history
+from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
 from bitlake.snapshot.versions import branch_names, has_schema, snapshot_ids, tag_names
 from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import RowDeletion, discard_statement, retrying
 from bitlake.write.commit import commit
-from bitlake.write.commit_plan import CommitPlan, Overwrite
+from bitlake.write.commit_plan import CommitPlan, Overwrite, overwrite_scope
 from bitlake.write.index_rewrite import Rewritten, backfill
-from bitlake.write.partition_spec import overwrite_scope
 
 _ALTER_TRIES = 20
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bitlake.catalog.catalog import locate, open_state
 from bitlake.catalog.factory import REST, connect_catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
-from bitlake.catalog.lookup import locate, open_state
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
-from bitlake.metadata.locations import DeferredRoots
+from bitlake.metadata.paths import DeferredRoots
 from bitlake.snapshot.state import TableState
 from bitlake.table.opening import open_table
 

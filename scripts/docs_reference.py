@@ -15,7 +15,8 @@ from docs_text import code, markdown, sentence, table
 import bitlake
 from bitlake.cli.app import cli
 from bitlake.cli.parameters import LAKE_OPTIONS, Argument, LakeOption
-from bitlake.io import object_options, webhdfs
+from bitlake.io import object_store as object_options
+from bitlake.io import webhdfs
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
 from bitlake.spark.procedures.call import PROCEDURES
@@ -182,7 +183,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
 RESULTS = (
     "bitlake.metadata.snapshot:Snapshot",
     "bitlake.metadata.schema:TableSchema",
-    "bitlake.snapshot.tag_files:Tag",
+    "bitlake.snapshot.tags:Tag",
     "bitlake.snapshot.expiry:Expiry",
     "bitlake.snapshot.orphan_files:Orphan",
     "bitlake.fileindex.registry:IndexSpec",
@@ -299,8 +300,8 @@ FORMATS = (
     ("Files of a table", ("metadata.paths", "metadata.snapshot", "metadata.schema", "snapshot.branches",
                           "snapshot.tags", "snapshot.consumers", "snapshot.removal_markers", "tools.scan_log")),
     ("Manifests", ("metadata.manifest", "metadata.index_manifest", "metadata.stats", "codec.binary_row")),
-    ("File indexes", ("fileindex.container", "fileindex.keys", "fileindex.bloom_filter", "fileindex.bitmap",
-                      "fileindex.range_bitmap", "fileindex.bsi", "fileindex.lazy_bytes")),
+    ("File indexes", ("fileindex.container", "fileindex.keyed", "fileindex.bloom_filter", "fileindex.bitmap",
+                      "fileindex.range_bitmap", "fileindex.bsi", "fileindex.payload")),
     ("Deletion vectors and hash indexes", ("tableindex.deletion_vectors", "tableindex.hash_index")),
 )  # fmt: skip
 

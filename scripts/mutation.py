@@ -96,8 +96,8 @@ ROOMS = {
     "mergetree": Room(("bitlake/mergetree/*.py",), _MERGETREE_TESTS),
     "planning": Room(
         (
-            "bitlake/scan/split_planner.py",
-            "bitlake/snapshot/file_columns.py",
+            "bitlake/scan/planner.py",
+            "bitlake/snapshot/manifests.py",
             "bitlake/scan/page_pruning.py",
             "bitlake/snapshot/partitions.py",
             "bitlake/scan/plan*.py",

@@ -13,8 +13,7 @@ from lsm_model import Bucket, Change, Row, is_add, merged
 
 from bitlake.fileindex.selection import Selection
 from bitlake.merge.engine import merge_rows
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.commit_message import Compaction
+from bitlake.mergetree.bucket import BucketReader, Compaction
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.universal_compaction import (
     CompactUnit,

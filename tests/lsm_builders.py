@@ -11,7 +11,7 @@ import pyarrow as pa
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.mergetree.commit_message import BucketState, MergeTreeContext
+from bitlake.mergetree.bucket import BucketState, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths

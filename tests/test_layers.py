@@ -18,7 +18,7 @@ PACKAGE = ROOT / "bitlake"
 
 # Bottom to top; docs/decisions/0002-rooms.md says why.  Modules of one step may not import each other.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("formatting", "lazy_arrow"),
+    ("formatting", "lazy_modules"),
     ("errors", "_clock", "html"),
     ("progress", "representation"),
     ("types",),
@@ -30,7 +30,6 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("io",),
     ("formats",),
     ("runtime",),
-    ("deletion",),
     ("schema",),
     ("merge",),
     ("snapshot",),

@@ -2,29 +2,65 @@
 
 A table's own state (schemas, snapshots, data) is in the files of its folder, whatever the catalog.  A catalog decides
 which names exist, which folder each name has, and which single step creates, renames or drops a name.  What all
-catalogs share is here and in :mod:`bitlake.catalog.lookup`; :mod:`bitlake.catalog.table_folder` creates and deletes the
+catalogs share is here and in :mod:`bitlake.catalog.catalog`; :mod:`bitlake.catalog.filesystem` creates and deletes the
 folders of catalogs that do so themselves.
+
+Views: queries that a catalog keeps by name.
+
+Resolve identifiers in a catalog: to a table, a branch of it, or a system table.
 """
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, check_name
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature, reading_table
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, check_name, parse_object_name
+from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.io import Store
-from bitlake.metadata.names import Names
+from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import TableSchema, near
+from bitlake.metadata.schema import Names, TableSchema, near
 from bitlake.runtime import Recorder
+from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema
+from bitlake.types import DataField
+from bitlake.types.datatypes import field_to_json
 
 if TYPE_CHECKING:
-    from bitlake.catalog.view import View
     from bitlake.schema.create import ColumnSpec
+
+DIALECT = "spark"
+"""The engine whose query of a view is read and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A query in Spark SQL, with the columns it had when the view was created."""
+
+    query: str
+    fields: Sequence[DataField] = ()
+    comment: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The text that a catalog stores: Paimon's ``ViewSchema``."""
+        out: dict[str, object] = {
+            "fields": [field_to_json(f) for f in self.fields],
+            "query": self.query,
+            "dialects": {DIALECT: self.query},
+            "options": dict(self.options),
+        }
+        if self.comment is not None:
+            out["comment"] = self.comment
+        return dumps(out)
+
+
+# --- catalog ----------------------------------------------------------------------------------------------------------
 
 DATABASE_SUFFIX = ".db"
 """The end of the name of a database's folder."""
@@ -284,3 +320,78 @@ def _match_folded(name: str, names: Sequence[str]) -> str:
     """Return the only name that equals ``name`` when case is ignored, else ``name``."""
     matches = [n for n in names if n.lower() == name.lower()]
     return matches[0] if len(matches) == 1 else name
+
+
+# --- lookup -----------------------------------------------------------------------------------------------------------
+
+
+class ResolvedName(NamedTuple):
+    """What an identifier names; the table may not exist."""
+
+    table: Identifier
+    branch: str | None
+    system: str | None
+
+
+def resolve(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> ResolvedName:
+    """Split an identifier into table, branch and system table.
+
+    A table whose own name contains ``$`` takes precedence.
+    """
+    if "$" not in name.table or catalog.table_exists(name):
+        return ResolvedName(name, None, None)
+    parts = parse_object_name(name.table)
+    return ResolvedName(catalog.find(Identifier(name.database, parts.table), names), parts.branch, parts.system)
+
+
+def open_state(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> TableState:
+    """Load the latest schema and snapshot of a table or branch; ``names`` decides whether case matters.
+
+    Raises :class:`NotFound`, and :class:`InvalidRequest` for a system table.
+    """
+    table, branch, system = resolve(catalog, name, names)
+    if system is not None:
+        raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{table}'")
+    try:
+        catalog.load_schema(table)
+    except NotFound:
+        match = catalog.find(table, names)
+        if match == table:
+            raise
+        catalog.load_schema(match)
+        table = match
+    state = load_state(display_name(table, branch), catalog.table_files(table, branch))
+    if state is None:
+        raise NotFound(f"table '{table}' has no branch '{branch}'")
+    return state
+
+
+def locate(catalog: Catalog, name: Identifier) -> tuple[str, TablePaths]:
+    """The display name and the paths of a table or branch, even if its latest schema cannot be read.
+
+    Raises :class:`NotFound`, and :class:`InvalidRequest` for a system table.
+    """
+    table, branch, system = resolve(catalog, catalog.find(name))
+    if system is not None:
+        raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{table}'")
+    with contextlib.suppress(CorruptError):  # the table exists, even if its schema cannot be read
+        catalog.load_schema(table)
+    paths = catalog.table_files(table, branch).paths
+    if branch is not None and not catalog.store.dir_exists(paths.branch_root):
+        raise NotFound(f"table '{table}' has no branch '{branch}'")
+    return display_name(table, branch), paths
+
+
+def identifier_exists(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> bool:
+    """Whether the table that an identifier names exists; its branch or system table is not checked."""
+    if catalog.table_exists(name):
+        return True
+    if "$" not in name.table:
+        return False
+    table = name.table.split("$")[0]
+    return bool(table) and catalog.table_exists(catalog.find(Identifier(name.database, table), names))
+
+
+def display_name(table: Identifier, branch: str | None) -> str:
+    """The name of a table or branch in messages."""
+    return str(table) if branch is None else f"{table}$branch_{branch}"

@@ -10,7 +10,7 @@ from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.errors import InvalidRequest
 from bitlake.io import Store, open_store
 from bitlake.io.base import scheme_of
-from bitlake.metadata.locations import DeferredRoots, check_roots
+from bitlake.metadata.paths import DeferredRoots, check_roots
 
 KINDS = ("filesystem", "jdbc", "rest")
 REST = "rest"
@@ -49,9 +49,7 @@ def _connect(
         if not uri:
             raise InvalidRequest("a rest catalog takes a uri, such as http://host:port")
         # Imported lazily, as the jdbc catalog below: a lake uses one kind of catalog.
-        from bitlake.catalog.rest import RestCatalog
-        from bitlake.catalog.rest_store import RestStore
-        from bitlake.io.rest import RestClient, rest_options
+        from bitlake.catalog.rest import RestCatalog, RestClient, RestStore, rest_options
 
         client = RestClient(rest_options(uri, warehouse, options or {}))
         return RestCatalog(client, RestStore(client, storage_options, configured))
@@ -75,7 +73,7 @@ def open_store_for(
         places = [(scheme_of(r), urlsplit(r).netloc) for r in roots]
         if all(place == home or place[0] == home[0] == "file" for place in places):
             return open_store(folder, options, configured=configured)
-    from bitlake.io.resolving import ResolvingStore
+    from bitlake.io.open import ResolvingStore
 
     return ResolvingStore(options, configured, folder)
 
@@ -99,8 +97,7 @@ def open_catalog(
     if kind == "jdbc":
         if not uri:
             raise InvalidRequest("a jdbc catalog takes a uri, such as sqlite:////folder/file or postgresql://host/name")
-        from bitlake.catalog.jdbc import JdbcCatalog
-        from bitlake.io.sql_database import open_database
+        from bitlake.catalog.jdbc import JdbcCatalog, open_database
 
         key = remaining.pop("catalog-key", "jdbc")
         unknown = [k for k in remaining if not k.startswith("jdbc.")]

@@ -1,4 +1,7 @@
-"""The command line as a whole: the list of commands, each imported when it is used, and ``main``."""
+"""The command line as a whole: the list of commands, each imported when it is used, and ``main``.
+
+Shell completion: the script that a shell reads, and its installation for the current user.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,67 @@ import importlib.abc
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from bitlake.cli.failures import report_failure, terminal_width
+from bitlake.cli.failures import Usage, report_failure, terminal_width
 from bitlake.cli.parameters import LAKE_OPTIONS, Group
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def completion_script(command: click.Command, variable: str) -> str:
+    """The completion script for the shell in ``SHELL``.
+
+    The script runs ``bitlake`` with the environment variable ``variable`` to ask for completions.
+    """
+    return _script(command, variable, _shell())
+
+
+def install_completion(command: click.Command, variable: str) -> str:
+    """Write the script where the shell in ``SHELL`` reads it at its start; return a message that says where."""
+    shell = _shell()
+    script = _script(command, variable, shell)
+    if shell == "fish":
+        config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        _write(config / "fish" / "completions" / "bitlake.fish", script)
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        file = data / "bitlake" / f"completion.{shell}"
+        _write(file, script)
+        _append_line(Path.home() / f".{shell}rc", f"source '{file}'")
+    return f"installed completion for {shell}: it works in shells that you start from now on"
+
+
+def _shell() -> str:
+    name = os.path.basename(os.environ.get("SHELL", ""))
+    if name not in _SHELLS:
+        raise Usage(f"completion supports {', '.join(_SHELLS)}; set SHELL to the path of one of them")
+    return name
+
+
+def _script(command: click.Command, variable: str, shell: str) -> str:
+    completion = get_completion_class(shell)
+    assert completion is not None  # click has all of _SHELLS
+    return completion(command, {}, "bitlake", variable).source()
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def _append_line(file: Path, line: str) -> None:
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if line not in text.splitlines():
+        with file.open("a", encoding="utf-8") as f:
+            f.write(("" if not text or text.endswith("\n") else "\n") + line + "\n")
+
+
+# --- app --------------------------------------------------------------------------------------------------------------
 
 COMMANDS = {
     "sql": "sql:sql",
@@ -34,7 +92,7 @@ COMMANDS = {
     "tag": "history:tag",
     "branch": "history:branch",
     "doctor": "doctor:doctor",
-    "demo": "demo:demo",
+    "demo": "doctor:demo",
 }
 """Every command, in the order of the help page: its module in this package, and its name in the module."""
 
@@ -83,16 +141,12 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, requested: bo
 
 def _print_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
     if requested:
-        from bitlake.cli.completion import completion_script
-
         click.echo(completion_script(ctx.command, _COMPLETE))
         ctx.exit()
 
 
 def _install_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
     if requested:
-        from bitlake.cli.completion import install_completion
-
         click.echo(install_completion(ctx.command, _COMPLETE))
         ctx.exit()
 

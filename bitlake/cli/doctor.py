@@ -1,4 +1,4 @@
-"""``bitlake doctor``: check this machine, and print the command that fixes each problem."""
+"""``bitlake doctor`` and ``demo``: check this machine and print the command that fixes each problem; a guided tour."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import click
+
 from bitlake.cli.output import Screen
+from bitlake.cli.parameters import Integer
 from bitlake.cli.run import Run, command
 from bitlake.formatting import counted, printable
 
@@ -173,3 +176,15 @@ def _show(screen: Screen, checks: list[Check]) -> None:
     problems = sum(c.status == "problem" for c in checks)
     screen.line()
     screen.line(counted(problems, "problem") if problems else "everything required is installed", "bold")
+
+
+@command("demo")
+@click.option(
+    "--rows", type=Integer(min=1), default=1_000_000, metavar="N", help="The number of rows of the second part."
+)
+@click.option("--keep", metavar="FOLDER", help="Create the lake in this folder and keep it.")
+def demo(run: Run, rows: int, keep: str | None) -> None:
+    """Run a tour: the tables of Paimon's file-index article, then a million orders with and without an index."""
+    from bitlake.demo import main
+
+    main(["--rows", str(rows), *(["--keep", keep] if keep else [])])

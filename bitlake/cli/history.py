@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @limit_option("Show at most N snapshots; 0 shows all.", 20)
 def history(run: Run, table: str, limit: int) -> None:
     """List a table's snapshots with their rows and tags, the latest first."""
-    from bitlake.snapshot.tag_files import list_tags
+    from bitlake.snapshot.tags import list_tags
     from bitlake.snapshot.versions import existing_snapshots, snapshot_ids
 
     state = run.state(table)
@@ -86,7 +86,7 @@ tag = Group("tag", help="Manage tags: named snapshots, which expiry keeps.", no_
 @table_argument()
 def tag_list(run: Run, table: str) -> None:
     """List a table's tags."""
-    from bitlake.snapshot.tag_files import list_tags
+    from bitlake.snapshot.tags import list_tags
 
     state = run.state(table)
     document = {
@@ -183,7 +183,7 @@ def tag_delete(run: Run, table: str, name: str) -> None:
 
 
 def _report_tag(run: Run, table: TableState, done: str, name: str) -> None:
-    from bitlake.snapshot.tag_files import load_tag
+    from bitlake.snapshot.tags import load_tag
 
     snapshot = load_tag(table, name).snapshot.id
     document = {"table": table.name, "tag": name, "done": done, "snapshot": snapshot}

@@ -199,7 +199,7 @@ def _snapshots(
 
 def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake.errors import InvalidRequest
-    from bitlake.metadata.partition import partition_spec
+    from bitlake.metadata.paths import partition_spec
     from bitlake.schema.partition_age import PartitionAge
     from bitlake.snapshot.expiry import expired_partitions
 
@@ -221,8 +221,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
-    from bitlake.snapshot.tag_files import list_tags
-    from bitlake.snapshot.tags import delete_tag
+    from bitlake.snapshot.tags import delete_tag, list_tags
 
     now = _clock.local_ms()
     if age is None:

@@ -42,8 +42,8 @@ def tables(run: Run, names: bool) -> None:
 
 
 def _table_row(lake: Lake, database: str, name: str) -> dict[str, Any]:
+    from bitlake.catalog.catalog import open_state
     from bitlake.catalog.identifier import Identifier
-    from bitlake.catalog.lookup import open_state
     from bitlake.errors import BitlakeError
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
@@ -198,7 +198,7 @@ def files(
 
     With --json all files are listed and --limit is ignored.
     """
-    from bitlake.scan.index_location import index_name
+    from bitlake.metadata.manifest import index_name
     from bitlake.snapshot.partitions import PartitionReader, files_of_partitions
     from bitlake.snapshot.time_travel import When
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bitlake.codec.binary_row_arrays import decimal_words, encode_rows, null_mask, to_column, to_numbers, to_texts
+from bitlake.codec.binary_row import decimal_words, encode_rows, null_mask, to_column, to_numbers, to_texts
 from bitlake.errors import InvalidRequest
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.datatypes import BINARIES, STRINGS

@@ -26,7 +26,6 @@ import numpy as np
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions import literals
-from bitlake.expressions.like import Wild, like_pieces
 from bitlake.expressions.tree import (
     FALSE,
     TRUE,
@@ -42,6 +41,8 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    Wild,
+    like_pieces,
 )
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import (

@@ -15,7 +15,6 @@ from typing import Any, cast
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.like import Wild, like_pieces, like_regex
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -27,10 +26,13 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    Wild,
     columns_of,
+    like_pieces,
+    like_regex,
     sources_of,
 )
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
 

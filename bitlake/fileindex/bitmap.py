@@ -14,7 +14,7 @@ Version 2::
     blocks: each i4 entries, entries x ( key, i4 offset, i4 length ), keys ascending over all blocks
     body as in version 1
 
-Integers are big-endian, keys are encoded as in :mod:`bitlake.fileindex.keys`, bitmaps portable Roaring.  An offset
+Integers are big-endian, keys are encoded as in :mod:`bitlake.fileindex.keyed`, bitmaps portable Roaring.  An offset
 counts from the body's start; a negative one is a single row at ``-1 - offset`` that has no bitmap (its length then is
 -1, but a single NULL's length is that of the bitmap it would have had).  Version 1 has no lengths: a bitmap ends where
 the next begins.  Bodies are in the order of a Java hash map.  Source: index-format spec, section 3.
@@ -39,24 +39,34 @@ from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex.capabilities import ColumnFacts, IndexType, SampledRead, ValueCounts
-from bitlake.fileindex.description import Offset, Page, Section
+from bitlake.fileindex.capabilities import (
+    ColumnFacts,
+    IndexOption,
+    IndexType,
+    SampledRead,
+    ValueCounts,
+    integer,
+    memory,
+)
 from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_fixed, read_variable, rows_by_group
 from bitlake.fileindex.keyed import (
     MAX_COUNTED,
+    Key,
+    Keys,
     are_values,
     cardinalities,
     cardinality,
     counted_rows,
     evaluate_leaf,
+    is_floating,
     key_texts,
+    keys_of,
+    keys_to_describe,
     to_arrow,
 )
-from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of, keys_to_describe
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
-from bitlake.fileindex.options import IndexOption, integer, memory
+from bitlake.fileindex.payload import Fetch, LazyBytes, Offset, Page, Section
 from bitlake.fileindex.selection import Selection
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.datatypes import BINARIES, STRINGS
 

@@ -27,11 +27,9 @@ import pyarrow as pa
 from bitlake.codec.hashing import UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.fileindex.capabilities import ColumnFacts, IndexType, SampledColumn
-from bitlake.fileindex.description import Page, Section
-from bitlake.fileindex.keys import chunks, is_floating, keys_of
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
-from bitlake.fileindex.options import IndexOption, fraction, integer
+from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, fraction, integer
+from bitlake.fileindex.keyed import chunks, is_floating, keys_of
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 

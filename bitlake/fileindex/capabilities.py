@@ -18,25 +18,93 @@ protocol                 used by
 
 No module outside of a codec names an index type: the built-in ones are registered in
 :mod:`bitlake.fileindex.registry`, others by :func:`bitlake.fileindex.registry.register` or an entry point.
+
+Index options (``file-index.<type>.<column>.<option>``): each is declared once, in the codec that uses it.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Leaf
-from bitlake.fileindex.description import Page, Section
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
-from bitlake.fileindex.options import IndexOption
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType
+
+T = TypeVar("T")
+_SIZE = re.compile(r"^\s*(\d+)\s*([a-z]*)\s*$")
+_UNITS = {
+    **dict.fromkeys(("", "b", "bytes"), 0),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 2),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 3),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOption(Generic[T]):
+    """One option; ``parse`` returns its value from text, or raises ValueError with the allowed values."""
+
+    name: str
+    parse: Callable[[str], T]
+    default: T | None
+    doc: str
+
+    def of(self, options: Mapping[str, str]) -> T | None:
+        """Return the value set in ``options``, or the default; raises :class:`InvalidRequest`."""
+        text = options.get(self.name)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as e:
+            raise InvalidRequest(f"index option '{self.name}' = '{text}': {e}") from e
+
+
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers between two bounds, both included."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", text) or not least <= int(text) <= most:
+            raise ValueError(f"must be a whole number between {least} and {most}")
+        return int(text)
+
+    return parse
+
+
+def fraction(text: str) -> float:
+    """Parse a number between 0 and 1, both excluded."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise ValueError("must be a number between 0 and 1, both excluded")
+    return value
+
+
+def memory(text: str) -> int:
+    """Parse a size such as ``16kb`` into bytes: 1024-based, any case, a bare number is bytes."""
+    match = _SIZE.match(text.lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError("must be a size such as '16kb' (units b, kb, mb, gb, tb)")
+    size = int(match[1]) << (10 * _UNITS[match[2]])
+    if size > 2**31 - 1:
+        raise ValueError("must be below 2 gb")
+    return size
+
+
+# --- capabilities -----------------------------------------------------------------------------------------------------
 
 
 class IndexWriter(Protocol):

@@ -17,7 +17,7 @@ body                           payloads in header order, no padding
 ======================  =====  ====================================================================
 
 All integers big-endian.  Columns and types stand in the order of Java's hash maps.
-The layout of the checksums is in :mod:`bitlake.fileindex.lazy_bytes`.  Source: index-format spec, section 1.
+The layout of the checksums is in :mod:`bitlake.fileindex.payload`.  Source: index-format spec, section 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from bitlake.codec.bytes import Reader, utf
 from bitlake.codec.hashing import absent_order, compute_if_absent_order, put_order, string_hash
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.fileindex.lazy_bytes import Checksums, block_length, encode_block, read_block
+from bitlake.fileindex.payload import Checksums, block_length, encode_block, read_block
 
 MAGIC = 1493475289347502
 VERSION = 1

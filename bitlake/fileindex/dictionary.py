@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
-from bitlake.fileindex.keys import Ints, Keys, chunks
-from bitlake.fileindex.lazy_bytes import LazyBytes
-from bitlake.lazy_arrow import compute as pc
+from bitlake.fileindex.keyed import Ints, Keys, chunks
+from bitlake.fileindex.payload import LazyBytes
+from bitlake.lazy_modules import compute as pc
 
 _COLLAPSE = 1 << 20
 """Dictionary entries beyond the distinct ones at which dictionaries are unified: bounds memory over many batches."""

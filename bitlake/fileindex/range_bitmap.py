@@ -11,7 +11,7 @@
 
 Slice ``i`` holds the rows whose code has bit ``i``; there are max(1, bits of the largest code) slices, but 64 empty
 ones when every row is NULL (a quirk of Paimon's).  Integers are big-endian, keys are encoded as in
-:mod:`bitlake.fileindex.keys`, bitmaps portable Roaring.  Source: index-format spec, section 4.
+:mod:`bitlake.fileindex.keyed`, bitmaps portable Roaring.  Source: index-format spec, section 4.
 
 The dictionary holds the sorted keys in chunks; a key's position is its code.
 
@@ -44,30 +44,34 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices, top
+from bitlake.fileindex.bsi import any_of, at_least, encode_slices, top
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
+    IndexOption,
     IndexType,
     RankedRows,
     SampledColumn,
     SampledRead,
     ValueCounts,
+    memory,
 )
-from bitlake.fileindex.description import Page, Section
 from bitlake.fileindex.dictionary import Coder, pack
 from bitlake.fileindex.keyed import (
+    Key,
+    Keys,
     are_values,
     codes_of,
     counted_rows,
     difference_by_row,
     evaluate_leaf,
+    is_floating,
     key_texts,
+    keys_of,
+    keys_to_describe,
     physical_value,
     to_arrow,
 )
-from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of, keys_to_describe
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
-from bitlake.fileindex.options import IndexOption, memory
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES, TIMESTAMPS

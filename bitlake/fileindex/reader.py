@@ -26,7 +26,7 @@ from bitlake.fileindex.capabilities import (
 )
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
 from bitlake.fileindex.cost import IndexQuery, ReadPolicy
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
+from bitlake.fileindex.payload import Fetch, LazyBytes
 from bitlake.fileindex.registry import evaluation_order, find_index_type, indexed_type
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataField

@@ -31,7 +31,7 @@ from bitlake.fileindex.bsi import BSI
 from bitlake.fileindex.capabilities import IndexType, IndexWriter
 from bitlake.fileindex.container import encode_container, split_map_key
 from bitlake.fileindex.range_bitmap import RANGE_BITMAP
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataField, DataType, MapType
 from bitlake.types.datatypes import STRINGS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
 # Python's default context rounds to 28 digits; decimals here have up to 38.

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import DataField
 
 Column = Any

@@ -16,11 +16,18 @@ Keys are the text of the path, not decoded: names of partition folders may conta
 
 Errors: obstore's messages may quote a whole response of the server, with a key id or a signed address.  So they are
 neither shown nor kept as the cause: bitlake's errors contain the relevant parts, without secrets.
+
+Options of object stores: several spellings of one option, and secrets that no text may show.
+
+An option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with ``spark.hadoop.``
+before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are read from the
+environment variables that each cloud's own tools use.
 """
 
 from __future__ import annotations
 
 import builtins
+import os
 import random
 import re
 import threading
@@ -28,7 +35,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import obstore
 import pyarrow as pa
@@ -37,9 +47,222 @@ from obstore import store as stores
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.formatting import counted
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
-from bitlake.io.object_options import KINDS, StoreOptions, store_options
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole, number_option
 from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
+
+KINDS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss", "wasb", "wasbs"), "azure"),
+    "memory": "memory",
+}
+"""The kind of store by scheme."""
+
+_NAMES = {
+    "s3": {
+        "endpoint": "endpoint",
+        "access-key": "access_key_id",
+        "secret-key": "secret_access_key",
+        "session-token": "session_token",
+        "session-key": "session_token",
+        "region": "region",
+        "endpoint-region": "region",
+        "path-style-access": "path_style",
+        "connection-ssl-enabled": "ssl",
+    },
+    "gcs": {
+        "auth-service-account-json-keyfile": "application_credentials",
+        "storage-root-url": "base_url",
+    },
+    "azure": {},
+}
+"""Paimon's and Hadoop's names, with every separator a hyphen and no prefix."""
+_OWN = {
+    "s3": "access_key_id secret_access_key session_token region default_region endpoint virtual_hosted_style_request "
+    "skip_signature checksum_algorithm role_arn role_session_name web_identity_token_file sts_endpoint "
+    "server_side_encryption sse_kms_key_id request_payer disable_bulk_delete imdsv1_fallback metadata_endpoint "
+    "unsigned_payload",
+    "gcs": "service_account service_account_key application_credentials base_url bearer_token skip_signature",
+    "azure": "account_name account_key client_id client_secret tenant_id authority_host sas_key token endpoint "
+    "use_emulator use_azure_cli msi_endpoint object_id msi_resource_id federated_token_file skip_signature",
+    "memory": "",
+}
+_CLIENT = "allow_http allow_invalid_certificates timeout connect_timeout read_timeout proxy_url proxy_ca_certificate"
+_PREFIXES = {
+    "s3": ("fs.s3a.", "fs.s3.", "s3a.", "s3.", "aws_"),
+    "gcs": ("fs.gs.", "google.cloud.", "gs.", "google_"),
+    "azure": ("azure_",),
+    "memory": (),
+}
+_ENVIRONMENT = {
+    "s3": {
+        "AWS_ACCESS_KEY_ID": "access_key_id",
+        "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+        "AWS_SESSION_TOKEN": "session_token",
+        "AWS_REGION": "region",
+        "AWS_DEFAULT_REGION": "default_region",
+        "AWS_ENDPOINT_URL": "endpoint",
+        "AWS_ENDPOINT_URL_S3": "endpoint",
+        "AWS_ALLOW_HTTP": "allow_http",
+    },
+    "gcs": {"GOOGLE_APPLICATION_CREDENTIALS": "application_credentials", "GOOGLE_SERVICE_ACCOUNT": "service_account"},
+    "azure": {
+        "AZURE_STORAGE_ACCOUNT_NAME": "account_name",
+        "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
+        "AZURE_STORAGE_SAS_TOKEN": "sas_key",
+        "AZURE_STORAGE_TOKEN": "token",
+        "AZURE_CLIENT_ID": "client_id",
+        "AZURE_CLIENT_SECRET": "client_secret",
+        "AZURE_TENANT_ID": "tenant_id",
+    },
+    "memory": {},
+}
+"""Environment variables that are sent to executors, as Spark does for its own S3 access."""
+_AZURE_KEY = re.compile(r"^fs\.azure\.account\.key\.(?P<account>[^.]+)\..+$")
+_SECRET = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
+_CREDENTIALS = {
+    "s3": ("access_key_id", "secret_access_key", "session_token"),
+    "gcs": ("service_account", "service_account_key", "application_credentials", "bearer_token"),
+    "azure": ("account_key", "sas_key", "token", "client_id", "client_secret"),
+}
+MAX_RETRIES = 6
+"""Retries of a request after a transient failure, with exponential backoff."""
+RETRY_SECONDS = 60.0
+"""No retry begins later than this many seconds after the first attempt."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoreOptions:
+    """The options of one store, by obstore's names.  Its ``repr`` shows no value, so that logs and errors cannot."""
+
+    kind: str
+    values: tuple[tuple[str, str], ...]
+    client: tuple[tuple[str, str], ...] = ()
+    max_retries: int = MAX_RETRIES
+    retry_seconds: float = RETRY_SECONDS
+
+    def __repr__(self) -> str:
+        return f"StoreOptions({self.kind!r}, {', '.join(k for k, _ in (*self.values, *self.client))})"
+
+    def get(self, name: str) -> str | None:
+        """An option's value."""
+        return dict(self.values).get(name)
+
+    def secrets(self) -> Iterator[str]:
+        """The values that no text may show."""
+        for name, value in (*self.values, *self.client):
+            if _SECRET.search(name) and value:
+                yield value
+
+    def scrubbed(self, text: str) -> str:
+        """The text with secrets replaced by stars."""
+        for value in sorted(self.secrets(), key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text
+
+    def retry(self) -> dict[str, Any]:
+        """The options as obstore's ``retry_config``."""
+        return {
+            "max_retries": self.max_retries,
+            "retry_timeout": timedelta(seconds=self.retry_seconds),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=10),
+                "base": 2,
+            },
+        }
+
+
+def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, str] | None = None) -> StoreOptions:
+    """The options for the store of ``uri``: ``given`` first, then ``lenient``, then the environment.
+
+    ``given`` must contain known options only; of ``lenient`` (a Spark session's configuration), options that are not
+    for this kind of store are ignored.  Raises :class:`InvalidRequest`, which names options and never shows their
+    values.
+    """
+    scheme = uri.split(":", 1)[0].lower()
+    kind = KINDS[scheme]
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        name = _name(kind, key)
+        if name is None:
+            raise InvalidRequest(
+                f"unknown storage option '{key}' for {scheme}://; expected {_examples(kind)}"
+                if kind != "memory"
+                else f"memory:// takes no storage options; '{key}' was given"
+            )
+        if not isinstance(value, str):
+            raise InvalidRequest(f"the storage option '{key}' must be a string, not {type(value).__name__}")
+        found[name] = value
+    more = [(_name(kind, key, strict=True), value) for key, value in (lenient or {}).items()]
+    more += [(name, os.environ.get(variable, "")) for variable, name in _ENVIRONMENT[kind].items()]
+    # Credentials belong together: a given key must not be combined with a token of the environment.
+    own = any(name in found for name in _CREDENTIALS.get(kind, ()))
+    for name, value in more:
+        if name is not None and value and not (own and name in _CREDENTIALS.get(kind, ())):
+            found.setdefault(name, value)
+    return _made(kind, uri, found)
+
+
+def _name(kind: str, key: str, *, strict: bool = False) -> str | None:
+    """obstore's (or our) name for a key; ``strict``: only for keys with the prefix of a store."""
+    text = key.removeprefix("spark.hadoop.").removeprefix("hadoop.")
+    if kind == "azure":
+        account = _AZURE_KEY.match(text)
+        if account is not None:
+            return "account_key"
+    prefix = next((p for p in _PREFIXES[kind] if text.lower().startswith(p)), "")
+    if strict and not prefix:
+        return None
+    bare = text[len(prefix) :]
+    plain = bare.lower().replace(".", "-").replace("_", "-")
+    known = _NAMES.get(kind, {}).get(plain)
+    if known is not None:
+        return known
+    own = plain.replace("-", "_")
+    if own in _OWN[kind].split() or (kind != "memory" and own in (*_CLIENT.split(), "max_retries", "retry_timeout")):
+        return own
+    return None
+
+
+def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
+    retries, seconds = found.pop("max_retries", None), found.pop("retry_timeout", None)
+    style, ssl = found.pop("path_style", None), found.pop("ssl", None)
+    if kind == "azure" and "account_name" not in found:
+        host = urlsplit(uri).netloc.rpartition("@")[2]
+        if "@" in urlsplit(uri).netloc:
+            found["account_name"] = host.split(".")[0]
+    endpoint = found.get("endpoint")
+    if endpoint and "://" not in endpoint:
+        endpoint = found["endpoint"] = f"{'http' if ssl == 'false' else 'https'}://{endpoint}"
+    if endpoint and endpoint.startswith("http://"):
+        found.setdefault("allow_http", "true")
+    if kind == "s3" and style is not None and style.lower() == "false":
+        found["virtual_hosted_style_request"] = "true"
+        bucket = urlsplit(uri).netloc
+        if endpoint and not urlsplit(endpoint).netloc.startswith(f"{bucket}."):
+            found["endpoint"] = endpoint.replace("://", f"://{bucket}.", 1)
+    client = tuple((k, found.pop(k)) for k in _CLIENT.split() if k in found)
+    return StoreOptions(
+        kind,
+        tuple(sorted(found.items())),
+        client,
+        int(number_option("max_retries", retries, MAX_RETRIES)),
+        number_option("retry_timeout", seconds, RETRY_SECONDS),
+    )
+
+
+def _examples(kind: str) -> str:
+    return {
+        "s3": "s3.endpoint, s3.access-key, s3.secret-key, s3.session-token, s3.region, s3.path.style.access, their "
+        "fs.s3a.* twins, max_retries, retry_timeout, connect_timeout or obstore's names",
+        "gcs": "service_account, service_account_key, application_credentials, bearer_token, max_retries",
+        "azure": "account_name, account_key, sas_key, token, client_id, client_secret, tenant_id, endpoint, "
+        "fs.azure.account.key.ACCOUNT.dfs.core.windows.net, max_retries, retry_timeout",
+    }[kind]
+
+
+# --- object store -----------------------------------------------------------------------------------------------------
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""

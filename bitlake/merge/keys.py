@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

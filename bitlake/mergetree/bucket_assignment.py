@@ -27,10 +27,10 @@ from bitlake.codec.bucket import murmur_words, row_hash
 from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.io import Store
-from bitlake.mergetree.commit_message import BucketState, MergeTreeContext
+from bitlake.mergetree.bucket import BucketState, MergeTreeContext
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import HASH
-from bitlake.metadata.partition import partition_path
+from bitlake.metadata.paths import partition_path
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.snapshot.table_files import TableFiles

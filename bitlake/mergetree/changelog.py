@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bitlake.lazy_arrow import compute as pc
-from bitlake.metadata import mergetree_options
+from bitlake.lazy_modules import compute as pc
+from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import ADD, DELETE, UPDATE_AFTER, UPDATE_BEFORE, VALUE_KIND
 
@@ -38,7 +38,7 @@ class ChangelogMaker:
     @staticmethod
     def of(schema: TableSchema) -> ChangelogMaker:
         """Return the maker that a table's options ask for."""
-        if not schema.opts.of(mergetree_options.ROW_DEDUPLICATE):
+        if not schema.opts.of(opt.ROW_DEDUPLICATE):
             return ChangelogMaker(None)
         ignored = {n.strip() for n in schema.options.get(_IGNORED, "").split(",")}
         return ChangelogMaker(tuple(n for n in schema.field_names if n not in ignored))

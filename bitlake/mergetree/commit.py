@@ -34,14 +34,21 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.bucket_states import Slot, bucket_states, merge_tree_context
+from bitlake.mergetree.bucket import (
+    BucketChange,
+    BucketReader,
+    BucketState,
+    Compaction,
+    MergeTreeContext,
+    Slot,
+    bucket_states,
+    merge_tree_context,
+)
 from bitlake.mergetree.bucket_writer import compact_bucket
-from bitlake.mergetree.commit_message import BucketChange, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
@@ -52,8 +59,7 @@ from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit import OutcomeUnknown, commit
-from bitlake.write.commit_plan import CommitPlan, Overwrite, SequenceTaken, StreamBatch
-from bitlake.write.writable_table import WritableTable
+from bitlake.write.commit_plan import CommitPlan, Overwrite, SequenceTaken, StreamBatch, WritableTable
 
 log = logging.getLogger("bitlake")
 Item = TypeVar("Item")
@@ -446,7 +452,7 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
 
 def upgrade_levels(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     """Move an overwrite's files to the highest level where those of a bucket do not overlap (``overwrite-upgrade``)."""
-    if not schema.opts.of(lsm.OVERWRITE_UPGRADE) or any(e.bucket < 0 or e.file.level for e in adds):
+    if not schema.opts.of(opt.OVERWRITE_UPGRADE) or any(e.bucket < 0 or e.file.level for e in adds):
         return list(adds)
     buckets: dict[Slot, list[ManifestEntry]] = {}
     for e in adds:

@@ -19,6 +19,12 @@
 
 Nothing is visible before the caller commits; after an error all new files are deleted.  Memory: :data:`MEMORY`, and an
 open file.  Source: index-format spec, section 9.4, and Paimon's compaction task and rewriters.
+
+Record-level expiry: compactions drop rows older than the table's retention time.
+
+``record-level.time-field`` is INT (seconds), BIGINT (seconds, or milliseconds from 10^12 on) or a timestamp.  A row
+expires when the current time, in whole seconds, is above its time + ``record-level.expire-time``.  Rows with NULL stay.
+Readers do not apply expiry.  Source: index-format spec, section 10.
 """
 
 from __future__ import annotations
@@ -26,30 +32,32 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake import _clock
+from bitlake.codec.binary_row import units_per_milli
 from bitlake.codec.roaring import bitmap_of
-from bitlake.errors import CorruptError
+from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.interval_partition import interval_partition
 from bitlake.merge.keys import Key, SortedKeys, group_rows
-from bitlake.mergetree.bucket_reader import POSITION, BucketReader
+from bitlake.mergetree.bucket import POSITION, BucketReader, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.changelog import ChangelogMaker, is_add
-from bitlake.mergetree.commit_message import BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter, file_shape
 from bitlake.mergetree.lookup import FileHits, KeyLookup
-from bitlake.mergetree.record_expiry import RecordExpire
 from bitlake.mergetree.universal_compaction import CompactUnit, sorted_runs
-from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import column_stats
+from bitlake.schema.evolution import stored_alike
 from bitlake.schema.merge_spec import (
     AGGREGATION,
     DEDUPLICATE,
@@ -62,7 +70,77 @@ from bitlake.schema.merge_spec import (
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.write.rolling_files import target_file_size
+from bitlake.types import AtomicType, DataField, Root
+from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.write.data_file_writer import target_file_size
+
+_MILLIS_FROM = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class RecordExpire:
+    """Which rows of a table are expired, at the time of its creation."""
+
+    field: DataField
+    oldest: int
+    """Seconds since the epoch: rows before it are expired."""
+    context: MergeTreeContext
+
+    @staticmethod
+    def of(context: MergeTreeContext) -> RecordExpire | None:
+        """Return a table's expiry, None if its rows do not expire.
+
+        Raises :class:`InvalidRequest` if the time field does not exist or has another type.
+        """
+        schema = context.schema
+        retention = schema.opts.of(opt.EXPIRE_TIME)
+        if retention is None:
+            return None
+        name = schema.opts.of(opt.EXPIRE_FIELD)
+        field = next((f for f in schema.fields if f.name == name), None)
+        kind = None if field is None else field.type
+        if field is None or not isinstance(kind, AtomicType) or kind.root not in (Root.INT, Root.BIGINT, *TIMESTAMPS):
+            raise InvalidRequest(
+                f"table {context.table}: record-level.expire-time needs record-level.time-field to name a column of "
+                f"type INT, BIGINT or TIMESTAMP, not {name!r}"
+            )
+        return RecordExpire(field, _clock.now_ms() // 1000 - retention // 1000, context)
+
+    def keep(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are not expired."""
+        column = rows.column(self.field.name).combine_chunks()
+        seconds = self._seconds(np.asarray(_integers(column)))
+        kept = (seconds >= self.oldest) | column.is_null().to_numpy(zero_copy_only=False)
+        return rows if kept.all() else rows.filter(pa.array(kept))
+
+    def expired(self, entry: ManifestEntry) -> bool:
+        """Return whether a file holds expired rows, by its statistics; False if they do not show it."""
+        schema = self._schema(entry)
+        stored = next((f for f in schema.fields if f.id == self.field.id), None)
+        if stored is None or not stored_alike(stored.type, self.field.type):
+            return False
+        stats = column_stats(entry.file, schema.fields).get(stored.name)
+        low = None if stats is None else stats.min
+        return low is not None and int(self._seconds(np.array([low], np.int64))[0]) < self.oldest
+
+    def _schema(self, entry: ManifestEntry) -> TableSchema:
+        return self.context.schemas.get(entry.file.schema_id, self.context.schema)
+
+    def _seconds(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        kind = self.field.type
+        assert isinstance(kind, AtomicType)
+        if kind.root is Root.BIGINT:
+            return np.where(values >= _MILLIS_FROM, values // 1000, values)
+        return values if kind.root is Root.INT else values // (1000 * units_per_milli(kind))
+
+
+def _integers(column: Any) -> npt.NDArray[np.int64]:
+    plain = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    values: npt.NDArray[np.int64] = plain.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
+
+
+# --- compaction -------------------------------------------------------------------------------------------------------
 
 _KEYS_AT_ONCE = 1 << 20
 """Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
@@ -137,7 +215,7 @@ class _CompactTask:
 
     def _compact(self) -> None:
         options = self._context.schema.opts
-        small = int(target_file_size(self._context.schema) * options.of(lsm.SMALL_FILE_RATIO))
+        small = int(target_file_size(self._context.schema) * options.of(opt.SMALL_FILE_RATIO))
         waiting: list[list[ManifestEntry]] = []
         for section in interval_partition(self._unit.files, self._reader.key_range):
             if len(section) > 1 or section[0].file.file_size < small:
@@ -158,7 +236,7 @@ class _CompactTask:
         """Move a file to the output level without rewriting it, if that is correct; else rewrite it."""
         file = entry.file
         deletes = file.delete_row_count != 0  # an unknown count may be above 0
-        force = self._context.schema.opts.of(lsm.FORCE_REWRITE_ALL)
+        force = self._context.schema.opts.of(opt.FORCE_REWRITE_ALL)
         expired = self._expire is not None and self._expire.expired(entry)
         if (self._output == self._highest and deletes) or force or expired:
             self._rewrite([[entry]])

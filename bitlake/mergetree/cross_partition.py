@@ -24,9 +24,9 @@ from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.expressions.tree import And, Comparison, In, Op
 from bitlake.formats.column_bounds import physical_values
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
+from bitlake.mergetree.bucket import BucketState
 from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigner, key_hashes
-from bitlake.mergetree.commit_message import BucketState
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN

@@ -29,13 +29,11 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.errors import CommitConflict, InvalidRequest, reading_table
 from bitlake.io import Store
-from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
+from bitlake.mergetree.bucket import BucketChange, MergeTreeContext, bucket_states, merge_tree_context
 from bitlake.mergetree.commit import MergeTreeTable, Publisher, compact_buckets, discard_changes
-from bitlake.mergetree.commit_message import BucketChange, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import postponed_files, read_postponed, schema_with_buckets
 from bitlake.mergetree.writer import Rows, arrow_tables, is_repeatable, prepare_rows, write_changes
-from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -140,7 +138,7 @@ def check_primary_key(table: str, schema: TableSchema) -> None:
 def deletes_by_rows(state: TableState) -> bool:
     """Return whether DELETE writes -D rows: if the merge engine removes rows by them, and they are not ignored."""
     schema, options = state.schema, state.schema.opts
-    if not schema.primary_keys or options.of(lsm.IGNORE_DELETE):
+    if not schema.primary_keys or options.of(opt.IGNORE_DELETE):
         return False
     engine = options.of(opt.MERGE_ENGINE)
     if engine == PARTIAL_UPDATE:
@@ -162,7 +160,7 @@ def check_row_changes(table: str, schema: TableSchema, statement: str) -> None:
 
 def check_row_kinds(table: str, schema: TableSchema) -> None:
     """Raise :class:`InvalidRequest` if row kinds come from a column, so that a statement cannot choose them."""
-    if schema.opts.of(lsm.ROWKIND_FIELD) is not None:
+    if schema.opts.of(opt.ROWKIND_FIELD) is not None:
         raise InvalidRequest(f"table '{table}' takes row kinds from a column: upsert rows instead")
 
 

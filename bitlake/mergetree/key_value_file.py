@@ -18,9 +18,8 @@ from bitlake import _clock
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
-from bitlake.mergetree.commit_message import MergeTreeContext
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.lazy_modules import compute as pc
+from bitlake.mergetree.bucket import MergeTreeContext
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.option_types import StatsMode
@@ -41,7 +40,7 @@ from bitlake.schema.merge_spec import (
 )
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import arrow_schema
-from bitlake.write.rolling_files import FileShape, RollingWriter, store_index
+from bitlake.write.data_file_writer import FileShape, RollingWriter, store_index
 
 _KEY_STATS = StatsMode("truncate", 128)
 _NONE = StatsMode("none")
@@ -51,11 +50,11 @@ def file_shape(schema: TableSchema, level: int, source: FileSource, *, changelog
     """Return the shape of new files of a level."""
     options = schema.opts
     base = FileShape.of(schema)
-    file_format = options.of(lsm.FORMAT_PER_LEVEL).get(level, base.file_format)
-    codec = options.of(lsm.COMPRESSION_PER_LEVEL).get(level, base.compression)
+    file_format = options.of(opt.FORMAT_PER_LEVEL).get(level, base.file_format)
+    codec = options.of(opt.COMPRESSION_PER_LEVEL).get(level, base.compression)
     if changelog:
-        file_format = options.of(lsm.CHANGELOG_FORMAT) or file_format
-        codec = options.of(lsm.CHANGELOG_COMPRESSION) or codec
+        file_format = options.of(opt.CHANGELOG_FORMAT) or file_format
+        codec = options.of(opt.CHANGELOG_COMPRESSION) or codec
     return replace(
         base,
         fields=file_fields(schema),
@@ -174,7 +173,7 @@ class KeyValueWriter(RollingWriter):
 def _names(schema: TableSchema, shape: FileShape, changelog: bool, prefix: str | None) -> Iterator[str]:
     options = schema.opts
     if prefix is None:
-        prefix = options.of(lsm.CHANGELOG_PREFIX if changelog else opt.DATA_FILE_PREFIX)
+        prefix = options.of(opt.CHANGELOG_PREFIX if changelog else opt.DATA_FILE_PREFIX)
     codec = shape.compression if options.of(opt.FILE_SUFFIX_COMPRESSION) else None
     writer = _clock.new_uuid()
     return (data_file_name(prefix, writer, n, shape.file_format, codec) for n in itertools.count())
@@ -187,12 +186,12 @@ def _stats_modes(schema: TableSchema, file_format: str, level: int, changelog: b
     other column.
     """
     options = schema.opts
-    mode = options.of(lsm.STATS_PER_LEVEL).get(level, options.of(opt.STATS_MODE))
+    mode = options.of(opt.STATS_PER_LEVEL).get(level, options.of(opt.STATS_MODE))
     if changelog:
-        mode = options.of(lsm.CHANGELOG_STATS) or mode
+        mode = options.of(opt.CHANGELOG_STATS) or mode
     keep, counted = options.of(opt.STATS_KEEP_FIRST), 0
     system = {f.name for f in file_fields(schema)} - set(schema.field_names)
-    if options.of(lsm.THIN_MODE):
+    if options.of(opt.THIN_MODE):
         system |= set(schema.trimmed_primary_keys)
     out = []
     for field in file_fields(schema):

@@ -28,10 +28,9 @@ from bitlake.expressions.tree import In
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 from bitlake.merge.keys import Key, SortedKeys, match
-from bitlake.mergetree.bucket_reader import POSITION, BucketReader
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.mergetree.bucket import POSITION, BucketReader
+from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.scan.column_reader import footer_of, has_pages
-from bitlake.scan.index_location import has_index
 from bitlake.scan.index_reader import open_file_index
 from bitlake.types import AtomicType, Root
 

@@ -21,13 +21,11 @@ import pyarrow as pa
 from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import UnsupportedFeature
-from bitlake.formats.writer import check_format
+from bitlake.formats.file_format import check_format
 from bitlake.io import Store
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.commit_message import MergeTreeContext
+from bitlake.mergetree.bucket import BucketReader, MergeTreeContext
 from bitlake.mergetree.cross_partition import partitions_of_rows
 from bitlake.mergetree.key_value_file import KeyValueWriter
-from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
@@ -91,10 +89,10 @@ class FixedBuckets:
 def fixed_buckets(state: TableState, writers: int) -> FixedBuckets | None:
     """Return how a batch write by ``writers`` tasks assigns buckets; None for postponed rows and other tables."""
     options = state.schema.opts
-    if state.schema.num_buckets != POSTPONE_BUCKET or not options.of(lsm.POSTPONE_FIXED):
+    if state.schema.num_buckets != POSTPONE_BUCKET or not options.of(opt.POSTPONE_FIXED):
         return None
     totals = {e.partition: e.total_buckets for e in state.entries() if e.total_buckets > 0}
-    new = min(options.of(lsm.POSTPONE_BUCKETS) or writers, options.of(lsm.POSTPONE_FIXED_MOST))
+    new = min(options.of(opt.POSTPONE_BUCKETS) or writers, options.of(opt.POSTPONE_FIXED_MOST))
     if not state.schema.partition_keys:
         new = next(iter(totals.values()), new)
     bucketed = replace(state, schema=state.schema.with_options({"bucket": str(new)}))
@@ -126,7 +124,7 @@ def schema_with_buckets(
     """
     options = schema.opts
     existing = next((e.total_buckets for e in live if e.partition == partition and e.total_buckets > 0), None)
-    rows, target = sum(e.file.row_count for e in files), options.of(lsm.POSTPONE_ROWS)
+    rows, target = sum(e.file.row_count for e in files), options.of(opt.POSTPONE_ROWS)
     size = sum(e.file.file_size for e in files)
-    needed = -(-size // options.of(lsm.POSTPONE_SIZE)) if target is None else -(-rows // target)
-    return schema.with_options({"bucket": str(existing or options.of(lsm.POSTPONE_BUCKETS) or max(1, needed))})
+    needed = -(-size // options.of(opt.POSTPONE_SIZE)) if target is None else -(-rows // target)
+    return schema.with_options({"bucket": str(existing or options.of(opt.POSTPONE_BUCKETS) or max(1, needed))})

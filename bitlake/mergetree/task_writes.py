@@ -18,12 +18,11 @@ from typing import overload
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.io import Store
 from bitlake.mergetree import dml
+from bitlake.mergetree.bucket import BucketChange
 from bitlake.mergetree.commit import MergeTreeTable, discard_changes
-from bitlake.mergetree.commit_message import BucketChange
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
@@ -34,6 +33,7 @@ from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import discard_files
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.register_files import RegisterContext
 from bitlake.write.writer import write_rows

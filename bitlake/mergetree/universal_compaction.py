@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bitlake import _clock
 from bitlake.codec.binary_row import decode_row
 from bitlake.merge.interval_partition import comparable_key
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, ManifestEntry
 from bitlake.metadata.options import Options
 from bitlake.metadata.schema import TableSchema
@@ -46,8 +46,8 @@ def pick_compaction(runs: Sequence[SortedRun], schema: TableSchema) -> CompactUn
     options = schema.opts
     universal = _UniversalCompaction(runs, options)
     count = universal.pick()
-    radical = needs_lookup(schema) and options.of(lsm.LOOKUP_COMPACT) == "radical"
-    if count is None and (radical or (options.of(lsm.FORCE_UP_LEVEL_0) and not needs_lookup(schema))):
+    radical = needs_lookup(schema) and options.of(opt.LOOKUP_COMPACT) == "radical"
+    if count is None and (radical or (options.of(opt.FORCE_UP_LEVEL_0) and not needs_lookup(schema))):
         level_0 = sum(r.level == 0 for r in runs)
         count = universal.grown(level_0, forced=True) if level_0 else None
     if count is None:
@@ -75,7 +75,7 @@ def pick_full_compaction(
     top = max_level(options, (r.level for r in runs))
     if len(runs) > 1 or runs[0].level != top:
         return CompactUnit(tuple(e for r in runs for e in r.files), top)
-    every = options.of(lsm.FORCE_REWRITE_ALL)
+    every = options.of(opt.FORCE_REWRITE_ALL)
     files = tuple(e for e in runs[0].files if every or expired(e) or has_vector(e.file.file_name))
     return CompactUnit(files, top, rewrite=True) if files else None
 
@@ -88,9 +88,9 @@ def pick_mostly_deleted(
     Applies only if the table sets ``compaction.delete-ratio-threshold``: Paimon compacts primary-key tables by their
     runs alone.  ``deleted``: rows in the deletion vector of each file, None if the index file does not count them.
     """
-    if lsm.DELETE_RATIO.name not in schema.options:
+    if opt.DELETE_RATIO.name not in schema.options:
         return None
-    ratio = schema.opts.of(lsm.DELETE_RATIO)
+    ratio = schema.opts.of(opt.DELETE_RATIO)
     for run in reversed(runs):
         files = []
         for entry in run.files if run.level else ():
@@ -110,7 +110,7 @@ class _UniversalCompaction:
         self._options = options
         self._sizes = [r.size for r in runs]
         self._max = max_level(options, (r.level for r in runs))
-        self._trigger = options.of(lsm.COMPACTION_TRIGGER)
+        self._trigger = options.of(opt.COMPACTION_TRIGGER)
 
     def pick(self) -> int | None:
         """Return the result of the first rule that applies; None if none does."""
@@ -118,7 +118,7 @@ class _UniversalCompaction:
         if self._full_is_due():
             return len(runs)
         if len(runs) >= self._trigger and runs:
-            if sum(sizes[:-1]) * 100 > self._options.of(lsm.SIZE_AMPLIFICATION) * sizes[-1]:
+            if sum(sizes[:-1]) * 100 > self._options.of(opt.SIZE_AMPLIFICATION) * sizes[-1]:
                 return len(runs)
             count = self.grown(1)
             if count is not None:
@@ -132,16 +132,16 @@ class _UniversalCompaction:
         runs, options = self._runs, self._options
         if len(runs) <= 1:
             return False
-        interval = options.of(lsm.OPTIMIZATION_INTERVAL)
+        interval = options.of(opt.OPTIMIZATION_INTERVAL)
         if interval is not None:
-            top = (options.of(lsm.NUM_LEVELS) or self._trigger + 1) - 1
+            top = (options.of(opt.NUM_LEVELS) or self._trigger + 1) - 1
             times = [e.file.creation_time or 0 for r in runs if r.level == top for e in r.files]
             if not times or _clock.local_ms() - max(times) > interval:
                 return True
-        total_threshold = options.of(lsm.TOTAL_SIZE_THRESHOLD)
+        total_threshold = options.of(opt.TOTAL_SIZE_THRESHOLD)
         if total_threshold is not None and sum(self._sizes) < total_threshold:
             return True
-        incremental_threshold = options.of(lsm.INCREMENTAL_SIZE_THRESHOLD)
+        incremental_threshold = options.of(opt.INCREMENTAL_SIZE_THRESHOLD)
         incremental = sum(s for r, s in zip(runs, self._sizes, strict=True) if r.level != self._max)
         return incremental_threshold is not None and incremental > incremental_threshold
 
@@ -149,7 +149,7 @@ class _UniversalCompaction:
         """Take runs after the first ``count`` while they are not much larger than the runs taken before."""
         size = sum(self._sizes[:count])
         triggered = forced or count > 1
-        ratio = 100.0 + self._options.of(lsm.SIZE_RATIO) + self._offpeak()
+        ratio = 100.0 + self._options.of(opt.SIZE_RATIO) + self._offpeak()
         for run, more in zip(self._runs[count:], self._sizes[count:], strict=True):
             # Once there is something to compact, runs of levels 0 and 1 are always taken.
             if size * ratio / 100.0 < more and (not triggered or run.level > 1):
@@ -160,12 +160,12 @@ class _UniversalCompaction:
         return count if triggered else None
 
     def _offpeak(self) -> int:
-        start, end = self._options.of(lsm.OFFPEAK_START), self._options.of(lsm.OFFPEAK_END)
+        start, end = self._options.of(opt.OFFPEAK_START), self._options.of(opt.OFFPEAK_END)
         if start == -1 or end == -1 or start == end:
             return 0
         hour = _clock.local_ms() // _HOUR_MS % 24
         inside = start <= hour < end if start < end else hour < end or start <= hour
-        return self._options.of(lsm.OFFPEAK_RATIO) if inside else 0
+        return self._options.of(opt.OFFPEAK_RATIO) if inside else 0
 
     def unit(self, count: int) -> CompactUnit:
         """Return the first ``count`` runs, and more if their rows would otherwise stay in level 0."""

@@ -18,16 +18,14 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
+from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
-from bitlake.mergetree.bucket_states import LiveBuckets, Slot
-from bitlake.mergetree.bucket_writer import BucketWriter
+from bitlake.mergetree.bucket_writer import BucketRows, BucketWriter, partitions_of, split_by_bucket
 from bitlake.mergetree.commit import discard_changes
-from bitlake.mergetree.commit_message import BucketChange
 from bitlake.mergetree.cross_partition import KeyPlacement
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, without_sequence
-from bitlake.mergetree.write_buffer import BucketRows, partitions_of, split_by_bucket
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import options as opt
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
@@ -103,7 +101,7 @@ class _Writing:
         self._hashes: dict[Slot, list[Int32s]] = {}
         self._pending: list[pa.Table] = []
         self._bytes = 0
-        self._limit = self._schema.opts.of(lsm.WRITE_BUFFER_SIZE)
+        self._limit = self._schema.opts.of(opt.WRITE_BUFFER_SIZE)
         self._finished: list[BucketChange] = []
         self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
         self._assigner: DynamicBucketAssigner | None = None

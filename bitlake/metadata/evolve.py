@@ -17,12 +17,11 @@ from dataclasses import replace
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.fileindex.container import split_map_key
 from bitlake.metadata import options as opt
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema, assign_ids, near
-from bitlake.metadata.schema_change import (
+from bitlake.metadata.schema import (
     AddColumn,
     DropColumn,
     MoveColumn,
+    Names,
     Path,
     Position,
     RenameColumn,
@@ -32,6 +31,9 @@ from bitlake.metadata.schema_change import (
     SetDefault,
     SetNullable,
     SetTableComment,
+    TableSchema,
+    assign_ids,
+    near,
 )
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from bitlake.types.casts import why_not_cast

@@ -1,6 +1,6 @@
 """Index manifests: the table index files (deletion vectors, HASH) of a snapshot.
 
-An Avro container (:mod:`bitlake.metadata.avro`) of one record an index file: ``_VERSION`` 1, ``_KIND`` (only ADD, 0, is
+An Avro container (:mod:`bitlake.codec.avro`) of one record an index file: ``_VERSION`` 1, ``_KIND`` (only ADD, 0, is
 ever stored), ``_PARTITION`` (BinaryRow with arity), ``_BUCKET``, ``_INDEX_TYPE``, ``_FILE_NAME``, ``_FILE_SIZE``,
 ``_ROW_COUNT``, ``_DELETIONS_VECTORS_RANGES`` (array of *nullable* records f0 data file, f1 offset, f2 length,
 ``_CARDINALITY``), ``_EXTERNAL_PATH``, ``_GLOBAL_INDEX``.
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bitlake.codec import avro
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.metadata import avro
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import check_file_names
-from bitlake.tableindex.vector_range import VectorRange
+from bitlake.tableindex import VectorRange
 
 VERSION = 1
 DELETION_VECTORS = "DELETION_VECTORS"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.locations import Location
-from bitlake.metadata.paths import is_file_name
+from bitlake.metadata.paths import Location, is_file_name
 
 T = TypeVar("T")
 

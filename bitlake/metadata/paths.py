@@ -1,14 +1,250 @@
-"""The one place that forms and parses the names of a table's files (table-format spec, section 1)."""
+"""The one place that forms and parses the names of a table's files (table-format spec, section 1).
+
+Places outside of a table's folder: how two spellings of a path compare, and which roots are allowed.
+
+``file:/p``, ``file:///p``, ``file://localhost/p`` and ``/p`` are one place; ``s3``, ``s3a`` and ``s3n`` are one scheme.
+Paths are compared by their segments, so that ``/data/ext`` does not hold ``/data/extra``; one with ``..`` has no place.
+
+Folder names of partitions (table-format spec, section 1).
+
+The folder is derived from the partition row and never parsed back: the row in the manifest is the truth.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.metadata.locations import allowing_root, refusal
+from bitlake.types import AtomicType, DataField, Root
+from bitlake.types.casts import java_float
+from bitlake.types.datatypes import TIMESTAMPS
+
+_URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?$", re.DOTALL)
+_SAME = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder or file of a store: scheme, host or bucket, and the names on the way to it."""
+
+    scheme: str
+    authority: str
+    segments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Location:
+        """The place of an absolute path or URI; raises ``ValueError`` for a relative one, and one with ``..``."""
+        found = _URI.match(text)
+        scheme, authority, path = ("file", "", text) if found is None else found.groups("")
+        scheme = scheme.lower()
+        if "\0" in text or "\\" in text or (not path.startswith("/") and not (authority and not path)):
+            raise ValueError(text)
+        segments = tuple(s for s in path.split("/") if s not in ("", "."))
+        if ".." in segments:
+            raise ValueError(text)
+        local = scheme == "file" and authority.lower() == "localhost"
+        return cls(_SAME.get(scheme, scheme), "" if local else authority.lower(), segments)
+
+    def holds(self, other: Location) -> bool:
+        """Whether the other place is this one, or below it."""
+        return (self.scheme, self.authority) == (other.scheme, other.authority) and (
+            other.segments[: len(self.segments)] == self.segments
+        )
+
+    @property
+    def store(self) -> tuple[str, str]:
+        """What tells one store from another: scheme, and host or bucket."""
+        return self.scheme, self.authority
+
+
+class DeferredRoots(Sequence[str]):
+    """External roots that are asked for when they first matter, and then kept.
+
+    To ask a Spark session takes 1 to 2 ms, as long as a small table takes to be planned, and few tables have files
+    outside of their folders.  Pickled, they are a tuple: other processes cannot ask.
+    """
+
+    __slots__ = ("_ask", "_roots")
+
+    def __init__(self, ask: Callable[[], Iterable[str]]) -> None:
+        """``ask`` returns the roots as they were given.  Threads that come together all ask, and get the same."""
+        self._ask = ask
+        self._roots: tuple[str, ...] | None = None
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        if self._roots is None:
+            self._roots = _checked(self._ask())
+        return self._roots
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DeferredRoots | tuple) and self._known == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(self._known)
+
+    def __reduce__(self) -> Any:
+        return tuple, (self._known,)
+
+    def __repr__(self) -> str:
+        return "DeferredRoots()" if self._roots is None else f"DeferredRoots{self._roots}"
+
+
+def check_roots(roots: Iterable[str]) -> Sequence[str]:
+    """External roots as they were given, without trailing slashes; raises :class:`InvalidRequest` for no place.
+
+    :class:`DeferredRoots` stay deferred, and raise the same when they are asked for.
+    """
+    return roots if isinstance(roots, DeferredRoots) else _checked(roots)
+
+
+def _checked(roots: Iterable[str]) -> tuple[str, ...]:
+    out = []
+    for root in roots:
+        try:
+            Location.of(root)
+        except ValueError as e:
+            raise InvalidRequest(
+                f"invalid external path {root!r}; expected an absolute path or URI without '..', such as "
+                "file:/data/external or s3://bucket/folder"
+            ) from e
+        out.append(root.rstrip("/") or "/")
+    return tuple(dict.fromkeys(out))
+
+
+def allowing_root(path: str, roots: Iterable[str]) -> str | None:
+    """The root that a path is below; None if it is below none, or has no place."""
+    try:
+        place = Location.of(path)
+    except ValueError:
+        return None
+    for root in roots:
+        try:
+            if Location.of(root).holds(place):
+                return root
+        except ValueError:  # a relative folder, which no absolute path is known to be in
+            continue
+    return None
+
+
+def refusal(table: str, path: str, what: str) -> InvalidRequest:
+    """The error for an external path that is not allowed; ``what`` names it."""
+    folder = path.rpartition("/")[0] or path
+    return InvalidRequest(
+        f"table {table}: {what} {path!r} is outside of the table's folder and below no allowed external path; if you "
+        f"trust this table, allow a folder above it: bitlake.connect(…, external_paths=[{folder!r}]), --external-path "
+        "on the command line, the option 'external-paths' of the data source, or spark.bitlake.external-paths"
+    )
+
+
+# --- partition --------------------------------------------------------------------------------------------------------
+
+DEFAULT_NAME = "__DEFAULT_PARTITION__"
+_ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
+
+
+def escape(text: str) -> str:
+    """Replace the characters a folder name may not hold by ``%XX``."""
+    return _ESCAPED.sub(lambda m: f"%{ord(m.group()):02X}", text)
+
+
+def partition_path(
+    fields: Sequence[DataField], values: Sequence[Any], *, default_name: str = DEFAULT_NAME, legacy: bool = True
+) -> str:
+    """``k1=v1/k2=v2`` of physical ``values``, empty for an unpartitioned table.
+
+    NULL and blank values become ``default_name``; ``legacy`` is the option ``partition.legacy-name``.
+    """
+    spec = partition_spec(fields, values, default_name=default_name, legacy=legacy)
+    return "/".join(f"{escape(name)}={escape(text)}" for name, text in spec.items())
+
+
+def partition_spec(
+    fields: Sequence[DataField], values: Sequence[Any], *, default_name: str = DEFAULT_NAME, legacy: bool = True
+) -> dict[str, str]:
+    """The texts of physical ``values`` by column, as in a folder's name but without any escaping."""
+    out = {}
+    for field, value in zip(fields, values, strict=True):
+        assert isinstance(field.type, AtomicType)
+        text = "" if value is None else render_value(field.type, value, legacy=legacy)
+        out[field.name] = text if text.strip() else default_name
+    return out
+
+
+def render_value(made: AtomicType, value: Any, *, legacy: bool = True) -> str:
+    """A physical value as the text Paimon puts into folder names."""
+    root = made.root
+    if root is Root.BOOLEAN:
+        return "true" if value else "false"
+    if root is Root.DECIMAL:
+        return _decimal(value, made.scale or 0)
+    if root in (Root.FLOAT, Root.DOUBLE):
+        return java_float(value, single=root is Root.FLOAT)
+    if root is Root.DATE:
+        return str(value) if legacy else _date(value)
+    if root is Root.TIME:
+        return str(value) if legacy else _clock_text(value * 1_000_000, made.precision or 0)
+    if root in TIMESTAMPS:
+        return _timestamp(made, value, legacy)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def _decimal(unscaled: int, scale: int) -> str:
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def _date(days: int) -> str:
+    """The proleptic Gregorian date of an epoch day, for any year (Hinnant's civil-from-days)."""
+    era, day = divmod(days + 719468, 146097)
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    shifted = (5 * day + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    full = year + era * 400 + (month <= 2)
+    sign = "-" if full < 0 else "+" if full > 9999 else ""
+    return f"{sign}{abs(full):04d}-{month:02d}-{day - (153 * shifted + 2) // 5 + 1:02d}"
+
+
+def _clock_text(nanos: int, digits: int) -> str:
+    seconds, rest = divmod(nanos, 1_000_000_000)
+    fraction = f".{rest:09d}"[: digits + 1] if digits else ""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+
+
+def _timestamp(made: AtomicType, value: int, legacy: bool) -> str:
+    precision = 6 if made.precision is None else made.precision
+    unit = 1_000_000 if precision <= 3 else 1_000 if precision <= 6 else 1
+    days, nanos = divmod(value * unit, 86_400_000_000_000)
+    if not legacy:
+        return f"{_date(days)} {_clock_text(nanos, precision)}"
+    rest = nanos % 1_000_000_000
+    digits = 0 if rest == 0 else 3 if rest % 1_000_000 == 0 else 6 if rest % 1_000 == 0 else 9
+    clock = _clock_text(nanos, digits)
+    # Java leaves out the seconds of a full minute.
+    return f"{_date(days)}T{clock[:5] if nanos % 60_000_000_000 == 0 else clock}"
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
 
 POSTPONE_BUCKET = -2
 _DIGITS = re.compile(r"^\d{1,19}$")
@@ -45,7 +281,7 @@ class TablePaths:
     """Paths of one table, or of one branch of it.
 
     ``root`` is the table's folder as a path or URI without a trailing slash; ``external_roots`` are other folders
-    that may hold files of it, as :func:`bitlake.metadata.locations.check_roots` returns them; nothing looks at them
+    that may hold files of it, as :func:`bitlake.metadata.paths.check_roots` returns them; nothing looks at them
     before a path is outside of the table's folder, or files are deleted.
     """
 
@@ -147,7 +383,7 @@ class TablePaths:
         return f"{self.root}/scans"
 
     def bucket_dir(self, partition_path: str, bucket: int, data_directory: str | None = None) -> str:
-        """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.partition` forms it.
+        """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.paths` forms it.
 
         ``data_directory``: the option ``data-file.path-directory``.
         """

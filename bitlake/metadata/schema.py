@@ -2,24 +2,170 @@
 
 UTF-8 JSON, Jackson's pretty print, members in the order version, id, fields, highestFieldId, partitionKeys,
 primaryKeys, options, comment (left out when absent), timeMillis.
+
+Which names mean the same column, table or alias: the one rule that ``spark.sql.caseSensitive`` switches.
+
+Changes of a table's columns, as values; :func:`bitlake.metadata.evolve.evolve` applies them.
+
+``path`` names a column, or a part of one: members of a struct by name, ``element`` inside an array, ``value`` inside a
+map (``("orders", "element", "price")``).  Names ignore case where that is unambiguous.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, TypeAlias
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.formatting import one_line
 from bitlake.metadata.java_json import check_members, dumps, load_object
-from bitlake.metadata.names import Names
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
 from bitlake.types.datatypes import field_from_json, field_to_json
+
+
+class Names(Enum):
+    """How names are compared."""
+
+    FOLDED = "folded"
+    """Upper and lower case are the same, as in Spark by default."""
+    EXACT = "exact"
+    """As written, with ``spark.sql.caseSensitive=true``."""
+
+    def key(self, name: str) -> str:
+        """What two names share exactly if they are the same."""
+        return name if self is Names.EXACT else name.lower()
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two names are the same."""
+        return self.key(one) == self.key(other)
+
+    def clear(self, names: Iterable[str]) -> dict[str, str]:
+        """The names by :meth:`key`, without those that share theirs with another."""
+        known = list(names)
+        times = Counter(map(self.key, known))
+        return {self.key(n): n for n in known if times[self.key(n)] == 1}
+
+    def check(self, table: str, names: Iterable[str]) -> None:
+        """Raise :class:`InvalidRequest` if two columns of a table are the same."""
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(self.key(name), name)
+            if other is not name:
+                raise InvalidRequest(
+                    f"table '{table}' has columns '{other}' and '{name}', which this session cannot tell apart; "
+                    "SET spark.sql.caseSensitive = true first"
+                )
+
+
+# --- schema change ----------------------------------------------------------------------------------------------------
+
+Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A column's place among its siblings: behind ``after``, or first when that is None."""
+
+    after: str | None = None
+
+
+FIRST = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column, last unless ``position`` says otherwise; rows written before read NULL."""
+
+    path: Path
+    type: DataType
+    comment: str | None = None
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Take a column away; its values stay in the files, unread."""
+
+    path: Path
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Give a column another name; options that name it follow."""
+
+    path: Path
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetypeColumn:
+    """Give a column another type, keeping whether it may be NULL; stored values are cast when they are read."""
+
+    path: Path
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class SetNullable:
+    """Let a column hold NULL, or not any more."""
+
+    path: Path
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """Describe a column; None takes the description away."""
+
+    path: Path
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Put a column elsewhere among its siblings."""
+
+    path: Path
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """The SQL literal that rows written without the column get from now on; None takes it away."""
+
+    path: Path
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetTableComment:
+    """Describe the table; None takes the description away."""
+
+    comment: str | None
+
+
+SchemaChange = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | RetypeColumn
+    | SetNullable
+    | SetComment
+    | MoveColumn
+    | SetDefault
+    | SetTableComment
+)
+
+
+# --- schema -----------------------------------------------------------------------------------------------------------
 
 VERSION = 3
 """The format version written; older ones get the defaults of their time when read."""

@@ -26,10 +26,10 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
+from bitlake.scan.planner import key_predicate
 from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.scan.split_planner import key_predicate
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.types import ArrayType, DataField
 from bitlake.types.datatypes import parse_type

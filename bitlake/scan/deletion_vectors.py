@@ -21,8 +21,8 @@ from bitlake.runtime import Cache, LocalRunner
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_path, read_index_manifest
 from bitlake.snapshot.table_files import TableFiles
+from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
-from bitlake.tableindex.vector_range import VectorRange
 
 _THREADS = 16
 _Ranges = Mapping[str, tuple[IndexFileEntry, VectorRange]]

@@ -7,23 +7,44 @@
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
 
 Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``).
+
+Stream the changes of a table: offsets, how far a step may go, and the files between two offsets.
+
+A :class:`StreamOffset` names the next unit of a snapshot to read.  The units of a snapshot are its new files in the
+order of its manifests (of a primary-key table: the files of a bucket together, since their rows belong together), or
+with ``full`` all files that were live in it.  Snapshots never change, so an offset stays valid; checkpoints
+keep it.
+
+The new files of a snapshot are those of its changelog where the table writes one, else those that an APPEND added;
+COMPACT and OVERWRITE snapshots have none.  Source: the observed behaviour of Paimon's streaming readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from bitlake.errors import InvalidRequest, NotFound, reading_table
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.scan.change_scan import ChangeScan
+from bitlake.scan.scan import Scan
+from bitlake.schema.merge_spec import max_level
 from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
-from bitlake.snapshot.state import TableState
+from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import existing_snapshots, kept_words, load_schema, load_snapshot, snapshot_ids
+from bitlake.snapshot.versions import (
+    existing_snapshots,
+    kept_words,
+    latest_snapshot_id,
+    load_schema,
+    load_snapshot,
+    snapshot_ids,
+)
 
 MODES = ("auto", "delta", "changelog", "diff")
 
@@ -170,3 +191,219 @@ def _by_bucket(files: Iterable[ManifestEntry]) -> Buckets:
 
 def _names(files: Iterable[ManifestEntry]) -> set[tuple[str, int]]:
     return {(e.file.file_name, e.file.level) for e in files}
+
+
+# --- stream offsets ---------------------------------------------------------------------------------------------------
+
+_COMPACTED = ("lookup", "full-compaction")
+"""Changelog producers that emit a row only when it is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The next unit to read: the ``index``-th of a snapshot's new files or, if ``full``, of all its files."""
+
+    snapshot: int
+    index: int = 0
+    full: bool = False
+
+    def to_dict(self) -> dict[str, int]:
+        """The offset as a checkpoint stores it."""
+        return {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
+        """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
+        numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
+        if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise InvalidRequest(f"invalid stream offset {dict(kept)}; is this the checkpoint of another source?")
+        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a step reads; it reads at least one unit.  None: unlimited."""
+
+    files: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+
+
+class StreamedTable(Protocol):
+    """A table whose changes are streamed."""
+
+    name: str
+
+    def state(self) -> TableState:
+        """The table's latest state."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """A scan of all columns of a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUnit:
+    """Files that are read together or not at all."""
+
+    files: tuple[ManifestEntry, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the files."""
+        return sum(e.file.row_count for e in self.files)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the files."""
+        return sum(e.file.file_size for e in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStep:
+    """One step of a stream: its end, and the number of rows up to it."""
+
+    end: StreamOffset
+    rows: int
+
+
+class ChangeStream:
+    """The changes of one table from any offset on; ``kinds``: with the column ``rowkind``, and retractions."""
+
+    def __init__(self, table: StreamedTable, *, kinds: bool) -> None:
+        self._table = table
+        self._kinds = kinds
+
+    # --- where to begin ----------------------------------------------------------------------------------------------
+
+    def latest(self) -> StreamOffset:
+        """The offset after the latest snapshot."""
+        state = self._state()
+        return StreamOffset((latest_snapshot_id(state.table_files) or 0) + 1)
+
+    def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
+        """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
+
+        Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
+        """
+        ids = self._ids()
+        low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
+        if not low <= snapshot <= high:
+            raise NotFound(
+                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept_words(ids)}"
+            )
+        return StreamOffset(snapshot, 0, full)
+
+    def full(self, *, earliest: bool = False) -> StreamOffset:
+        """The offset of all rows of the latest snapshot (or the earliest), then the changes after it."""
+        ids = self._ids()
+        return StreamOffset(ids[0 if earliest else -1], 0, True) if ids else StreamOffset(1)
+
+    # --- how far -----------------------------------------------------------------------------------------------------
+
+    def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
+        """The next step from ``start``; without new files it ends at ``start``.
+
+        Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
+        Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
+        """
+        state = self._state()
+        last = (latest_snapshot_id(state.table_files) or 0) + 1
+        if start.snapshot > last or (start.full and start.snapshot == last):
+            raise NotFound(
+                f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
+                "the table was rolled back, or is another one; start again with another checkpoint"
+            )
+        end = StreamOffset(last) if until is None or until.snapshot >= last else until
+        if limits is None:
+            return StreamStep(end, 0)
+        files = size = rows = 0
+        at = start
+        while at.snapshot < end.snapshot:
+            units = self._units(state, at)
+            for number in range(at.index, len(units)):
+                unit = units[number]
+                over = (
+                    (limits.files is not None and files + len(unit.files) > limits.files)
+                    or (limits.bytes is not None and size + unit.size > limits.bytes)
+                    or (limits.rows is not None and rows + unit.rows > limits.rows)
+                )
+                if over and files:
+                    return StreamStep(StreamOffset(at.snapshot, number, at.full), rows)
+                files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
+            at = StreamOffset(at.snapshot + 1)
+        return StreamStep(at, rows)
+
+    def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[Scan]:
+        """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
+        state = self._state()
+        at = start
+        while (at.snapshot, at.index) < (end.snapshot, end.index):
+            units = self._units(state, at)
+            stop = end.index if at.snapshot == end.snapshot else len(units)
+            if stop > len(units):
+                raise InvalidRequest(
+                    f"table '{state.name}': snapshot {at.snapshot} has {len(units)} units, and the checkpoint speaks "
+                    f"of unit {stop}; it is of another table, or was written by another version"
+                )
+            files = [e for u in units[at.index : stop] for e in u.files]
+            if files:
+                yield self._scan(state, at, files)
+            at = StreamOffset(at.snapshot + 1)
+
+    def _units(self, state: TableState, at: StreamOffset) -> list[StreamUnit]:
+        files = self._files(state, at)
+        if not state.schema.primary_keys:
+            return [StreamUnit((e,)) for e in files]
+        buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+        for e in files:
+            buckets.setdefault((e.partition, e.bucket), []).append(e)
+        return [StreamUnit(tuple(entries)) for entries in buckets.values()]
+
+    def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
+        try:
+            if at.full:
+                entries = state_at(state, at.snapshot).entries()
+                level = _first_emitted_level(state.schema)
+                return [e for e in entries if e.file.level >= level]
+            between = SnapshotRange(at.snapshot - 1, at.snapshot)
+            return changed_files(state, between, mode_of(state, between, "auto"))
+        except NotFound as e:
+            kept = kept_words(self._ids())
+            raise NotFound(
+                f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
+                "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
+                "or give the stream a 'consumer-id', which holds expiry back"
+            ) from e
+
+    def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> Scan:
+        if at.full:
+            then = state_at(state, at.snapshot).snapshot
+            below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))
+            base = self._table.scan_of(below)
+            if state.schema.primary_keys and not _first_emitted_level(state.schema):
+                base = base.with_level_0()
+            return ChangeScan.of(base, kinded=True) if self._kinds else base
+        between = SnapshotRange(at.snapshot - 1, at.snapshot)
+        delta = mode_of(state, between, "auto") == "delta"
+        base = self._table.scan_of(of_files(state, files, merged=delta))
+        return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
+
+    def _state(self) -> TableState:
+        state = self._table.state()
+        if state.schema.opts.of(opt.STREAMING_OVERWRITE):
+            raise UnsupportedFeature(
+                f"table '{state.name}' says '{opt.STREAMING_OVERWRITE.name}': what overwrites change cannot be "
+                "streamed by this version; unset the option"
+            )
+        return state
+
+    def _ids(self) -> list[int]:
+        state = self._state()
+        return snapshot_ids(state.table_files)
+
+
+def _first_emitted_level(schema: TableSchema) -> int:
+    """The lowest level whose rows the changelog has emitted; rows of lower levels are emitted later."""
+    if not schema.primary_keys or schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
+        return 0
+    return 1 if schema.opts.of(opt.CHANGELOG_PRODUCER) == "lookup" else max_level(schema.opts)

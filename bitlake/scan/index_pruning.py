@@ -22,11 +22,10 @@ from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostPolicy
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import DataFileMeta
+from bitlake.metadata.manifest import DataFileMeta, has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
-from bitlake.scan.index_location import has_index
 from bitlake.scan.index_reader import IndexResult, cache_result, cached_result, open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
-from bitlake.metadata.manifest import DataFileMeta
+from bitlake.metadata.manifest import DataFileMeta, index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Cache
-from bitlake.scan.index_location import index_name
 
 _open: Cache[tuple[str, str], FileIndexReader] = Cache(256 * 1024 * 1024)
 _START = 32 * 1024

@@ -23,16 +23,16 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
+from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.column_reader import ReadCounts
-from bitlake.scan.index_location import has_index
 from bitlake.scan.index_reader import open_file_index
 from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows
-from bitlake.scan.top_n_planner import FileRanges
+from bitlake.scan.top_n import FileRanges
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Prune files by metadata in manifests: partition values, bucket numbers and statistics; all files at once.
 
 Three steps, cheapest first, each a function from the files left (a mask over the snapshot's files) to those it skips.
-A column's bounds of 100,000 files are arrays, decoded once per snapshot (:mod:`bitlake.snapshot.file_columns`), so a
+A column's bounds of 100,000 files are arrays, decoded once per snapshot (:mod:`bitlake.snapshot.manifests`), so a
 step costs a few operations on arrays.  Skipped files are described, as text, only when they are looked at.
 """
 
@@ -18,8 +18,17 @@ import pyarrow as pa
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import CorruptError
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
-from bitlake.expressions.statistics_arrays import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.statistics import (
+    Bools,
+    ColumnStats,
+    Int64s,
+    NotVectorised,
+    Verdict,
+    Verdicts,
+    judge,
+    judge_leaf,
+    test_stats,
+)
 from bitlake.expressions.tree import And, Leaf, Predicate, columns_of, conjuncts, named_values, terms_on
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
@@ -29,7 +38,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkippedFiles, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate, same_columns
-from bitlake.snapshot.file_columns import FileColumns, FileGroup
+from bitlake.snapshot.manifests import FileColumns, FileGroup
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import DataField, arrow_type
 

@@ -28,13 +28,20 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.statistics import Verdict
-from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.statistics import (
+    Bools,
+    ColumnBounds,
+    Form,
+    NotVectorised,
+    Verdict,
+    Verdicts,
+    judge,
+    judge_leaf,
+)
 from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.footer import Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
-from bitlake.formats.parquet.statistics import number_units
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, LocalRunner

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import AtomicType, Root
 

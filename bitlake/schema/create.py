@@ -11,10 +11,9 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.formats.writer import CODECS, check_format
+from bitlake.formats.file_format import CODECS, check_format
 from bitlake.metadata import options as opt
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.schema.validation import check_combinations, check_honoured, check_reading
 from bitlake.types import (
     ArrayType,

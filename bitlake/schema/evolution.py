@@ -38,13 +38,12 @@ from bitlake.expressions.tree import (
     Predicate,
 )
 from bitlake.formats.conform import null_column
-from bitlake.lazy_arrow import compute as pc
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.schema_change import (
+from bitlake.lazy_modules import compute as pc
+from bitlake.metadata.schema import (
     FIRST,
     AddColumn,
     MoveColumn,
+    Names,
     Path,
     Position,
     RetypeColumn,
@@ -52,12 +51,12 @@ from bitlake.metadata.schema_change import (
     SetComment,
     SetDefault,
     SetNullable,
+    TableSchema,
 )
 from bitlake.runtime import by_identity
 from bitlake.schema.create import check_options
 from bitlake.types import arrow_type, from_arrow
-from bitlake.types.cast_values import cast_values
-from bitlake.types.casts import why_not_cast
+from bitlake.types.casts import cast_values, why_not_cast
 from bitlake.types.datatypes import (
     BINARIES,
     INTEGER_BITS,

@@ -24,8 +24,7 @@ import pyarrow as pa
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import physical_values
-from bitlake.lazy_arrow import compute as pc
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import DataField, arrow_schema
@@ -172,13 +171,13 @@ def needs_lookup(schema: TableSchema) -> bool:
         options.of(opt.DV_ENABLED)
         or options.of(opt.MERGE_ENGINE) == FIRST_ROW
         or options.of(opt.CHANGELOG_PRODUCER) == "lookup"
-        or options.of(lsm.FORCE_LOOKUP)
+        or options.of(opt.FORCE_LOOKUP)
     )
 
 
 def max_level(options: opt.Options, used: Iterable[int] = ()) -> int:
     """The highest level of a bucket; never below one of the levels ``used`` by its files."""
-    levels = options.of(lsm.NUM_LEVELS) or options.of(lsm.COMPACTION_TRIGGER) + 1
+    levels = options.of(opt.NUM_LEVELS) or options.of(opt.COMPACTION_TRIGGER) + 1
     return max(levels - 1, 1, *used)
 
 
@@ -203,7 +202,7 @@ def key_fields(schema: TableSchema) -> tuple[DataField, ...]:
 
 def stored_keys(schema: TableSchema) -> tuple[DataField, ...]:
     """The key's own columns in data files; none in thin mode."""
-    if schema.opts.of(lsm.THIN_MODE):
+    if schema.opts.of(opt.THIN_MODE):
         return ()
     return tuple(replace(f, id=f.id + KEY_ID_START, name=KEY_PREFIX + f.name) for f in key_fields(schema))
 
@@ -236,7 +235,7 @@ def with_kinds(table: str, schema: TableSchema, rows: pa.Table, kinds: Any = Non
     ``rowkind.field`` names a column that decides instead.  Raises :class:`InvalidRequest` for anything else, NULL too.
     """
     options = schema.opts
-    column = options.of(lsm.ROWKIND_FIELD)
+    column = options.of(opt.ROWKIND_FIELD)
     if column is not None:
         if kinds is not None:
             raise InvalidRequest(
@@ -252,7 +251,7 @@ def with_kinds(table: str, schema: TableSchema, rows: pa.Table, kinds: Any = Non
     drop = np.zeros(len(codes), bool)
     if ignores_deletes(schema):
         drop |= (codes == UPDATE_BEFORE) | (codes == DELETE)
-    if options.of(lsm.IGNORE_UPDATE_BEFORE):
+    if options.of(opt.IGNORE_UPDATE_BEFORE):
         drop |= codes == UPDATE_BEFORE
     return made.filter(pa.array(~drop)) if drop.any() else made
 
@@ -261,7 +260,7 @@ def ignores_deletes(schema: TableSchema) -> bool:
     """Whether -U and -D never reach the table's files."""
     engine = schema.opts.of(opt.MERGE_ENGINE)
     text = schema.options.get(f"{engine}.ignore-delete", "false").strip().lower()
-    return schema.opts.of(lsm.IGNORE_DELETE) or text == "true"
+    return schema.opts.of(opt.IGNORE_DELETE) or text == "true"
 
 
 def kind_codes(table: str, kinds: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata import expiry_options as xo
+from bitlake.metadata import options as opt
 from bitlake.metadata.options import Options
 
 STRATEGIES = ("values-time", "update-time")
@@ -33,10 +33,15 @@ class PartitionAge:
     def of(options: Mapping[str, str]) -> PartitionAge | None:
         """What a table's options say, None if they give no time; raises :class:`InvalidRequest` for bad values."""
         given = Options(options)
-        limit = given.of(xo.TIME)
+        limit = given.of(opt.PARTITION_EXPIRATION_TIME)
         if limit is None:
             return None
-        return PartitionAge(limit, given.of(xo.FORMATTER), given.of(xo.PATTERN), given.of(xo.STRATEGY))
+        return PartitionAge(
+            limit,
+            given.of(opt.PARTITION_TIMESTAMP_FORMATTER),
+            given.of(opt.PARTITION_TIMESTAMP_PATTERN),
+            given.of(opt.PARTITION_EXPIRATION_STRATEGY),
+        )
 
     def check(self, partition_keys: Sequence[str]) -> None:
         """Raises :class:`InvalidRequest` for a pattern, formatter or strategy that no partition could go by."""

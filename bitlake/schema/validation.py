@@ -13,11 +13,9 @@ from typing import Any
 
 from bitlake.codec.sketches import sketch_union
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.formats.writer import CODECS, check_format
-from bitlake.metadata import mergetree_options as lo
-from bitlake.metadata import mergetree_options as mo
+from bitlake.formats.file_format import CODECS, check_format
 from bitlake.metadata import options as opt
-from bitlake.metadata.mergetree_options import IGNORE_DELETE, ROWKIND_FIELD
+from bitlake.metadata.options import IGNORE_DELETE, ROWKIND_FIELD
 from bitlake.metadata.schema import near
 from bitlake.schema.data_paths import external_roots
 from bitlake.schema.merge_spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
@@ -117,15 +115,15 @@ class _Rules:
             made = self._need(column, ROWKIND_FIELD.name)
             if not (isinstance(made, AtomicType) and made.root is Root.VARCHAR):
                 raise InvalidRequest(f"option '{ROWKIND_FIELD.name}': column '{column}' is {made} and must be STRING")
-        column = self._options.of(mo.EXPIRE_FIELD)
+        column = self._options.of(opt.EXPIRE_FIELD)
         if column is None:
-            if self._options.of(mo.EXPIRE_TIME) is not None:
-                raise InvalidRequest(f"option '{mo.EXPIRE_TIME.name}' needs '{mo.EXPIRE_FIELD.name}'")
+            if self._options.of(opt.EXPIRE_TIME) is not None:
+                raise InvalidRequest(f"option '{opt.EXPIRE_TIME.name}' needs '{opt.EXPIRE_FIELD.name}'")
             return
-        made = self._need(column, mo.EXPIRE_FIELD.name)
+        made = self._need(column, opt.EXPIRE_FIELD.name)
         if not (isinstance(made, AtomicType) and (made.root in (Root.INT, Root.BIGINT) or made.root in TIMESTAMPS)):
             raise InvalidRequest(
-                f"option '{mo.EXPIRE_FIELD.name}': column '{column}' is {made} and must be INT, BIGINT or TIMESTAMP"
+                f"option '{opt.EXPIRE_FIELD.name}': column '{column}' is {made} and must be INT, BIGINT or TIMESTAMP"
             )
 
     # --- engines -----------------------------------------------------------------------------------------------------
@@ -175,9 +173,9 @@ class _Rules:
         return out
 
     def _check_partial_update(self, groups: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
-        remove, by_group = mo.PARTIAL_REMOVE.name, mo.PARTIAL_REMOVE_GROUP.name
+        remove, by_group = opt.PARTIAL_REMOVE.name, opt.PARTIAL_REMOVE_GROUP.name
         ignore = self._options.of(IGNORE_DELETE) or self._flag(f"{PARTIAL_UPDATE}.{IGNORE_DELETE.name}")
-        if self._options.of(mo.PARTIAL_REMOVE):
+        if self._options.of(opt.PARTIAL_REMOVE):
             if ignore:
                 raise InvalidRequest(f"options '{remove}' and '{IGNORE_DELETE.name}' contradict each other: choose one")
             if groups:
@@ -185,7 +183,7 @@ class _Rules:
                     f"option '{remove}' does not go with sequence groups, of which each has its own order; use "
                     f"'{by_group}'"
                 )
-        named = _names(self._options.of(mo.PARTIAL_REMOVE_GROUP))
+        named = _names(self._options.of(opt.PARTIAL_REMOVE_GROUP))
         if named and ignore:
             raise InvalidRequest(f"options '{by_group}' and '{IGNORE_DELETE.name}' contradict each other: choose one")
         ordering = {c for g in groups for c in g}
@@ -208,9 +206,9 @@ class _Rules:
         if name in ("theta_sketch", "hll_sketch"):
             sketch_union(name)  # refuses where the package for it is missing
         mine = f"{_FIELDS}{column}."
-        if self._flag(f"{mine}ignore-retract") and self._options.of(mo.AGGREGATION_REMOVE):
+        if self._flag(f"{mine}ignore-retract") and self._options.of(opt.AGGREGATION_REMOVE):
             raise InvalidRequest(
-                f"options '{mine}ignore-retract' and '{mo.AGGREGATION_REMOVE.name}' contradict each other: choose one"
+                f"options '{mine}ignore-retract' and '{opt.AGGREGATION_REMOVE.name}' contradict each other: choose one"
             )
         self._check_details(name, made, mine)
 
@@ -324,7 +322,7 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.PRIMARY_KEY_NULLABLE,
     opt.ROW_TRACKING,
     opt.DATA_EVOLUTION,
-    mo.SNAPSHOT_ORDERING,
+    opt.SNAPSHOT_ORDERING,
 )
 # The same, of options that are not declared because nothing else is done with them: name → the value that is harmless.
 _NOT_KNOWN: Mapping[str, str | None] = {
@@ -430,21 +428,21 @@ def _check_changelog(parsed: opt.Options, primary_keys: Sequence[str]) -> None:
     if not primary_keys:
         if producer != "none":
             raise InvalidRequest(f"option '{name}' = '{producer}' needs a table with a primary key")
-        if parsed.of(mo.STREAMING_OVERWRITE):
+        if parsed.of(opt.STREAMING_OVERWRITE):
             raise InvalidRequest(
-                f"option '{mo.STREAMING_OVERWRITE.name}' needs a table with a primary key; append tables have "
+                f"option '{opt.STREAMING_OVERWRITE.name}' needs a table with a primary key; append tables have "
                 "'streaming-read-append-overwrite'"
             )
-        if parsed.of(opt.BUCKET) == -1 and parsed.of(mo.FULL_COMPACTION_COMMITS) is not None:
-            raise InvalidRequest(f"option '{mo.FULL_COMPACTION_COMMITS.name}' needs a primary key or buckets")
-    if parsed.of(mo.STREAMING_OVERWRITE) and producer in ("full-compaction", "lookup"):
+        if parsed.of(opt.BUCKET) == -1 and parsed.of(opt.FULL_COMPACTION_COMMITS) is not None:
+            raise InvalidRequest(f"option '{opt.FULL_COMPACTION_COMMITS.name}' needs a primary key or buckets")
+    if parsed.of(opt.STREAMING_OVERWRITE) and producer in ("full-compaction", "lookup"):
         raise InvalidRequest(
-            f"option '{mo.STREAMING_OVERWRITE.name}' does not go with '{name}' = '{producer}': changes would be read "
+            f"option '{opt.STREAMING_OVERWRITE.name}' does not go with '{name}' = '{producer}': changes would be read "
             "twice"
         )
-    if parsed.of(mo.FULL_COMPACTION_COMMITS) is not None and producer == "lookup":
+    if parsed.of(opt.FULL_COMPACTION_COMMITS) is not None and producer == "lookup":
         raise InvalidRequest(
-            f"option '{mo.FULL_COMPACTION_COMMITS.name}' does not go with '{name}' = 'lookup'; use 'full-compaction' "
+            f"option '{opt.FULL_COMPACTION_COMMITS.name}' does not go with '{name}' = 'lookup'; use 'full-compaction' "
             "to have the changelog made by full compactions, or leave it out"
         )
     if primary_keys and parsed.of(opt.MERGE_ENGINE) == FIRST_ROW and producer not in ("none", "lookup"):
@@ -452,11 +450,11 @@ def _check_changelog(parsed: opt.Options, primary_keys: Sequence[str]) -> None:
             f"option '{name}' = '{producer}' does not go with '{opt.MERGE_ENGINE.name}' = '{FIRST_ROW}', which takes "
             "none or lookup"
         )
-    low = parsed.of(mo.CHANGELOG_RETAINED_MIN) or parsed.of(opt.SNAPSHOT_RETAINED_MIN)
-    high = parsed.of(mo.CHANGELOG_RETAINED_MAX) or parsed.of(opt.SNAPSHOT_RETAINED_MAX)
+    low = parsed.of(opt.CHANGELOG_RETAINED_MIN) or parsed.of(opt.SNAPSHOT_RETAINED_MIN)
+    high = parsed.of(opt.CHANGELOG_RETAINED_MAX) or parsed.of(opt.SNAPSHOT_RETAINED_MAX)
     if low > high:
         raise InvalidRequest(
-            f"option '{mo.CHANGELOG_RETAINED_MIN.name}' = {low} is above '{mo.CHANGELOG_RETAINED_MAX.name}' = {high}"
+            f"option '{opt.CHANGELOG_RETAINED_MIN.name}' = {low} is above '{opt.CHANGELOG_RETAINED_MAX.name}' = {high}"
         )
 
 
@@ -477,17 +475,17 @@ def _check_vectors(parsed: opt.Options) -> None:
 def _check_files(parsed: opt.Options, fields: Sequence[DataField]) -> None:
     """Formats and codecs of levels and changelog files must go with the columns, and with each other."""
     usual, codec = parsed.of(opt.FILE_FORMAT).lower(), parsed.of(opt.FILE_COMPRESSION)
-    formats, codecs = parsed.of(lo.FORMAT_PER_LEVEL), parsed.of(lo.COMPRESSION_PER_LEVEL)
-    changelog = parsed.of(lo.CHANGELOG_FORMAT), parsed.of(lo.CHANGELOG_COMPRESSION)
+    formats, codecs = parsed.of(opt.FORMAT_PER_LEVEL), parsed.of(opt.COMPRESSION_PER_LEVEL)
+    changelog = parsed.of(opt.CHANGELOG_FORMAT), parsed.of(opt.CHANGELOG_COMPRESSION)
     used = {
-        (f"'{lo.FORMAT_PER_LEVEL.name}' or '{lo.COMPRESSION_PER_LEVEL.name}', level {level}"): (
+        (f"'{opt.FORMAT_PER_LEVEL.name}' or '{opt.COMPRESSION_PER_LEVEL.name}', level {level}"): (
             formats.get(level, usual),
             codecs.get(level, codec),
         )
         for level in sorted({*formats, *codecs})
     }
     if any(changelog):
-        used[f"'{lo.CHANGELOG_FORMAT.name}' or '{lo.CHANGELOG_COMPRESSION.name}'"] = (
+        used[f"'{opt.CHANGELOG_FORMAT.name}' or '{opt.CHANGELOG_COMPRESSION.name}'"] = (
             changelog[0] or usual,
             changelog[1] or codec,
         )

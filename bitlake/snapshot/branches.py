@@ -29,7 +29,7 @@ from bitlake.metadata.options import branch_option
 from bitlake.snapshot.fast_forward import FastForward, leaving
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.tag_files import load_tag
+from bitlake.snapshot.tags import load_tag
 from bitlake.snapshot.versions import branch_names, has_schema, latest_schema
 
 MAIN = "main"

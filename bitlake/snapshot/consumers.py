@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 
-from bitlake.deletion import check_history
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import is_file_name
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.versions import kept_words
 
 _PREFIX = "consumer-"

@@ -29,15 +29,11 @@ from itertools import pairwise
 from typing import Any
 
 from bitlake import _clock
-from bitlake.deletion import check_history, delete_files
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.formatting import counted
-from bitlake.metadata import expiry_options as xo
-from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
-from bitlake.metadata.partition import render_value
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
@@ -58,7 +54,7 @@ from bitlake.snapshot.removal_markers import (
     steadily,
 )
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, check_history, delete_files
 from bitlake.snapshot.versions import earliest_snapshot_id, existing_snapshots, load_snapshot
 from bitlake.types import AtomicType
 
@@ -223,9 +219,9 @@ def _dead_holds(table: TableFiles, going: _Going) -> list[str]:
 
 
 _LONGER = (
-    (mo.CHANGELOG_RETAINED_MAX, opt.SNAPSHOT_RETAINED_MAX),
-    (mo.CHANGELOG_RETAINED_MIN, opt.SNAPSHOT_RETAINED_MIN),
-    (mo.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
+    (opt.CHANGELOG_RETAINED_MAX, opt.SNAPSHOT_RETAINED_MAX),
+    (opt.CHANGELOG_RETAINED_MIN, opt.SNAPSHOT_RETAINED_MIN),
+    (opt.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
 )
 
 
@@ -337,11 +333,15 @@ def expire_after_commit(
     the next commit tries again.
     """
     options = state.schema.opts
-    if identifier != BATCH_IDENTIFIER or not options.of(xo.END_INPUT) or not state.schema.partition_keys:
+    if (
+        identifier != BATCH_IDENTIFIER
+        or not options.of(opt.END_INPUT_CHECK_PARTITION_EXPIRE)
+        or not state.schema.partition_keys
+    ):
         return
     try:
         age = PartitionAge.of(state.schema.options)
-        for values in drop_expired(now, drop, age, options.of(xo.MAX_NUM)) if age else ():
+        for values in drop_expired(now, drop, age, options.of(opt.PARTITION_EXPIRATION_MAX_NUM)) if age else ():
             log.info("%s: partition %s expired", state.name, values)
     except BitlakeError as e:
         log.warning("%s: the commit succeeded, but expiring partitions failed: %s", state.name, e)

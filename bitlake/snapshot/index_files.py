@@ -27,7 +27,6 @@ from pyroaring import BitMap
 
 from bitlake import _clock
 from bitlake.codec.hashing import Int32s
-from bitlake.deletion import discard_files
 from bitlake.errors import (
     CommitConflict,
     CorruptError,
@@ -42,7 +41,8 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_manifest import index_path, new_index_file
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, discard_files
+from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     decode_index_file,
@@ -50,7 +50,6 @@ from bitlake.tableindex.deletion_vectors import (
     encode_index_files,
 )
 from bitlake.tableindex.hash_index import decode_hashes, encode_hashes
-from bitlake.tableindex.vector_range import VectorRange
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
 repeats.  Manifests never change once written, so decoded ones are cached by full path.  The live files of a snapshot
-are also cached by column for planning (:mod:`bitlake.snapshot.file_columns`, which needs numpy).
+are also cached by column for planning (:mod:`bitlake.snapshot.manifests`, which needs numpy).
 
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
@@ -10,19 +10,27 @@ reach ``manifest.target-file-size`` become one; a last, smaller run only from ``
 
 Rollback and fast-forward create snapshots that have the files of an earlier one and nothing else.  Paimon reads them as
 snapshots of their own, whose commits changed nothing.
+
+The live files of a snapshot by column, for planning; statistics are decoded when a plan first needs them.
+
+The columns are cached with the live files of the snapshot, so that a second plan decodes nothing.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
+from bitlake.expressions.statistics import ColumnBounds, Int64s
 from bitlake.io import Store
+from bitlake.lazy_modules import numpy as np
 from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
@@ -45,6 +53,7 @@ from bitlake.metadata.options import (
 from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
+from bitlake.metadata.stats import column_bounds
 from bitlake.runtime import Cache
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
@@ -57,10 +66,7 @@ from bitlake.snapshot.versions import (
     load_snapshot,
     snapshot_ids,
 )
-from bitlake.types import DataType
-
-if TYPE_CHECKING:
-    from bitlake.snapshot.file_columns import FileColumns
+from bitlake.types import DataField, DataType
 
 __all__ = [
     "MANY_ENTRIES",
@@ -96,7 +102,7 @@ class LiveFiles(tuple[ManifestEntry, ...]):
     """The live files of a snapshot, as ADD entries; cached with the decoded statistics of their columns."""
 
     columns: FileColumns | None = None
-    """Set by :func:`bitlake.snapshot.file_columns.columns_of_files`, which needs numpy, when a plan first needs it."""
+    """Set by :func:`bitlake.snapshot.manifests.columns_of_files`, which needs numpy, when a plan first needs it."""
 
 
 T = TypeVar("T")
@@ -484,3 +490,110 @@ def restore_snapshot(
 def rolled_back_to(snapshot: Snapshot) -> int | None:
     """The id of the snapshot whose files a fence or filler has; None for any other snapshot."""
     return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
+
+
+# --- file columns -----------------------------------------------------------------------------------------------------
+
+_FEW = 4
+"""Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""
+
+
+@dataclass(slots=True)
+class FileGroup:
+    """Files with one schema and one list of columns with statistics; caches decoded bounds."""
+
+    schema_id: int
+    columns: tuple[str, ...] | None
+    places: Int64s
+    """Their positions among the live files, ascending."""
+    _bounds: dict[str, ColumnBounds | None] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def bounds(
+        self, entries: Sequence[ManifestEntry], fields: Sequence[DataField], wanted: Sequence[str], of: Int64s
+    ) -> dict[str, ColumnBounds | None]:
+        """The statistics of the ``wanted`` columns for the files at ``of``, a subset of :attr:`places` in their order.
+
+        Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
+        """
+        with self._lock:
+            missing = [c for c in wanted if c not in self._bounds]
+            few = len(of) * _FEW <= len(self.places)
+            fresh: dict[str, ColumnBounds | None] = {}
+            if missing:
+                stats = [entries[i].file.value_stats for i in (of if few else self.places).tolist()]
+                fresh = column_bounds(stats, fields, self.columns, missing)
+                if not few:
+                    self._bounds.update(fresh)
+                    fresh = {}
+            found = {c: self._bounds[c] for c in wanted if c not in fresh}
+        if len(of) < len(self.places):
+            within = np.searchsorted(self.places, of)
+            found = {c: b if b is None else b.take(within) for c, b in found.items()}
+        return found | fresh
+
+
+class FileColumns:
+    """Live files in their order."""
+
+    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
+        self.entries = entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """Each file's rows."""
+        return np.fromiter([e.file.row_count for e in self.entries], np.int64, len(self.entries))
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """The total size of the files."""
+        return sum([e.file.file_size for e in self.entries])
+
+    @cached_property
+    def buckets(self) -> Int64s:
+        """Each file's bucket and its bucket count, as an array of n rows and 2 columns."""
+        pairs = [(e.bucket, e.total_buckets) for e in self.entries]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def partitions(self) -> tuple[list[bytes], Int64s]:
+        """The distinct partition rows, and the index of each file's row among them."""
+        seen: dict[bytes, int] = {}
+        codes = [seen.setdefault(e.partition, len(seen)) for e in self.entries]
+        return list(seen), np.array(codes, np.int64)
+
+    @cached_property
+    def groups(self) -> list[FileGroup]:
+        """The files by schema and covered columns."""
+        # Entries of a manifest share their lists of columns: comparing identities is cheaper than hashing.
+        keys = [((f := e.file).schema_id, id(f.value_stats_cols)) for e in self.entries]
+        seen: dict[tuple[int, int], int] = {}
+        codes = np.array([seen.setdefault(k, len(seen)) for k in keys], np.int64)
+        by_value: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
+        if seen:
+            _, firsts = np.unique(codes, return_index=True)
+            for code, i in enumerate(firsts.tolist()):
+                file = self.entries[i].file
+                by_value.setdefault((file.schema_id, file.value_stats_cols), []).append(code)
+        groups = []
+        for (schema_id, columns), same in by_value.items():
+            places = np.flatnonzero(np.isin(codes, same)) if len(by_value) > 1 else np.arange(len(codes))
+            groups.append(FileGroup(schema_id, columns, places))
+        return groups
+
+    @cached_property
+    def schema_ids(self) -> frozenset[int]:
+        """The ids of the schemas that the files were written with."""
+        return frozenset(g.schema_id for g in self.groups)
+
+
+def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:
+    """The files by column; cached with the entries if these are :class:`LiveFiles`."""
+    if not isinstance(entries, LiveFiles):
+        return FileColumns(entries)
+    if entries.columns is None:
+        entries.columns = FileColumns(entries)
+    return entries.columns

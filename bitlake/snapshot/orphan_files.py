@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from bitlake.deletion import first_link
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata import options as opt
-from bitlake.metadata.partition import escape
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
@@ -34,7 +32,7 @@ from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.references import Holder, holders, lines
 from bitlake.snapshot.removal_markers import steadily
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, first_link
 from bitlake.snapshot.versions import branch_names
 
 T = TypeVar("T")

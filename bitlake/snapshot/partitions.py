@@ -4,7 +4,7 @@ Partition rows of manifest entries are decoded once each.
 
 Manifest lists record which partitions each manifest holds.  In a table of many files, a manifest in which the required
 partitions are a small part is decoded only around them
-(:func:`bitlake.metadata.manifest_records.decode_entries`).  A small table is read whole: its plan then names every file
+(:func:`bitlake.metadata.manifest.decode_entries`).  A small table is read whole: its plan then names every file
 and the reason why it is skipped.
 
 A partition is marked as done by a file ``_SUCCESS`` in its folder, Paimon's ``success-file`` action.
@@ -29,8 +29,7 @@ from bitlake.expressions.tree import Predicate, all_of, columns_of, named_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
-from bitlake.metadata.partition import partition_path, partition_spec, render_value
-from bitlake.metadata.paths import TablePaths, is_file_name
+from bitlake.metadata.paths import TablePaths, is_file_name, partition_path, partition_spec, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.schema.data_paths import DataPaths
@@ -168,7 +167,7 @@ def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[Manifest
 def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and the files beside them, that no commit will name.  Storage errors are suppressed."""
     partitions = PartitionReader(schema, table.paths)
-    from bitlake.deletion import discard_files
+    from bitlake.snapshot.table_files import discard_files
 
     for entry in entries:
         discard_files(table.store, partitions.file_paths(entry))

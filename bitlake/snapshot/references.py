@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bitlake.deletion import delete_files
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -22,7 +21,7 @@ from bitlake.snapshot.index_manifest import index_entries, index_path, read_inde
 from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, delete_files
 from bitlake.snapshot.versions import (
     branch_names,
     latest_schema,

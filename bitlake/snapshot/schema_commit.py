@@ -14,9 +14,8 @@ from dataclasses import replace
 
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.metadata import options as opt
-from bitlake.metadata.names import Names
 from bitlake.metadata.paths import POSTPONE_BUCKET
-from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import is_same_table

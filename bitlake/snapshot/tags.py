@@ -1,4 +1,4 @@
-"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tag_files` reads their files.
+"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tags` reads their files.
 
 Source: table-format spec, section 3; deleting follows Paimon's, except that files stay that another branch needs.
 
@@ -9,11 +9,20 @@ Commits can create tags: one per period, of the first snapshot after its end, or
 The options ``tag.*`` define the period, the tags' names, and how many of these tags are kept.  A commit takes place
 before its tags are created: if that fails, the next commit creates them.  Source: Paimon's TagAutoCreation,
 TagPeriodHandler, TagBatchCreation and TagTimeExpire, and when its commits call them.
+
+Read the files of tags, which keep a snapshot and all its files until the tag is deleted.
+
+``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two more members:
+``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
+with nine decimals).
+
+Source: table-format spec, section 3.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 from dataclasses import dataclass
@@ -21,18 +30,16 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bitlake import _clock
-from bitlake.deletion import discard_files, not_through_links
-from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
-from bitlake.metadata import tag_options as to
-from bitlake.metadata.options import Options
+from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, metadata_files
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.tag_files import list_tags, load_tag
+from bitlake.snapshot.table_files import discard_files, not_through_links
 from bitlake.snapshot.versions import (
     existing_snapshots,
     kept_words,
@@ -41,6 +48,73 @@ from bitlake.snapshot.versions import (
     tag_names,
     tag_snapshot,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag and its snapshot; with a retention, its creation time and retention in milliseconds."""
+
+    name: str
+    snapshot: Snapshot
+    created_ms: int | None = None
+    retained_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Tag({self.name}: snapshot {self.snapshot.id})"
+
+    def expired(self, now_local_ms: int) -> bool:
+        """Whether its retention is over; ``now_local_ms`` is as :func:`bitlake._clock.local_ms` gives it."""
+        return (
+            self.created_ms is not None
+            and self.retained_ms is not None
+            and self.created_ms + self.retained_ms < now_local_ms
+        )
+
+
+def list_tags(state: TableState) -> list[Tag]:
+    """All tags by name, without those deleted meanwhile.
+
+    Raises :class:`CorruptError` naming one that cannot be read.
+    """
+    tags = []
+    for name in tag_names(state.table_files):
+        with contextlib.suppress(NotFound):
+            tags.append(load_tag(state, name))
+    return tags
+
+
+def load_tag(state: TableState, name: str) -> Tag:
+    """Load one tag; raises :class:`NotFound`, naming the existing tags."""
+    path = state.paths.tag(name)
+    try:
+        data = state.store.read(path)
+    except NotFound as e:
+        have = ", ".join(tag_names(state.table_files)) or "none"
+        raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
+    snapshot = Snapshot.from_json(data, path)
+    members = json.loads(data)
+    try:
+        return Tag(name, snapshot, _created(members), _retained(members))
+    except (TypeError, ValueError, OverflowError) as e:
+        raise CorruptError(f"the retention of a tag cannot be parsed ({e})", 0, path=path) from e
+
+
+def _created(members: dict[str, object]) -> int | None:
+    parts = members.get("tagCreateTime")
+    if not isinstance(parts, list):
+        return None
+    # Java leaves out seconds and nanoseconds that are 0.
+    year, month, day, hour, minute, second, nanos = [*map(int, parts), 0, 0][:7]
+    at = datetime(year, month, day, hour, minute, second, nanos // 1000, UTC)
+    return int(at.timestamp() * 1000)
+
+
+def _retained(members: dict[str, object]) -> int | None:
+    seconds = members.get("tagTimeRetained")
+    return None if seconds is None else int(float(str(seconds)) * 1000)
+
+
+# --- tags -------------------------------------------------------------------------------------------------------------
 
 __all__ = [
     "BATCH",
@@ -79,7 +153,7 @@ def create_tag(
     an invalid name.
     """
     if retained_ms is None:
-        retained_ms = state.schema.opts.of(DEFAULT_RETAINED)
+        retained_ms = state.schema.opts.of(TAG_DEFAULT_RETAINED)
     data = _content(state, _checked(name), snapshot_id, retained_ms)
     if not state.store.create(state.paths.tag(name), data):
         if if_not_exists:
@@ -247,11 +321,11 @@ class Periods:
     @staticmethod
     def of(options: Options) -> Periods:
         """The periods of a table's options."""
-        own = options.of(to.DURATION)
+        own = options.of(opt.TAG_CREATION_PERIOD_DURATION)
         if own is not None:
             return Periods(timedelta(milliseconds=max(own, 1)), "%Y%m%d%H%M")
-        form = options.of(to.FORMATTER)
-        match options.of(to.PERIOD):
+        form = options.of(opt.TAG_PERIOD_FORMATTER)
+        match options.of(opt.TAG_CREATION_PERIOD):
             case "daily":
                 return Periods(timedelta(days=1), _DAYS[form])
             case "hourly":
@@ -281,7 +355,7 @@ def tag_commit(state: TableState, kind: str, operation: str | None) -> None:
     The commit has taken place, so a failure is logged, not raised.
     """
     options = state.schema.opts
-    mode, expires = options.of(to.CREATION), options.of(to.TIME_EXPIRE)
+    mode, expires = options.of(opt.TAG_AUTOMATIC_CREATION), options.of(opt.TAG_TIME_EXPIRE)
     try:
         if mode == BATCH:
             # As in Paimon, dedicated compactions, ANALYZE and TRUNCATE create none.
@@ -303,13 +377,13 @@ def move_batch_tag(state: TableState) -> str | None:
     options = state.schema.opts
     if state.snapshot is None:
         return None
-    day = _time(state.snapshot, "process-time", _zone(options.of(to.PROCESS_ZONE)))
+    day = _time(state.snapshot, "process-time", _zone(options.of(opt.PROCESS_TIME_ZONE)))
     assert day is not None
-    name = options.of(to.BATCH_NAME) or f"{_BATCH_PREFIX}{day:%Y-%m-%d}"
+    name = options.of(opt.TAG_BATCH_NAME) or f"{_BATCH_PREFIX}{day:%Y-%m-%d}"
     if not create_tag(state, name, if_not_exists=True):
         # Paimon deletes the tag first, and for a moment nothing keeps the snapshot.
-        replace_tag(state, name, retained_ms=options.of(to.DEFAULT_RETAINED))
-    most = options.of(to.NUM_RETAINED)
+        replace_tag(state, name, retained_ms=options.of(opt.TAG_DEFAULT_RETAINED))
+    most = options.of(opt.TAG_NUM_RETAINED)
     if most is not None:
         # Paimon's documentation counts only these tags; its code also counts, and deletes, tags of the user.
         tags = sorted(n for n in tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
@@ -321,10 +395,10 @@ def move_batch_tag(state: TableState) -> str | None:
 def _may_be_due(state: TableState, mode: str) -> bool:
     """Whether the latest snapshot is late enough for another tag; then earlier snapshots may be as well."""
     periods, options = Periods.of(state.schema.opts), state.schema.opts
-    zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
+    zone = _zone(options.of(opt.PROCESS_TIME_ZONE) if mode == "process-time" else options.of(opt.WATERMARK_ZONE))
     time = None if state.snapshot is None else _time(state.snapshot, mode, zone)
     last = max((start for _, start in _tags(state, periods)), default=None)
-    delay = timedelta(milliseconds=options.of(to.DELAY))
+    delay = timedelta(milliseconds=options.of(opt.TAG_CREATION_DELAY))
     return time is not None and (last is None or time - delay >= last + 2 * periods.length)
 
 
@@ -334,13 +408,13 @@ def create_automatic_tags(state: TableState) -> list[str]:
     Raises :class:`InvalidRequest` for a delay as long as a period, and for unknown time zones.
     """
     options = state.schema.opts
-    mode = options.of(to.CREATION)
+    mode = options.of(opt.TAG_AUTOMATIC_CREATION)
     if mode in ("none", BATCH):
         return []
-    periods, delay = Periods.of(options), timedelta(milliseconds=options.of(to.DELAY))
+    periods, delay = Periods.of(options), timedelta(milliseconds=options.of(opt.TAG_CREATION_DELAY))
     if delay >= periods.length:
         raise InvalidRequest(f"table '{state.name}': 'tag.creation-delay' must be shorter than a period")
-    zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
+    zone = _zone(options.of(opt.PROCESS_TIME_ZONE) if mode == "process-time" else options.of(opt.WATERMARK_ZONE))
     last = _last(state, periods)
     due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
     created = []
@@ -350,11 +424,11 @@ def create_automatic_tags(state: TableState) -> list[str]:
         time = _time(load_snapshot(state.table_files, number), mode, zone)
         if time is None or (due is not None and time - delay < due + periods.length):
             continue
-        start = due if due is not None and options.of(to.COMPLETION) else periods.before(time)
+        start = due if due is not None and options.of(opt.TAG_AUTOMATIC_COMPLETION) else periods.before(time)
         if create_tag(state, periods.name(start), number, if_not_exists=True):
             created.append(periods.name(start))
         due = start + periods.length
-        _trim(state, periods, options.of(to.NUM_RETAINED))
+        _trim(state, periods, options.of(opt.TAG_NUM_RETAINED))
     return created
 
 

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
-from bitlake.snapshot.tag_files import Tag, load_tag
+from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids, tag_names
 
 Time = int | str | datetime | date

@@ -12,14 +12,12 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.catalog import View, identifier_exists, open_state
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
-from bitlake.catalog.lookup import identifier_exists, open_state
-from bitlake.catalog.view import View
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
-from bitlake.metadata.schema import assign_ids, near
-from bitlake.metadata.schema_change import SetTableComment
+from bitlake.metadata.schema import SetTableComment, assign_ids, near
 from bitlake.schema.create import ColumnSpec
 from bitlake.snapshot.schema_commit import replaced_schema
 from bitlake.spark.context import EngineContext
@@ -34,7 +32,7 @@ from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TableName, TagChange
 from bitlake.table.history import TableHistory
-from bitlake.write.partition_spec import overwrite_scope
+from bitlake.write.commit_plan import overwrite_scope
 
 log = logging.getLogger("bitlake")
 

@@ -36,9 +36,9 @@ from bitlake.spark.read.query import (
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
-from bitlake.sql.parameters import Args, SqlText, bind_parameters, has_named, in_brackets, literal, variable_name
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
+from bitlake.sql.text import Args, SqlText, bind_parameters, has_named, in_brackets, literal, variable_name
 
 Handler = Callable[[EngineContext, Any], DataFrame]
 

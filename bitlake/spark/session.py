@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.progress import in_notebook
 from bitlake.spark.java import find_java
 

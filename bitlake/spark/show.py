@@ -16,7 +16,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.partition import escape, render_value
+from bitlake.metadata.paths import escape, render_value
 from bitlake.metadata.schema import near
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition
@@ -25,7 +25,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import existing_partition, partition_spec, static_values
 from bitlake.spark.types import spark_schema
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_types import type_to_ddl
+from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
 from bitlake.table.history import TableHistory
 from bitlake.types import AtomicType, DataField, Root

@@ -31,7 +31,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql import scope
 from bitlake.sql.table_references import QueryAnalysis
 from bitlake.sql.text import Edit

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.runtime import Cache
 from bitlake.sql import scope
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata

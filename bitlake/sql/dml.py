@@ -10,9 +10,8 @@ from sqlglot import TokenType
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import statements as st
-from bitlake.sql.clauses import partition_spec, properties
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat, Statement
-from bitlake.sql.text import STRINGS, Cursor
+from bitlake.sql.text import STRINGS, Cursor, partition_spec, properties
 
 
 def delete(c: Cursor, with_: str = "") -> st.Statement:

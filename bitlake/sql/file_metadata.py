@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import Token, exp
 
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql import scope
 from bitlake.sql.text import Edit, spliced
 

@@ -14,14 +14,23 @@ from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret, tokenize
-from bitlake.metadata.schema_change import SetTableComment
+from bitlake.metadata.schema import SetTableComment
 from bitlake.sql import dml
 from bitlake.sql import statements as st
-from bitlake.sql.clauses import arguments, like, partition_spec, properties, property_keys
 from bitlake.sql.ddl import alter_columns, alter_tag, create
 from bitlake.sql.dml import QUERY_STARTS, copy, insert, insert_after_source
 from bitlake.sql.statements import Statement, TableName
-from bitlake.sql.text import DATABASE_WORDS, LAKE_CATALOGS, Cursor, table_name
+from bitlake.sql.text import (
+    DATABASE_WORDS,
+    LAKE_CATALOGS,
+    Cursor,
+    arguments,
+    like,
+    partition_spec,
+    properties,
+    property_keys,
+    table_name,
+)
 
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "(", "MAP", "REDUCE")

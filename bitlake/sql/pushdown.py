@@ -37,7 +37,7 @@ from bitlake.expressions.tree import (
     conjuncts,
     sources_of,
 )
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql import scope
 from bitlake.sql.scope import Join, Source
 from bitlake.sql.statements import TableName

@@ -20,7 +20,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql, caret, tokenize
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql.statements import TableName, quote_name
 from bitlake.sql.table_references import find_names, upper_words
 from bitlake.sql.text import STRINGS, Cursor, Edit, spliced

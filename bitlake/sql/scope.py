@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
 
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql.statements import TableName
 from bitlake.sql.text import spliced, table_name
 

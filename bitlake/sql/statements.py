@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.schema_change import SchemaChange
+from bitlake.metadata.schema import SchemaChange
 from bitlake.types import DataType
 
 

@@ -16,7 +16,7 @@ from sqlglot import Token, TokenType
 from bitlake.expressions.spark_dialect import tokenize
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.sql.statements import TableName
 from bitlake.sql.text import LAKE_CATALOGS, Edit, spliced, table_name
 

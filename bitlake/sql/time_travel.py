@@ -15,12 +15,11 @@ from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import caret, tokenize
-from bitlake.metadata.names import Names
-from bitlake.sql.clauses import arguments
+from bitlake.metadata.schema import Names
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import TableName, quote_name
 from bitlake.sql.table_references import CLAUSES_AFTER_TABLE, NameUse, find_names, upper_words
-from bitlake.sql.text import STRINGS, Cursor, spliced
+from bitlake.sql.text import STRINGS, Cursor, arguments, spliced
 
 PLACE = "__bitlake_relation_"
 """Names that stand for relations begin so; a number follows."""

@@ -18,7 +18,7 @@ from bitlake.metadata.java_json import dumps, flat, load_object
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.consumers import consumers
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.tag_files import list_tags
+from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import existing_snapshots, load_schema, schema_ids, snapshot_ids
 from bitlake.system_tables.rows import Metadata, by_rows, columns, local_time
 from bitlake.types.datatypes import field_to_json

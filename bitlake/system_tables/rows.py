@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bitlake.metadata.partition import render_value
+from bitlake.metadata.paths import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, RowType, arrow_schema

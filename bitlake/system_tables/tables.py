@@ -17,7 +17,7 @@ from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import retyped
-from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.incremental import FilesState
@@ -26,7 +26,7 @@ from bitlake.scan.plan import Plan, ScanMetrics
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import Moment, When
-from bitlake.system_tables import files, history, indexes
+from bitlake.system_tables import files, history
 from bitlake.system_tables.rows import Metadata
 
 
@@ -52,8 +52,8 @@ def read_optimized(scan: Scan) -> Scan:
 
 
 def _last_level(schema: TableSchema) -> int:
-    levels = schema.opts.of(lsm.NUM_LEVELS)
-    return (levels if levels is not None else schema.opts.of(lsm.COMPACTION_TRIGGER) + 1) - 1
+    levels = schema.opts.of(opt.NUM_LEVELS)
+    return (levels if levels is not None else schema.opts.of(opt.COMPACTION_TRIGGER) + 1) - 1
 
 
 VIEWS: dict[str, Callable[[Scan], Scan]] = {
@@ -64,7 +64,12 @@ VIEWS: dict[str, Callable[[Scan], Scan]] = {
 }
 
 
-TABLES: dict[str, Metadata] = {**history.HISTORY_TABLES, **files.TABLES, **indexes.TABLES, **history.STATISTICS_TABLES}
+TABLES: dict[str, Metadata] = {
+    **history.HISTORY_TABLES,
+    **files.FILE_TABLES,
+    **files.INDEX_TABLES,
+    **history.STATISTICS_TABLES,
+}
 """System tables that are gathered from metadata, by name."""
 
 

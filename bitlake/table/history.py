@@ -10,7 +10,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import branches, consumers, tags
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.rollback import rollback
-from bitlake.snapshot.tag_files import Tag
+from bitlake.snapshot.tags import Tag
 from bitlake.snapshot.time_travel import Time, When, epoch_millis, first_snapshot_from
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id, snapshot_ids
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitlake import _clock
-from bitlake.deletion import check_history, delete_files, first_link
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
@@ -33,7 +32,7 @@ from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition, mark_done
 from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, check_history, delete_files, first_link
 from bitlake.snapshot.tags import create_automatic_tags
 from bitlake.snapshot.time_travel import Time, epoch_millis
 from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names

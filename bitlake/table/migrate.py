@@ -22,11 +22,10 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet.footer import read_footer
-from bitlake.formats.parquet.statistics import footer_stats
+from bitlake.formats.parquet.footer import footer_stats, read_footer
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
-from bitlake.lazy_arrow import parquet as pq
+from bitlake.lazy_modules import parquet as pq
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bitlake.catalog.catalog import Catalog
+from bitlake.catalog.catalog import Catalog, display_name, resolve
 from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.lookup import display_name, resolve
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.runtime import LocalRunner, Runner
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.writer import Rows, arrow_tables
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
+from bitlake.metadata.schema import AddColumn, DropColumn, Names, RenameColumn, SchemaChange, TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.scan.scan import Scan
@@ -33,7 +31,7 @@ from bitlake.table.maintenance import TableMaintenance
 from bitlake.tools.notebook import table_html
 from bitlake.types import arrow_schema
 from bitlake.write.append_dml import delete_rows, retrying, update_rows
-from bitlake.write.partition_spec import overwrite_scope, physical_partition
+from bitlake.write.commit_plan import overwrite_scope, physical_partition
 from bitlake.write.writer import write_rows
 
 if TYPE_CHECKING:

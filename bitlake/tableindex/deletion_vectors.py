@@ -31,7 +31,7 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of_any, contains, deserialize, positions_of, serialize
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.tableindex.vector_range import VectorRange
+from bitlake.tableindex import VectorRange
 
 VERSION = 1
 FIRST_OFFSET = 1

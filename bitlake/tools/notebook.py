@@ -7,8 +7,7 @@ from typing import Protocol
 from bitlake.catalog.catalog import Catalog
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
-from bitlake.html.markup import Child, Markup, markup
-from bitlake.html.notebook import grid, more, remark, titled
+from bitlake.html import Child, Markup, grid, markup, more, remark, titled
 from bitlake.scan.plan import Plan
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState

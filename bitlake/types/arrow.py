@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-import pyarrow as pa
-
 from bitlake.errors import InvalidRequest
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types.datatypes import (
     ArrayType,
     AtomicType,
@@ -26,23 +25,22 @@ from bitlake.types.datatypes import (
 )
 
 _SIMPLE = {
-    Root.BOOLEAN: pa.bool_(),
-    Root.TINYINT: pa.int8(),
-    Root.SMALLINT: pa.int16(),
-    Root.INT: pa.int32(),
-    Root.BIGINT: pa.int64(),
-    Root.FLOAT: pa.float32(),
-    Root.DOUBLE: pa.float64(),
-    Root.CHAR: pa.string(),
-    Root.VARCHAR: pa.string(),
-    Root.BINARY: pa.binary(),
-    Root.VARBINARY: pa.binary(),
-    Root.DATE: pa.date32(),
-    Root.TIME: pa.time32("ms"),
+    Root.BOOLEAN: "bool_",
+    Root.TINYINT: "int8",
+    Root.SMALLINT: "int16",
+    Root.INT: "int32",
+    Root.BIGINT: "int64",
+    Root.FLOAT: "float32",
+    Root.DOUBLE: "float64",
+    Root.CHAR: "string",
+    Root.VARCHAR: "string",
+    Root.BINARY: "binary",
+    Root.VARBINARY: "binary",
+    Root.DATE: "date32",
 }
+"""Types whose Arrow type has no parameters: the name of pyarrow's function, since pyarrow is imported lazily."""
 _ELEMENT_BASE = 536870911
 _DEPTH_STEP = 1024
-VARIANT_ARROW = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
 
 
 def timestamp_unit(precision: int | None) -> str:
@@ -86,8 +84,11 @@ def _atomic(made: AtomicType) -> pa.DataType:
     if made.root is Root.TIMESTAMP_LTZ:
         return pa.timestamp(timestamp_unit(made.precision), "UTC")
     if made.root is Root.VARIANT:
-        return VARIANT_ARROW
-    return _SIMPLE[made.root]
+        return pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+    if made.root is Root.TIME:
+        return pa.time32("ms")
+    simple: pa.DataType = getattr(pa, _SIMPLE[made.root])()
+    return simple
 
 
 def _metadata(number: int | None) -> dict[str, str] | None:
@@ -141,29 +142,29 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
             fields.append(DataField(number(), f.name, inner))
         return RowType(tuple(fields), nullable)
     for test, root, length in _FROM_ARROW:
-        if test(kind):
+        if getattr(pa.types, test)(kind):
             return AtomicType(root, nullable, length=length)
     raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast the column first")
 
 
 _FROM_ARROW = [
-    (pa.types.is_boolean, Root.BOOLEAN, None),
-    (pa.types.is_int8, Root.TINYINT, None),
-    (pa.types.is_int16, Root.SMALLINT, None),
-    (pa.types.is_uint8, Root.SMALLINT, None),
-    (pa.types.is_int32, Root.INT, None),
-    (pa.types.is_uint16, Root.INT, None),
-    (pa.types.is_int64, Root.BIGINT, None),
-    (pa.types.is_uint32, Root.BIGINT, None),
-    (pa.types.is_float16, Root.FLOAT, None),
-    (pa.types.is_float32, Root.FLOAT, None),
-    (pa.types.is_float64, Root.DOUBLE, None),
-    (pa.types.is_string, Root.VARCHAR, 2147483647),
-    (pa.types.is_large_string, Root.VARCHAR, 2147483647),
-    (pa.types.is_string_view, Root.VARCHAR, 2147483647),
-    (pa.types.is_binary, Root.VARBINARY, 2147483647),
-    (pa.types.is_large_binary, Root.VARBINARY, 2147483647),
-    (pa.types.is_binary_view, Root.VARBINARY, 2147483647),
-    (pa.types.is_fixed_size_binary, Root.VARBINARY, 2147483647),
-    (pa.types.is_date, Root.DATE, None),
+    ("is_boolean", Root.BOOLEAN, None),
+    ("is_int8", Root.TINYINT, None),
+    ("is_int16", Root.SMALLINT, None),
+    ("is_uint8", Root.SMALLINT, None),
+    ("is_int32", Root.INT, None),
+    ("is_uint16", Root.INT, None),
+    ("is_int64", Root.BIGINT, None),
+    ("is_uint32", Root.BIGINT, None),
+    ("is_float16", Root.FLOAT, None),
+    ("is_float32", Root.FLOAT, None),
+    ("is_float64", Root.DOUBLE, None),
+    ("is_string", Root.VARCHAR, 2147483647),
+    ("is_large_string", Root.VARCHAR, 2147483647),
+    ("is_string_view", Root.VARCHAR, 2147483647),
+    ("is_binary", Root.VARBINARY, 2147483647),
+    ("is_large_binary", Root.VARBINARY, 2147483647),
+    ("is_binary_view", Root.VARBINARY, 2147483647),
+    ("is_fixed_size_binary", Root.VARBINARY, 2147483647),
+    ("is_date", Root.DATE, None),
 ]

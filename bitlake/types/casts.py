@@ -1,16 +1,37 @@
 """Which casts between column types Paimon allows.
 
 A column may change its type if the cast table allows it (implicitly, or explicitly unless
-``disable-explicit-type-casting`` is set) and a conversion of values exists (:mod:`bitlake.types.cast_values`, which is
+``disable-explicit-type-casting`` is set) and a conversion of values exists (:mod:`bitlake.types.casts`, which is
 a module of its own since metadata commands must not wait for numpy and Arrow).
+
+Source: table-format spec, section 2 (Evolution).
+
+Convert the values of a column to another type, as Paimon does.
+
+Conversions are those of Java: integers wrap and floating point numbers saturate like Java's primitive casts, decimals
+round half up and become NULL where they do not fit, timestamps lose digits by truncation, text is cut to the new
+length.  TIMESTAMP and TIMESTAMP_LTZ are converted in ``timezone``: the session's, where Paimon takes its process's
+default.
+
+Between text and other types, Arrow's kernels are used where Arrow's text equals Java's; elsewhere each **distinct**
+value is converted once in Python, which only columns that changed between a number and a text need.
 
 Source: table-format spec, section 2 (Evolution).
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
 
+from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import numpy as np
+from bitlake.lazy_modules import pyarrow as pa
+from bitlake.types import arrow_type
 from bitlake.types.datatypes import (
     BINARIES,
     INTEGERS,
@@ -165,3 +186,439 @@ def java_float(value: float, *, single: bool = False) -> str:
         whole = digits[: power + 1].ljust(power + 1, "0")
         return f"{sign}{whole}.{digits[power + 1 :].rstrip('0') or '0'}"
     return f"{mantissa}E{power}"
+
+
+# --- cast values ------------------------------------------------------------------------------------------------------
+
+Array = Any
+"""A pyarrow Array (pyarrow has no type stubs)."""
+
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+_INTEGER = r"^[+-]?[0-9]*(\.[0-9]*)?$"
+_DIGITS = re.compile(r"[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?")
+_TIME = re.compile(r"\s*(\d{1,2})\s*(?::\s*(\d{1,2})\s*(?::\s*(\d{1,2})(?:\.(\d+))?\s*)?)?")
+_TIMESTAMP = re.compile(r"(\d{4,9})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?")
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_CONTEXT = Context(prec=100, rounding=ROUND_HALF_UP)
+
+
+def to_text(array: Array, source: AtomicType) -> Array:
+    """Numbers, booleans, dates and times (LTZ ones as local times already) as Java prints them."""
+    root = source.root
+    if root in (Root.FLOAT, Root.DOUBLE):
+        single = root is Root.FLOAT
+        return by_distinct(array, lambda v: java_float(v, single=single), pa.string())
+    if root is Root.DECIMAL:
+        words = array.cast(pa.string())
+        if pc.any(pc.match_substring(words, "E")).as_py():  # BigDecimal's plain text has no exponent
+            words = by_distinct(words, lambda v: f"{Decimal(v):f}", pa.string())
+        return words
+    if root is Root.TIME:
+        digits = source.precision or 0
+        return by_distinct(array.cast(pa.int32()), lambda v: _clock(v, digits), pa.string())
+    if root in TIMESTAMPS:
+        precision = 6 if source.precision is None else source.precision
+        shown = array.cast(pa.timestamp("s"), safe=False) if precision == 0 else array
+        words = pc.strftime(shown, "%Y-%m-%d %H:%M:%S")
+        full = {"s": 0, "ms": 3, "us": 6, "ns": 9}[shown.type.unit]
+        return pc.utf8_slice_codeunits(words, 0, -(full - precision)) if full > precision else words
+    if root is Root.DATE:
+        return pc.strftime(array, "%Y-%m-%d")
+    return array.cast(pa.string())
+
+
+def _clock(ms: int, digits: int) -> str:
+    seconds, rest = divmod(ms % 86_400_000, 1000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    if not digits:
+        return text
+    fraction = f"{rest:03d}"[: min(digits, 3)]
+    return f"{text}.{fraction.rstrip('0') or '0'}"
+
+
+def by_distinct(array: Array, convert: Callable[[Any], Any], wanted: pa.DataType) -> Array:
+    """Convert each distinct value once; raises the :class:`ValueError` of ``convert``."""
+    encoded = array.dictionary_encode()
+    made = pa.array([convert(v) for v in encoded.dictionary.to_pylist()], wanted)
+    return made.take(encoded.indices)
+
+
+def parse(array: Array, target: AtomicType) -> Array:
+    """Texts as ``target``; timestamps without a zone.
+
+    An invalid value raises :class:`ValueError`, because Paimon fails to read it, too.
+    """
+    root = target.root
+    array = array.cast(pa.string())
+    if root is Root.BOOLEAN:
+        return _booleans(array)
+    if root in INTEGERS:
+        return _integers(array, target)
+    if root in (Root.FLOAT, Root.DOUBLE):
+        return _doubles(array, target)
+    if root is Root.DECIMAL:
+        return by_distinct(array, lambda t: _decimal(t, target), arrow_type(target))
+    if root is Root.DATE:
+        return by_distinct(array, _date, pa.int32()).cast(pa.date32())
+    if root is Root.TIME:
+        return by_distinct(array, _time, pa.int32()).cast(arrow_type(target))
+    unit = arrow_type(target).unit
+    precision = 6 if target.precision is None else target.precision
+    local = root is Root.TIMESTAMP
+    return by_distinct(array, lambda t: _timestamp(t, precision, unit, local), pa.int64()).cast(pa.timestamp(unit))
+
+
+def decimals_of(array: Array, target: AtomicType) -> Array:
+    """DOUBLE values as decimals, through their shortest text as Java does."""
+    return by_distinct(array, lambda v: _decimal(repr(v), target), arrow_type(target))
+
+
+def text_of_bytes(array: Array) -> Array:
+    """Bytes taken for UTF-8; what is not, is replaced."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return by_distinct(array.cast(pa.binary()), lambda b: b.decode("utf-8", "replace"), pa.string())
+
+
+def _booleans(array: Array) -> Array:
+    lower = pc.utf8_lower(array)
+    true = pc.is_in(lower, pa.array(_TRUE))
+    known = pc.or_(true, pc.is_in(lower, pa.array(_FALSE)))
+    _all_good(array, known, "BOOLEAN")
+    return pc.if_else(array.is_valid(), true, pa.scalar(None, pa.bool_()))
+
+
+def _integers(array: Array, target: AtomicType) -> Array:
+    good = pc.and_(pc.match_substring_regex(array, _INTEGER), pc.match_substring_regex(array, r"[0-9.]"))
+    _all_good(array, good, target.root.value)
+    whole = pc.replace_substring_regex(array, r"\..*$", "")
+    whole = pc.replace_substring_regex(whole, r"^([+-]?)0*", r"\1")
+    whole = pc.replace_substring_regex(whole, r"^\+", "")
+    whole = pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole)
+    try:
+        return whole.cast(arrow_type(target))
+    except pa.ArrowInvalid as e:
+        raise ValueError(f"a number is too large for {target.root.value}: {e}") from e
+
+
+def _doubles(array: Array, target: AtomicType) -> Array:
+    try:
+        return array.cast(arrow_type(target))
+    except pa.ArrowInvalid:
+        return by_distinct(array, _double, pa.string()).cast(arrow_type(target))
+
+
+def _double(text: str) -> str:
+    """What Java's parseDouble takes, without blanks around it and without a type's letter."""
+    stripped = text.strip()
+    if not _DOUBLE.fullmatch(stripped):
+        raise ValueError(f"invalid number '{text}'")
+    if stripped.lstrip("+-").startswith(("NaN", "Infinity")):
+        return stripped.rstrip("fd") if stripped.endswith(("yf", "yd", "Nf", "Nd")) else stripped
+    return stripped.rstrip("fFdD").lstrip("+")
+
+
+def _decimal(text: str, target: AtomicType) -> Decimal | None:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"invalid decimal number '{text}'")
+    try:
+        made = Decimal(text).quantize(Decimal(1).scaleb(-(target.scale or 0)), context=_CONTEXT)
+    except InvalidOperation:
+        return None  # far more digits than any column has
+    return made if made.copy_abs() < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
+
+
+def _date(text: str) -> int:
+    if _DIGITS.fullmatch(text):
+        return int(text)  # epoch days, as Paimon takes a bare number
+    match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
+    if match is None:
+        raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
+    year, month, day = (int(part or 1) for part in match.groups())
+    return dt.date(year, month, day).toordinal() - _EPOCH
+
+
+def _time(text: str) -> int:
+    if _DIGITS.fullmatch(text):
+        return int(text)
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
+    return ((hour * 60 + minute) * 60 + second) * 1000 + int((match[4] or "").ljust(3, "0")[:3])
+
+
+def _timestamp(text: str, precision: int, unit: str, local: bool) -> int:
+    """Counts of ``unit``, truncated to the precision; a bare number counts units of the precision."""
+    per_second = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    if local and _DIGITS.fullmatch(text):
+        if precision not in (0, 3, 6, 9):
+            raise ValueError(f"'{text}' cannot be read as a TIMESTAMP of precision {precision}")
+        return int(text) * per_second // int(10**precision)
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
+    year, month, day = (int(part) for part in match.groups()[:3])
+    hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
+    days = dt.date(year, month, day).toordinal() - _EPOCH
+    nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
+    return (days * 86_400 + hour * 3600 + minute * 60 + second) * per_second + nanos * per_second // 10**9
+
+
+def _all_good(array: Array, good: Array, what: str) -> None:
+    bad = pc.and_(array.is_valid(), pc.invert(pc.fill_null(good, False)))
+    if pc.any(bad).as_py():
+        raise ValueError(f"'{array.filter(bad)[0].as_py()}' cannot be read as {what}")
+
+
+_FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_DAY_MS = 86_400_000
+_COMPACT = 18
+
+
+def cast_values(array: Array, source: DataType, target: AtomicType, timezone: str = "UTC") -> Array:
+    """An Arrow array of ``source`` values as ``target``; NULL stays NULL.
+
+    Raises :class:`ValueError` for a value that has no counterpart, as Paimon fails to read it, and for types that
+    :func:`bitlake.types.casts.why_not_cast` refuses.
+    """
+    if not isinstance(source, AtomicType):
+        return _fit_text(_nested_text(array, source, timezone), target)
+    a, b = source.root, target.root
+    if b in STRINGS:
+        if a in BINARIES:
+            return text_of_bytes(array)
+        return _fit_text(array if a in STRINGS else _text(array, source, timezone), target)
+    if b in BINARIES:
+        return _fit_bytes(array.cast(pa.binary()), target)
+    if a in STRINGS:
+        found = parse(array, target)
+        return found if b is not Root.TIMESTAMP_LTZ else _in_zone(found, target, timezone)
+    if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
+        return _times(array, source, target, timezone)
+    if b is Root.DECIMAL:
+        return _to_decimal(array, source, target)
+    return _to_number(array, source, target)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _to_number(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    """BOOLEAN, integers, FLOAT and DOUBLE, from these and from DECIMAL."""
+    wanted = arrow_type(target)
+    if target.root is Root.BOOLEAN:
+        return pc.not_equal(array, pa.scalar(0, array.type))
+    numbers: np.ndarray[Any, Any]
+    if source.root is Root.BOOLEAN:
+        numbers = _numpy(array.cast(pa.int8()))
+    elif source.root is Root.DECIMAL:
+        numbers = _doubles_of(array, source) if target.root in _FLOATS else _low_words(array)
+    else:
+        numbers = _numpy(array)
+    if target.root in INTEGERS and numbers.dtype.kind == "f":
+        wide = target.root is Root.BIGINT
+        numbers = _saturated(numbers.astype(np.float64), 64 if wide else 32)
+    with np.errstate(over="ignore"):
+        return pa.array(numbers.astype(wanted.to_pandas_dtype()), wanted, mask=_nulls(array))
+
+
+def _saturated(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Java's narrowing of a double to int or long: towards zero, NaN is 0, what is too large is the largest."""
+    bound = 2.0 ** (bits - 1)
+    whole = np.trunc(np.nan_to_num(numbers, nan=0.0, posinf=bound, neginf=-bound))
+    inside = np.clip(whole, -bound, np.nextafter(bound, 0))
+    out: np.ndarray[Any, Any] = inside.astype(np.int64)
+    out[whole >= bound] = int(bound) - 1
+    return out
+
+
+def _doubles_of(array: Array, source: AtomicType) -> np.ndarray[Any, Any]:
+    if (source.precision or 10) <= _COMPACT:
+        unscaled = _low_words(array, rescale=False).astype(np.float64)
+        scaled: np.ndarray[Any, Any] = unscaled / float(10 ** (source.scale or 0))
+        return scaled
+    # Through text each is the double nearest to it, as BigDecimal.doubleValue is.
+    return _numpy(array.cast(pa.string()).cast(pa.float64()))
+
+
+def _low_words(array: Array, *, rescale: bool = True) -> np.ndarray[Any, Any]:
+    """The low 64 bits of decimals: of the whole part (``rescale``), or of the unscaled number."""
+    if rescale and array.type.scale:
+        array = array.cast(pa.decimal128(38, 0), safe=False)
+    if array.type.bit_width != 128:
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    words = np.frombuffer(array.buffers()[1], np.int64)[::2]
+    found: np.ndarray[Any, Any] = words[array.offset : array.offset + len(array)]
+    return found
+
+
+def _to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    if source.root in _FLOATS:
+        return decimals_of(array.cast(pa.float64()), target)
+    scale = source.scale or 0
+    if source.root is not Root.DECIMAL:
+        array = array.cast(pa.int8() if source.root is Root.BOOLEAN else array.type)
+        array, scale = array.cast(pa.int64()).cast(pa.decimal128(38, 0)), 0
+    wide = array.cast(pa.decimal256(76, scale))
+    if scale > (target.scale or 0):
+        wide = pc.round(wide, target.scale or 0, round_mode="half_towards_infinity")
+    # 38 digits before and 38 after the point always fit.
+    wide = wide.cast(pa.decimal256(76, target.scale or 0), safe=False)
+    bound = Decimal(10) ** ((target.precision or 10) - (target.scale or 0))
+    limit = pa.scalar(bound, pa.decimal256(76, target.scale or 0))
+    fits = pc.less(pc.abs(wide), limit)
+    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(arrow_type(target))
+
+
+# --- dates and times -------------------------------------------------------------------------------------------------
+
+
+def _times(array: Array, source: AtomicType, target: AtomicType, timezone: str) -> Array:
+    a, b = source.root, target.root
+    wanted = arrow_type(target)
+    nulls = _nulls(array)
+    if a not in TIMESTAMPS:
+        if a in INTEGERS:
+            return _from_unit(_numpy(array.cast(pa.int64())), 1, wanted, nulls)
+        ms = _numpy(array.cast(pa.int32())).astype(np.int64) * (_DAY_MS if a is Root.DATE else 1)
+        local = _from_unit(ms, 1000, pa.timestamp(wanted.unit), nulls)
+        return local if b is Root.TIMESTAMP else _in_zone(local, target, timezone)
+    if b in TIMESTAMPS:
+        moved = array
+        if a is not b:
+            moved = _in_zone(array, None, timezone) if b is Root.TIMESTAMP_LTZ else _local(array, timezone)
+        return _truncated(moved, source, target)
+    local = array if a is Root.TIMESTAMP or b in INTEGERS else _local(array, timezone)
+    ms = _milliseconds(local)
+    if b is Root.DATE:
+        return pa.array((ms // _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+    if b is Root.TIME:
+        return pa.array((ms % _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+    seconds = _towards_zero(ms, 1000)
+    return pa.array(seconds.astype(wanted.to_pandas_dtype()), wanted, mask=nulls)
+
+
+def _truncated(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    """To the target's precision, as Paimon: to milliseconds downwards, from there towards zero."""
+    wanted = arrow_type(target)
+    have = 6 if source.precision is None else source.precision
+    keep = 6 if target.precision is None else target.precision
+    values = _numpy(array.cast(pa.int64()))
+    unit = _PER_SECOND[array.type.unit]
+    if have <= keep:
+        return _from_unit(values, unit, wanted, _nulls(array))
+    if keep <= 3:
+        ms = values // (unit // 1000) if unit > 1000 else values
+        return _from_unit(_towards_zero(ms, 10 ** (3 - keep)) * 10 ** (3 - keep), 1000, wanted, _nulls(array))
+    step = unit // 10**keep
+    return _from_unit(values // step * step, unit, wanted, _nulls(array))
+
+
+def _towards_zero(values: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
+    return np.where(values < 0, -(-values // step), values // step)
+
+
+def _milliseconds(array: Array) -> np.ndarray[Any, Any]:
+    unit = _PER_SECOND[array.type.unit]
+    values = _numpy(array.cast(pa.int64()))
+    return values // (unit // 1000) if unit >= 1000 else values * 1000
+
+
+def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nulls: np.ndarray[Any, Any]) -> Array:
+    """int64 counts of 1/``unit`` seconds as a timestamp type."""
+    to = _PER_SECOND[wanted.unit]
+    scaled = values * (to // unit) if to >= unit else values // (unit // to)
+    return pa.array(scaled, pa.int64(), mask=nulls).cast(wanted)
+
+
+def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
+    """Convert wall clock times of a zone to instants; for a time that occurs twice, to the first."""
+    made = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
+    return made.cast(pa.timestamp(made.type.unit, "UTC") if target is None else arrow_type(target))
+
+
+def _local(array: Array, timezone: str) -> Array:
+    return pc.local_timestamp(array.cast(pa.timestamp(array.type.unit, timezone)))
+
+
+# --- texts and bytes -------------------------------------------------------------------------------------------------
+
+
+def _text(array: Array, source: AtomicType, timezone: str) -> Array:
+    if source.root is Root.TIMESTAMP_LTZ:
+        array = _local(array, timezone)
+    return to_text(array, source)
+
+
+def _nested_text(array: Array, source: DataType, timezone: str) -> Array:
+    """``[a, b]``, ``{k -> v}`` and ``{a, b}``; NULL inside is ``null``."""
+
+    def words(values: Array, kind: DataType) -> Array:
+        if isinstance(kind, AtomicType):
+            in_words = values if kind.root in STRINGS else _text(values, kind, timezone)
+        else:
+            in_words = _nested_text(values, kind, timezone)
+        return pc.fill_null(in_words.cast(pa.string()), "null")
+
+    if isinstance(source, RowType):
+        children = [words(pc.struct_field(array, i), f.type) for i, f in enumerate(source.fields)]
+        inner = pc.binary_join_element_wise(*children, ", ")
+        return _enclosed("{", inner, "}", array)
+    offsets = array.offsets
+    start, stop = offsets[0].as_py(), offsets[-1].as_py()
+    if isinstance(source, MapType):
+        keys = words(array.keys.slice(start, stop - start), source.key)
+        values = words(array.items.slice(start, stop - start), source.value)
+        parts, marks = pc.binary_join_element_wise(keys, values, " -> "), "{}"
+    else:
+        assert isinstance(source, ArrayType)
+        parts, marks = words(array.values.slice(start, stop - start), source.element), "[]"
+    lists = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), parts)
+    return _enclosed(marks[0], pc.binary_join(lists, ", "), marks[1], array)
+
+
+def _enclosed(opening: str, inner: Array, closing: str, array: Array) -> Array:
+    whole = pc.binary_join_element_wise(opening, inner, closing, "")
+    return pc.if_else(array.is_valid(), whole, pa.scalar(None, whole.type))
+
+
+def _fit_text(array: Array, target: AtomicType) -> Array:
+    """Cut to the length, which counts characters; CHAR is padded."""
+    array = array.cast(pa.string())
+    length = target.length or 1
+    if len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > length:
+        array = pc.utf8_slice_codeunits(array, 0, length)
+    return pc.utf8_rpad(array, length, " ") if target.root is Root.CHAR else array
+
+
+def _fit_bytes(array: Array, target: AtomicType) -> Array:
+    length = target.length or 1
+    if len(array) and (pc.max(pc.binary_length(array)).as_py() or 0) > length:
+        array = pc.binary_slice(array, 0, length)
+    if target.root is Root.BINARY:
+        array = by_distinct(array, lambda b: b.ljust(length, b"\0"), pa.binary())
+    return array
+
+
+# --- Arrow and numpy -------------------------------------------------------------------------------------------------
+
+
+def _nulls(array: Array) -> np.ndarray[Any, Any]:
+    return array.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _numpy(array: Array) -> np.ndarray[Any, Any]:
+    """The values, 0 where they are NULL."""
+    filled = array.fill_null(0) if array.null_count else array
+    return filled.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -22,7 +22,6 @@ from operator import attrgetter
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import human_bytes
-from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
@@ -45,7 +44,7 @@ from bitlake.write.append_dml import (
 )
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.rolling_files import target_file_size
+from bitlake.write.data_file_writer import target_file_size
 
 BATCH_BYTES = 16 << 30
 """Bytes of files that are rewritten before a commit: a killed compaction loses no more."""
@@ -79,11 +78,11 @@ class CompactionRules:
         options, target = schema.opts, target_file_size(schema)
         return cls(
             target,
-            target * options.of(lsm.SMALL_FILE_RATIO),
-            options.of(lsm.DELETE_RATIO),
-            options.of(lsm.MIN_FILES),
-            options.of(lsm.OPEN_FILE_COST),
-            options.of(lsm.FORCE_REWRITE_ALL),
+            target * options.of(opt.SMALL_FILE_RATIO),
+            options.of(opt.DELETE_RATIO),
+            options.of(opt.MIN_FILES),
+            options.of(opt.OPEN_FILE_COST),
+            options.of(opt.FORCE_REWRITE_ALL),
             options.of(opt.DV_ENABLED),
             not is_bucket_unaware(schema),
         )

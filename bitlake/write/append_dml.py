@@ -28,7 +28,6 @@ from pyroaring import BitMap
 
 from bitlake import _clock
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
-from bitlake.deletion import discard_files
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, reading_table
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
@@ -50,6 +49,7 @@ from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
 from bitlake.snapshot.removal_markers import has_expired
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import discard_files
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import arrow_type
 from bitlake.write.commit_plan import CommitPlan

@@ -43,7 +43,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
-from bitlake.deletion import check_history
 from bitlake.errors import (
     AccessDenied,
     CommitConflict,
@@ -66,7 +65,7 @@ from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
     is_same_table,

@@ -8,30 +8,46 @@ Checks (table-format spec, section 9): every DELETE names a live file; no file i
 agree on their number of buckets (Paimon skips this check for plain appends, and then mixes them); files of one level
 above 0 of a bucket do not overlap by key; deletion vectors and HASH indexes match the data files
 (:mod:`bitlake.snapshot.index_files`).
+
+The table that DML, maintenance and commits work on, as a protocol.
+
+:class:`bitlake.file_store_table.FileStoreTable` implements it.  Packages below that module name the protocol instead,
+so that imports point downwards only.
+
+Partition specs: which partitions a statement names, in the forms that commits take.
+
+A spec maps partition columns to values.  :func:`physical_partition` converts Python values to physical ones
+(:mod:`bitlake.expressions.tree`); :func:`overwrite_scope` turns a spec into the scope of an overwrite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
-from bitlake.metadata.partition import partition_path
-from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.paths import TablePaths, partition_path
+from bitlake.metadata.schema import Names, TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.scan.scan import Scan
+from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, live_files
+from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot
+from bitlake.types import arrow_type
 
 
 class SequenceTaken(CommitConflict):
@@ -416,3 +432,92 @@ class PlanResolver:
     def _name(self, partition: bytes) -> str:
         fields = self.schema.partition_fields
         return partition_path(fields, decode_row([f.type for f in fields], partition))
+
+
+# --- writable table ---------------------------------------------------------------------------------------------------
+
+
+class WritableTable(Protocol):
+    """A table or branch; every call works on its latest state, except where it takes one."""
+
+    name: str
+    store: Store
+
+    def state(self) -> TableState:
+        """Return the latest state; raises :class:`bitlake.errors.NotFound` if the table was dropped."""
+
+    def stored_state(self) -> TableState:
+        """Return the latest state under the table's stored options, without those of a session."""
+
+    def commit_user(self) -> str:
+        """Return the user that commits name."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """Return a scan of all rows of a state."""
+
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """Return the live files of the partitions that satisfy a condition (None: all)."""
+
+    def alter_options(self, set: Mapping[str, str]) -> TableSchema:
+        """Set options by writing a new schema; returns the schema."""
+
+    def commit_files(
+        self,
+        state: TableState,
+        files: Sequence[ManifestEntry],
+        operation: str,
+        overwrite: Overwrite | None = None,
+        identifier: int = BATCH_IDENTIFIER,
+    ) -> Snapshot | None:
+        """Commit new data files of an append table in one snapshot."""
+
+    def compact(self, full: bool = False) -> Snapshot | None:
+        """Compact the table; ``full``: all files, not only the pending ones."""
+
+
+# --- partition spec ---------------------------------------------------------------------------------------------------
+
+
+def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
+    """Return what an overwrite replaces: the table (None), the partitions written ({}), or those matching a spec.
+
+    The spec's values are physical; ``filled``: new rows replace the old ones.  Raises :class:`InvalidRequest` for
+    columns that do not partition the table, and for new rows in some partitions of a table whose keys are unique
+    across all partitions: other partitions might hold the same keys.
+    """
+    if partition is None:
+        return Overwrite(partition=None, dynamic=False)
+    if filled and is_cross_partition(schema):
+        raise InvalidRequest(
+            f"partitions of tables whose key ({', '.join(schema.primary_keys)}) lacks a partition column cannot "
+            "be overwritten one by one: their new rows may have keys of other partitions; TRUNCATE the partition and "
+            "INSERT, or overwrite the whole table"
+        )
+    if not partition:
+        return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
+    folded = Names.FOLDED.clear(schema.partition_keys)
+    spec: dict[str, Any] = {}
+    for name, value in partition.items():
+        key = name if name in schema.partition_keys else folded.get(name.lower())
+        if key is None:
+            raise InvalidRequest(
+                f"'{name}' is not a partition column; they are {', '.join(schema.partition_keys) or 'none'}"
+            )
+        spec[key] = value
+    return Overwrite(partition=spec, dynamic=False)
+
+
+def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Convert a spec of Python values to physical values; raises :class:`InvalidRequest` for an invalid value."""
+    if partition is None:
+        return None
+    out = {}
+    for name, value in partition.items():
+        field = schema.field(name)
+        try:
+            array = pa.array([value], arrow_type(field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
+            message = f"table '{table}': invalid {field.type} value {value!r} for partition column '{name}': {e}"
+            raise InvalidRequest(message) from e
+        out[field.name] = physical_values(array)[0]
+    return out

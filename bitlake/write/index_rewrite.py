@@ -23,25 +23,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.deletion import discard_files
 from bitlake.errors import CommitConflict, CorruptError, NotFound, UnsupportedFeature, reading_table
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
 from bitlake.io import Store
-from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.manifest import INDEX_SUFFIX, EntryKind, ManifestEntry, index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items, say
 from bitlake.runtime import Runner
-from bitlake.scan.index_location import INDEX_SUFFIX, index_name
 from bitlake.schema.evolution import map_fields
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import discard_files
 from bitlake.types import DataField, DataType, MapType
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_column, source_columns
-from bitlake.write.rolling_files import store_index
+from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_column, source_columns, store_index
 
 log = logging.getLogger("bitlake")
 

@@ -22,8 +22,7 @@ from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit import commit
-from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.writable_table import WritableTable
+from bitlake.write.commit_plan import CommitPlan, WritableTable
 
 _ADDING = ("APPEND", "ANALYZE")
 

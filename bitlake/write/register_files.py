@@ -18,9 +18,8 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet.footer import Footer, read_footer
+from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
 from bitlake.formats.parquet.scan import read_columns
-from bitlake.formats.parquet.statistics import footer_stats
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -35,8 +34,8 @@ from bitlake.write.data_file_writer import (
     file_format,
     indexed_columns,
     source_columns,
+    target_file_size,
 )
-from bitlake.write.rolling_files import target_file_size
 
 _SPLIT_ABOVE = 2.0
 """Files up to this multiple of the target size stay whole: splitting costs more than a large file does."""

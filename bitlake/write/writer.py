@@ -18,7 +18,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import conform
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema

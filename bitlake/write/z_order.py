@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 
 MOST_BITS = 16
 """Bits of a rank at most: finer shares of a column make no difference to files."""

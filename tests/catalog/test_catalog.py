@@ -10,18 +10,14 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.catalog.catalog import Catalog
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog, View, identifier_exists
+from bitlake.catalog.filesystem import FileSystemCatalog, create_first_schema, delete_table
 from bitlake.catalog.identifier import Identifier
 from bitlake.catalog.jdbc import JdbcCatalog
-from bitlake.catalog.lookup import identifier_exists
 from bitlake.catalog.rest import RestCatalog
-from bitlake.catalog.table_folder import create_first_schema, delete_table
-from bitlake.catalog.view import View
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.local import LocalStore
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema import Names, TableSchema
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]}, schema=SCHEMA)

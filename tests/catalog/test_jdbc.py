@@ -20,12 +20,11 @@ import pytest
 import s3_server
 
 import bitlake
+from bitlake.catalog import jdbc as sql_database
 from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.jdbc import _TABLES, JdbcCatalog
+from bitlake.catalog.jdbc import _TABLES, JdbcCatalog, open_database
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io import sql_database
 from bitlake.io.local import LocalStore
-from bitlake.io.sql_database import open_database
 from bitlake.io.wrappers import FaultyStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])

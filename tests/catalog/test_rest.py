@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import rest_server
 
+from bitlake.catalog.rest import rest_options
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
@@ -17,7 +18,6 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.io.rest import rest_options
 from bitlake.lake import Lake, connect
 from bitlake.write.commit import OutcomeUnknown
 

@@ -75,7 +75,7 @@ def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path) -
 
 def test_manifests_are_inspected_without_arrays(lake: bitlake.Lake, home: Path) -> None:
     names = [files_named(lake, p) for p in ("manifest-list-*-0", "manifest-[!l]*")]
-    assert loaded(home, lake, *(f"inspect -t orders {name}" for name in names)) == {"fastavro"}
+    assert loaded(home, lake, *(f"inspect -t orders {name}" for name in names)) <= {"fastavro"}
 
 
 def test_data_is_inspected_without_kernels(lake: bitlake.Lake, home: Path) -> None:
@@ -99,7 +99,7 @@ def test_reading_loads_nothing_that_writes(lake: bitlake.Lake, home: Path) -> No
 
 
 _KERNELS = """
-from bitlake.lazy_arrow import compute as pc, orc, parquet as pq
+from bitlake.lazy_modules import compute as pc, orc, parquet as pq
 import copy, pickle, pyarrow as pa, sys
 assert not {"pyarrow._compute", "pyarrow._parquet", "pyarrow._orc", "pyarrow.fs"} & set(sys.modules)
 again = pickle.loads(pickle.dumps(pc))

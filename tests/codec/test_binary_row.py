@@ -17,9 +17,9 @@ from bitlake.codec.binary_row import (
     decode_row,
     encode_row,
     encode_row_with_arity,
+    encode_rows,
     field_decoder,
 )
-from bitlake.codec.binary_row_arrays import encode_rows
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.types import ArrayType, arrow_type, parse_type
 from bitlake.types.datatypes import AtomicType

@@ -7,7 +7,7 @@ import hashlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.demo.data import SCHEMA, orders
+from bitlake.demo import SCHEMA, orders
 
 DIGEST = "7172d1f442f6047f2e4e8dca115c2858c8595c77de68e4069f06e942492afc66"
 

@@ -7,8 +7,19 @@ import math
 import re
 from typing import Any
 
-from bitlake.expressions.like import like_pieces, like_regex
-from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
+from bitlake.expressions.tree import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Op,
+    Or,
+    Predicate,
+    like_pieces,
+    like_regex,
+)
 
 
 @functools.total_ordering

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from bitlake.codec.roaring import deserialize
-from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices, top
+from bitlake.fileindex.bsi import any_of, at_least, encode_slices, top
 
 
 @settings(max_examples=150, deadline=None)

@@ -8,9 +8,9 @@ import pytest
 
 from bitlake.errors import CorruptError
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.fileindex import lazy_bytes
+from bitlake.fileindex import payload as lazy_bytes
 from bitlake.fileindex.container import encode_container, read_header
-from bitlake.fileindex.lazy_bytes import CHUNK_BITS, MAGIC, MOST_BODY, block_length
+from bitlake.fileindex.payload import CHUNK_BITS, MAGIC, MOST_BODY, block_length
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import AtomicType, DataField, Root

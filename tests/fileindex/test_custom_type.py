@@ -29,8 +29,7 @@ from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Op
 from bitlake.fileindex import registry
 from bitlake.fileindex.capabilities import ColumnFacts, IndexType
 from bitlake.fileindex.container import encode_container, read_header
-from bitlake.fileindex.description import Page, Section
-from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.scan.index_reader import clear_index_caches
 from bitlake.table.table import Table

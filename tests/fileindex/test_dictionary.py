@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.fileindex.dictionary import Coder, first_rows, rows_by_group
-from bitlake.fileindex.keys import keys_of
+from bitlake.fileindex.keyed import keys_of
 from bitlake.types import parse_type
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from bitlake.errors import CorruptError
 from bitlake.fileindex.dictionary import pack, read_fixed, read_variable
-from bitlake.fileindex.keys import Keys, keys_of
-from bitlake.fileindex.lazy_bytes import LazyBytes
+from bitlake.fileindex.keyed import Keys, keys_of
+from bitlake.fileindex.payload import LazyBytes
 from bitlake.fileindex.range_bitmap import Dictionary, encode_dictionary
 from bitlake.types import parse_type
 

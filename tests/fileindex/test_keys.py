@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.fileindex.keys import Keys, keys_of
+from bitlake.fileindex.keyed import Keys, keys_of
 from bitlake.types import parse_type
 
 

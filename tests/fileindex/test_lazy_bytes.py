@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import CorruptError
-from bitlake.fileindex.lazy_bytes import LazyBytes
+from bitlake.fileindex.payload import LazyBytes
 
 DATA = bytes(range(256)) * 40
 

@@ -11,7 +11,7 @@ import pytest
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.bloom_filter import BloomWriter
 from bitlake.fileindex.registry import INDEX_TYPES
-from bitlake.fileindex.verify import IndexCheck
+from bitlake.tools.verify.indexes import IndexCheck
 from bitlake.types.datatypes import parse_type
 
 ROWS = 500

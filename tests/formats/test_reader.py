@@ -8,7 +8,7 @@ import pyarrow.orc as orc
 import pytest
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.formats.reader import format_of, reader_for, take_rows
+from bitlake.formats.file_format import format_of, reader_for, take_rows
 from tests.formats.parquet_files import parquet
 
 TABLE = pa.table({"a": np.arange(1000), "s": [f"v{i % 9}" for i in range(1000)]})

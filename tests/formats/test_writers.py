@@ -12,9 +12,9 @@ import pytest
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats import avro, orc
-from bitlake.formats.avro_write import avro_schema
+from bitlake.formats.avro import avro_schema
 from bitlake.formats.column_bounds import ColumnBounds
-from bitlake.formats.writer import check_format, open_writer
+from bitlake.formats.file_format import check_format, open_writer
 from bitlake.metadata.schema import assign_ids
 from bitlake.types import AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType, arrow_schema
 from bitlake.types.arrow import from_arrow

@@ -14,6 +14,7 @@ from bitlake.metadata.index_manifest import (
     encode_index_manifest,
     vectors_by_file,
 )
+from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     decode_index_file,
@@ -23,7 +24,6 @@ from bitlake.tableindex.deletion_vectors import (
     frame_bytes,
 )
 from bitlake.tableindex.hash_index import decode_hashes, encode_hashes, java_order
-from bitlake.tableindex.vector_range import VectorRange
 from tests.fixtures import warehouse
 from tests.fuzz.target import Read, Target, guarded, uncompressed
 

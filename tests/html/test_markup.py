@@ -6,7 +6,10 @@ import re
 from html.parser import HTMLParser
 
 from bitlake.html import (
+    COLORS,
+    STYLE,
     Bar,
+    Child,
     Lane,
     Segment,
     bars,
@@ -25,8 +28,6 @@ from bitlake.html import (
     stacked,
     table,
 )
-from bitlake.html.markup import Child
-from bitlake.html.style import COLORS, STYLE
 
 NASTY = "</pre><script>alert(1)</script>\"'&\x00\x1b[31m"
 

@@ -22,7 +22,7 @@ from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename, open_store
-from bitlake.io.native_hdfs import NativeHdfsStore
+from bitlake.io.hdfs import NativeHdfsStore
 from bitlake.io.remote_files import PART_BYTES
 from bitlake.io.webhdfs import Upload, WebHdfs, hdfs_options
 from bitlake.lake import connect

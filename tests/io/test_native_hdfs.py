@@ -12,8 +12,7 @@ import pytest
 
 from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.io import open_store
-from bitlake.io.hdfs import WebHdfsStore
-from bitlake.io.native_hdfs import NativeHdfsStore
+from bitlake.io.hdfs import NativeHdfsStore, WebHdfsStore
 from bitlake.lake import connect
 from bitlake.write.commit import OutcomeUnknown
 

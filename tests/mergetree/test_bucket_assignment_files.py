@@ -11,8 +11,8 @@ import pytest
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.io import Store
+from bitlake.mergetree.bucket import BucketState, MergeTreeContext
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
-from bitlake.mergetree.commit_message import BucketState, MergeTreeContext
 from bitlake.snapshot.index_files import read_hashes
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.hash_index import java_order

@@ -18,9 +18,8 @@ from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import commit as publish
-from bitlake.mergetree.bucket_states import bucket_states
+from bitlake.mergetree.bucket import BucketChange, bucket_states
 from bitlake.mergetree.commit import Publisher, compact_buckets
-from bitlake.mergetree.commit_message import BucketChange
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
 

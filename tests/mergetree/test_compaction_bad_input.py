@@ -15,9 +15,8 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.io.wrappers import FaultyStore
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.compaction import compact_unit
-from bitlake.mergetree.record_expiry import RecordExpire
+from bitlake.mergetree.bucket import BucketReader
+from bitlake.mergetree.compaction import RecordExpire, compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
 from bitlake.scan.column_reader import clear_footers
 from bitlake.snapshot.index_manifest import index_path

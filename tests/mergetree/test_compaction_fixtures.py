@@ -9,9 +9,7 @@ import fixtures
 import pytest
 
 from bitlake.io.local import LocalStore
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
-from bitlake.mergetree.commit_message import MergeTreeContext
+from bitlake.mergetree.bucket import BucketReader, MergeTreeContext, bucket_states, merge_tree_context
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.universal_compaction import pick_compaction, pick_full_compaction, sorted_runs
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry

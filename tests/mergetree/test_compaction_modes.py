@@ -13,7 +13,7 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 
 from bitlake.errors import InvalidRequest
 from bitlake.mergetree import compaction as stream
-from bitlake.mergetree.bucket_reader import BucketReader
+from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
 from bitlake.scan import column_reader as fetch

@@ -15,10 +15,10 @@ import pytest
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import StorageUnavailable
-from bitlake.formats.reader import reader_for
+from bitlake.formats.file_format import reader_for
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
-from bitlake.mergetree.commit_message import MergeTreeContext
+from bitlake.mergetree.bucket import MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths

@@ -19,7 +19,7 @@ from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, NotFound
 from bitlake.merge.keys import group_rows
 from bitlake.mergetree import lookup
-from bitlake.mergetree.bucket_reader import BucketReader
+from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.lookup import KeyLookup
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan.index_reader import clear_index_caches

@@ -13,7 +13,7 @@ import bitlake
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
-from bitlake.formats.reader import reader_for
+from bitlake.formats.file_format import reader_for
 from bitlake.merge.interval_partition import check_level_overlap
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.snapshot.index_manifest import index_entries

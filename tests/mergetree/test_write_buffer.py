@@ -14,13 +14,11 @@ from lsm_builders import context_of
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import InvalidRequest
-from bitlake.formats.reader import reader_for
+from bitlake.formats.file_format import reader_for
 from bitlake.io import Store
-from bitlake.mergetree import write_buffer as buffer
-from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.bucket_writer import BucketWriter
-from bitlake.mergetree.commit_message import BucketChange, BucketState, MergeTreeContext
-from bitlake.mergetree.write_buffer import SortedMerge, sorted_merged, sorted_rows, split_by_bucket
+from bitlake.mergetree import bucket_writer as buffer
+from bitlake.mergetree.bucket import BucketChange, BucketReader, BucketState, MergeTreeContext
+from bitlake.mergetree.bucket_writer import BucketWriter, SortedMerge, sorted_merged, sorted_rows, split_by_bucket
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import MergeSpec
 from bitlake.write.writer import split_groups

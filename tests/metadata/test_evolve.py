@@ -8,8 +8,7 @@ import pytest
 
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
 from bitlake.metadata.evolve import evolve, follow_drop, follow_rename
-from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.metadata.schema_change import (
+from bitlake.metadata.schema import (
     FIRST,
     AddColumn,
     DropColumn,
@@ -21,6 +20,8 @@ from bitlake.metadata.schema_change import (
     SetComment,
     SetDefault,
     SetNullable,
+    TableSchema,
+    assign_ids,
 )
 from bitlake.types import ArrayType, DataField, DataType, MapType, RowType, parse_type
 

@@ -12,11 +12,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from bitlake.codec import avro as avro_metadata
 from bitlake.codec.avro import check_schema
 from bitlake.codec.bytes import zigzag
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.formats import avro as avro_data
-from bitlake.metadata import avro as avro_metadata
 from bitlake.metadata.index_manifest import decode_index_manifest
 from bitlake.metadata.manifest import MANIFEST, MANIFEST_LIST, decode_manifest, decode_manifest_list
 from tests.avro_codecs import COMPRESS

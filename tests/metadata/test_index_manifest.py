@@ -20,7 +20,7 @@ from bitlake.metadata.index_manifest import (
     encode_index_manifest,
     vectors_by_file,
 )
-from bitlake.tableindex.vector_range import VectorRange
+from bitlake.tableindex import VectorRange
 
 PLACE = VectorRange("data-1.parquet", 1, 26, 3)
 VECTORS = IndexFileEntry(b"\0" * 12, 0, DELETION_VECTORS, "index-1", 35, 1, (PLACE,))

@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.locations import DeferredRoots, Location, allowing_root, check_roots
 from bitlake.metadata.option_types import parse_directory, parse_external_paths, parse_file_prefix
+from bitlake.metadata.paths import DeferredRoots, Location, allowing_root, check_roots
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
     encode_manifests,
 )
-from bitlake.metadata.partition import partition_path
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import TableSchema
 
 

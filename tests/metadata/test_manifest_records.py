@@ -13,8 +13,14 @@ from fixtures import warehouse
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import BitlakeError
 from bitlake.metadata import manifest
-from bitlake.metadata.manifest import DataFileMeta, EntryKind, ManifestEntry, SimpleStats, encode_manifest
-from bitlake.metadata.manifest_records import decode_entries
+from bitlake.metadata.manifest import (
+    DataFileMeta,
+    EntryKind,
+    ManifestEntry,
+    SimpleStats,
+    decode_entries,
+    encode_manifest,
+)
 from bitlake.types.datatypes import parse_type
 
 if sys.version_info >= (3, 14):

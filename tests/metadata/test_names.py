@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.types import parse_type
 
 

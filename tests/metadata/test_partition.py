@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from bitlake.metadata.partition import partition_path
-from bitlake.metadata.paths import ManifestNames, TablePaths, data_file_name, parse_hint, parse_id
+from bitlake.metadata.paths import ManifestNames, TablePaths, data_file_name, parse_hint, parse_id, partition_path
 from bitlake.types import DataField, parse_type
 from bitlake.types.casts import java_float
 

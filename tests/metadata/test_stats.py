@@ -14,8 +14,7 @@ from bitlake.errors import CorruptError
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats, decode_manifest
 from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.options import Options
-from bitlake.metadata.partition import partition_path
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.stats import StatsPlan, build_stats, column_stats, stats_modes, truncate_bounds
 from bitlake.types import ArrayType, AtomicType, DataField, parse_type

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError
+from bitlake.expressions.statistics import NotVectorised, Verdicts, judge, judge_leaf
 from bitlake.expressions.statistics import test_stats as prove
-from bitlake.expressions.statistics_arrays import NotVectorised, Verdicts, judge, judge_leaf
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate, columns_of
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats
-from bitlake.metadata.stats import column_stats
-from bitlake.metadata.stats_columns import column_bounds
+from bitlake.metadata.stats import column_bounds, column_stats
 from bitlake.types import DataField, parse_type
 
 TEXT = st.text(st.sampled_from("ab?%_\ud7ff\ue000\U0010ffffé"), max_size=10)

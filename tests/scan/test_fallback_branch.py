@@ -87,7 +87,7 @@ def test_deletes_and_added_columns_of_either_branch_are_seen(lake: bitlake.Lake)
 
 
 def _add_column() -> list[Any]:
-    from bitlake.metadata.schema_change import AddColumn
+    from bitlake.metadata.schema import AddColumn
     from bitlake.types.datatypes import parse_type
 
     return [AddColumn(("w",), parse_type("INT"))]

@@ -19,8 +19,7 @@ from bitlake.scan import metadata_pruning
 from bitlake.scan.metadata_pruning import MetadataPruning
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
 from bitlake.snapshot import manifests
-from bitlake.snapshot.file_columns import FileColumns, columns_of_files
-from bitlake.snapshot.manifests import LiveFiles
+from bitlake.snapshot.manifests import FileColumns, LiveFiles, columns_of_files
 
 CONDITIONS = [
     "id < 100",
@@ -90,7 +89,7 @@ def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monke
     def refuse(*args: object) -> None:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr("bitlake.snapshot.file_columns.column_bounds", refuse)
+    monkeypatch.setattr("bitlake.snapshot.manifests.column_bounds", refuse)
     assert len(pruned(table, "id > 10000").kept) == 0
     with pytest.raises(AssertionError):
         pruned(table, "amount > 10")

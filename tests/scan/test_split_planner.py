@@ -18,10 +18,10 @@ from bitlake.expressions.parser import parse_predicate
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan import top_n_reader as topn_read
+from bitlake.scan import top_n as topn_read
 from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.plan import SkipReason
-from bitlake.scan.split_planner import key_predicate, split_files
+from bitlake.scan.planner import key_predicate, split_files
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(

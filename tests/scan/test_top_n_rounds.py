@@ -18,9 +18,9 @@ from topn_model import SCHEMA, keyed, orders, sorted_rows
 
 import bitlake
 from bitlake.fileindex.selection import Selection
-from bitlake.scan import top_n_reader as topn_read
-from bitlake.scan import top_n_reader as topn_rounds
-from bitlake.scan.top_n_planner import FileRanges
+from bitlake.scan import top_n as topn_read
+from bitlake.scan import top_n as topn_rounds
+from bitlake.scan.top_n import FileRanges
 
 INDEXED = {"file-index.range-bitmap.columns": "i,f,s,flag", "file-index.bitmap.columns": "grp"}
 DIRECTIONS = (hs.sampled_from(["asc", "desc"]), hs.sampled_from(["first", "last"]))

@@ -9,7 +9,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError
-from bitlake.formats.writer import CODECS
+from bitlake.formats.file_format import CODECS
 
 SCHEMA = pa.schema([("i", pa.int32())])
 BAD = [

@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from bitlake.metadata.schema_change import AddColumn
+from bitlake.metadata.schema import AddColumn
 from bitlake.types import parse_type
 
 INDEXED = {"file-index.bitmap.columns": "a,v", "file-index.bloom-filter.columns": "v"}

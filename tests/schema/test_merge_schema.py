@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.names import Names
-from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.metadata.schema_change import AddColumn, RetypeColumn, SchemaChange
+from bitlake.metadata.schema import AddColumn, Names, RetypeColumn, SchemaChange, TableSchema, assign_ids
 from bitlake.schema.evolution import MergeSchema, merged_changes
-from bitlake.sql.ddl_types import parse_ddl_type
+from bitlake.sql.ddl import parse_ddl_type
 
 ON, WIDER, ANY = MergeSchema(True), MergeSchema(True, True), MergeSchema(True, True, True)
 

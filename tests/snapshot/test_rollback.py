@@ -23,7 +23,7 @@ from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnav
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.wrappers import WRITES, FaultyStore
-from bitlake.scan.stream_offsets import ChangeStream, StreamOffset
+from bitlake.scan.incremental import ChangeStream, StreamOffset
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import BASE, REMOVED, load_line
 from bitlake.snapshot.versions import read_hint

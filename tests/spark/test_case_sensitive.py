@@ -10,7 +10,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.spark.write.insert_cast import by_name
 
 pytestmark = pytest.mark.spark

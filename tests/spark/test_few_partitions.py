@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
+from bitlake.mergetree.bucket import LiveBuckets, hash_index_states
 from bitlake.mergetree.bucket_assignment import AssignerLayout
-from bitlake.mergetree.bucket_states import LiveBuckets, hash_index_states
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.cross_partition import NEW_BUCKET
 from bitlake.snapshot import manifests
@@ -24,7 +24,7 @@ from bitlake.spark.runner import dumps, loads
 from bitlake.spark.write import primary_key
 from bitlake.spark.write.primary_key import AssignJob
 from bitlake.table.table import Table
-from bitlake.write.rolling_files import rows_per_file
+from bitlake.write.data_file_writer import rows_per_file
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])

@@ -16,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.functions import udtf
 
 import bitlake
-from bitlake.demo.data import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
+from bitlake.demo import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.mergetree.task_writes import TaskResult
 from bitlake.snapshot.consumers import consumers
-from bitlake.spark.source import stream as streams
+from bitlake.spark.source import read as streams
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.write import Message, StreamWriter

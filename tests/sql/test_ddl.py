@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.metadata.schema_change import (
+from bitlake.metadata.schema import (
     FIRST,
     AddColumn,
     DropColumn,

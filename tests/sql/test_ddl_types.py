@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.ddl_types import parse_ddl_type, type_to_ddl
+from bitlake.sql.ddl import parse_ddl_type, type_to_ddl
 
 CASES = [
     ("boolean", "BOOLEAN"),

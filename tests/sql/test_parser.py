@@ -8,7 +8,7 @@ import sqlglot
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_types import parse_ddl_type
+from bitlake.sql.ddl import parse_ddl_type
 from bitlake.sql.parser import parse_statement, parse_table_name, split_statements
 from bitlake.sql.statements import ColumnDef, SqlNull, Statement, TableName
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bitlake.spark.source import stream as streams
+from bitlake.spark.source import read as streams
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import serialize
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, decode_index_manifest
-from bitlake.tableindex import deletion_vectors
+from bitlake.tableindex import VectorRange, deletion_vectors
 from bitlake.tableindex.deletion_vectors import (
     EMPTY_FILE,
     DeletionVector,
@@ -26,7 +26,6 @@ from bitlake.tableindex.deletion_vectors import (
     encode_vector,
     frame_bytes,
 )
-from bitlake.tableindex.vector_range import VectorRange
 
 
 def paimons() -> dict[str, tuple[IndexFileEntry, bytes]]:

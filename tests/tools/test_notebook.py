@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.html.notebook import rows_html
+from bitlake.html import rows_html
 
 EVIL = "<script>alert('x')</script>&\"q\""
 VOID = {"br", "hr", "img"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.types import ArrayType, DataField, DataType, MapType, RowType, arrow_type, parse_type
-from bitlake.types.cast_values import cast_values
+from bitlake.types.casts import cast_values
 
 T = dt.datetime
 NAN, INF = float("nan"), float("inf")

@@ -45,7 +45,7 @@ import pyarrow as pa
 from bitlake.codec.bytes import varint
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, OPTIONAL, SchemaNode
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -23,7 +23,7 @@ from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import MAGIC, Column, ColumnChunk, Footer
-from bitlake.lazy_arrow import parquet as pq
+from bitlake.lazy_modules import parquet as pq
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"

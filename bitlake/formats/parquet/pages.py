@@ -42,13 +42,13 @@ from bitlake.formats.parquet.gather import (
     split_page,
 )
 from bitlake.formats.parquet.mini_file import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
-from bitlake.formats.parquet.page_index import load_pages
-from bitlake.formats.parquet.page_plan import (
+from bitlake.formats.parquet.page_index import (
     GroupPlan,
     Ints,
     Piece,
     PlannedChunk,
     batches,
+    load_pages,
     plan_group,
     split_plan,
     split_rows,

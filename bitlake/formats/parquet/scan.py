@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bitlake.errors import NotFound, StorageUnavailable
 from bitlake.formats.parquet.mini_file import DECODE_ERRORS, decode_error
-from bitlake.lazy_arrow import parquet as pq
+from bitlake.lazy_modules import parquet as pq
 
 BATCH_ROWS = 64 * 1024
 WHOLE_CHUNKS_BYTES = 64 << 20

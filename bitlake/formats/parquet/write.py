@@ -58,10 +58,10 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import conform
-from bitlake.formats.parquet.statistics import footer_stats
+from bitlake.formats.parquet.footer import footer_stats
 from bitlake.io.local import failure
-from bitlake.lazy_arrow import compute as pc
-from bitlake.lazy_arrow import parquet as pq
+from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import parquet as pq
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 

@@ -29,7 +29,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.io import FileInfo, Store, open_store
 from bitlake.io.base import scheme_of
 from bitlake.metadata.java_json import dumps
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import store

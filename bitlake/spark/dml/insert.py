@@ -18,7 +18,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.commit import publish
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
 from bitlake.snapshot.partitions import files_by_partition
@@ -28,15 +28,13 @@ from bitlake.spark.partitions import partition_literal, partition_spec, static_v
 from bitlake.spark.read.query import query
 from bitlake.spark.types import comment_of, spark_type, stored_type
 from bitlake.spark.write.append import write_frame
-from bitlake.spark.write.insert_cast import by_name, by_position, with_defaults
-from bitlake.spark.write.merge_schema import evolution, merged_state, merging
+from bitlake.spark.write.insert_cast import by_name, by_position, evolution, merged_state, merging, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
 from bitlake.types import DataField
 from bitlake.write.append_dml import retrying
-from bitlake.write.commit_plan import Overwrite
-from bitlake.write.partition_spec import overwrite_scope
+from bitlake.write.commit_plan import Overwrite, overwrite_scope
 
 COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
 _MODE = "spark.sql.sources.partitionOverwriteMode"

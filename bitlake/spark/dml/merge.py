@@ -59,7 +59,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
-from bitlake.spark.write.merge_schema import evolution, merged_state, merging
+from bitlake.spark.write.insert_cast import evolution, merged_state, merging
 from bitlake.sql import statements as st
 from bitlake.write.append_dml import discard_statement, write_deletion
 

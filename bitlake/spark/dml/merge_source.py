@@ -26,7 +26,7 @@ from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.formats.column_bounds import physical_values
-from bitlake.metadata.names import Names
+from bitlake.metadata.schema import Names
 from bitlake.snapshot.partitions import has_many_files
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import Target, column_parts, set_values

@@ -14,7 +14,7 @@ from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.spark.context import EngineContext
-from bitlake.spark.procedures import database, history, maintenance
+from bitlake.spark.procedures import history, maintenance
 from bitlake.spark.procedures.compact import compact, rescale_table
 from bitlake.spark.procedures.procedure import (
     OPTIONS,
@@ -142,7 +142,7 @@ PROCEDURES = {
     for p in (
         *history.PROCEDURES,
         *maintenance.PROCEDURES,
-        *database.PROCEDURES,
+        *maintenance.DATABASE_PROCEDURES,
         *maintenance.VERIFY_PROCEDURES,
         *maintenance.ADVISE_PROCEDURES,
         Procedure(

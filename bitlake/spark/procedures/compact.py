@@ -45,7 +45,7 @@ from bitlake.types import AtomicType, Root
 from bitlake.write.append_compaction import commit_replacement, compact_append
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite
-from bitlake.write.rolling_files import target_file_size
+from bitlake.write.data_file_writer import target_file_size
 from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
 NAMES = (

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.snapshot.consumers import clear_consumers, reset_consumer
-from bitlake.snapshot.tag_files import load_tag
+from bitlake.snapshot.tags import load_tag
 from bitlake.snapshot.time_travel import state_at_version
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import delete_tags

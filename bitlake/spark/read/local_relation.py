@@ -15,7 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
 from bitlake.formats.conform import retyped
-from bitlake.html.notebook import rows_html
+from bitlake.html import rows_html
 from bitlake.spark.types import spark_arrow_schema
 
 _COLLECTED = (

@@ -28,8 +28,8 @@ from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, rea
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
+from bitlake.formats.file_format import format_of
 from bitlake.formats.parquet.write import PAGE_ROWS
-from bitlake.formats.reader import format_of
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt

@@ -13,8 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from bitlake.errors import NotFound
 from bitlake.spark.read.scan import frame_schema
 from bitlake.spark.source.options import ONLY_STREAM, READ, SourceOptions
-from bitlake.spark.source.read import BatchReader, batch_scan
-from bitlake.spark.source.stream import check_options, stream_reader, stream_scan
+from bitlake.spark.source.read import BatchReader, batch_scan, check_options, stream_reader, stream_scan
 from bitlake.spark.source.write import BatchWriter, StreamWriter
 
 

@@ -16,7 +16,7 @@ from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_objec
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.base import scheme_of
-from bitlake.io.object_options import KINDS
+from bitlake.io.object_store import KINDS
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.sort_order import OrderItem
 from bitlake.schema.evolution import PREFIX

@@ -5,29 +5,47 @@ Rows leave as Arrow batches of the schema that Spark expects: none becomes Pytho
 Filters are not pushed.  Spark (4.1 to 4.3) keeps the partitions that it planned with pushed filters in the relation,
 and reads them again for every other query, branch of a union and side of a join over the same DataFrame or view: rows
 are lost without an error.  The option ``where`` prunes instead.
+
+Streaming reads: where a query begins, how much a micro-batch takes, what its tasks read.
+
+The reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets (positions of
+:mod:`bitlake.scan.incremental`) in the checkpoint.  Rows of one bucket are read by one task, in the order of their
+snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
+from bitlake import _clock
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
+from bitlake.scan.incremental import ChangeStream, Limits, StreamOffset
 from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.time_travel import When
+from bitlake.snapshot.consumers import consumers, reset_consumer
+from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
+from bitlake.system_tables.tables import SystemTable
+
+if TYPE_CHECKING:
+
+    class _AvailableNow:
+        """The base class of a reader that Spark can ask to stop at the data available now."""
+
 
 OPEN_BYTES = 1 << 20
 """What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
@@ -181,3 +199,165 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
         return read_partition(partition, self._types)
+
+
+# --- stream -----------------------------------------------------------------------------------------------------------
+
+admission: Any = None
+"""PySpark's module of limits; PySpark 4.1 has none: it lets no Python source read less than all."""
+with contextlib.suppress(ImportError):
+    admission = importlib.import_module("pyspark.sql.streaming.datasource")
+
+_LIMITS = ("maxfilespertrigger", "maxbytespertrigger", "maxrowspertrigger")
+_STARTS = ("latest", "latest-full", "earliest", "from-snapshot", "from-snapshot-full", "from-timestamp", "default")
+
+
+def stream_table(options: SourceOptions) -> tuple[FileStoreTable, bool]:
+    """The table that a stream reads, and whether with the kinds of rows: ``t$audit_log`` is ``t`` with these."""
+    table = options.table()
+    kinds = options.flag("row-kind")
+    if isinstance(table, SystemTable):
+        if table.system != "audit_log":
+            raise InvalidRequest(f"'{table.name}' cannot be streamed; of the system tables only $audit_log can")
+        return table.base, True
+    return table, kinds
+
+
+def stream_scan(options: SourceOptions) -> Scan:
+    """A scan with the columns that a stream gives."""
+    table, kinds = stream_table(options)
+    scan = table.scan()
+    return refined(ChangeScan.of(scan, kinded=True) if kinds else scan, options)
+
+
+def check_options(options: SourceOptions) -> None:
+    """Raise :class:`InvalidRequest` for options of a stream that do not go together."""
+    start = (options.get("start") or "default").lower()
+    if start not in _STARTS:
+        raise InvalidRequest(f"option 'start' is one of {', '.join(_STARTS)}, and not '{start}'")
+    options.only_one(("snapshot", "timestamp"))
+    if (options.get("snapshot") is None) != (not start.startswith("from-snapshot")) and start != "default":
+        raise InvalidRequest(f"option 'snapshot' goes with start = from-snapshot, and start is '{start}'")
+    if (options.get("timestamp") is None) != (start != "from-timestamp") and start != "default":
+        raise InvalidRequest(f"option 'timestamp' goes with start = from-timestamp, and start is '{start}'")
+    if options.get("consumer.ignore-progress") is not None and options.get("consumer-id") is None:
+        raise InvalidRequest("option 'consumer.ignore-progress' goes with 'consumer-id'")
+    limited = [n for n in (*_LIMITS, "minrowspertrigger") if options.number(n, 1) is not None]
+    if limited and admission is None:
+        raise InvalidRequest(f"option '{limited[0]}' needs PySpark 4.2: earlier ones ask no Python source for less")
+    if (options.number("minrowspertrigger", 1) is None) != (options.number("maxtriggerdelayms", 1) is None):
+        raise InvalidRequest("options 'minRowsPerTrigger' and 'maxTriggerDelayMs' go together")
+
+
+class _StreamReader(DataSourceStreamReader):
+    """What every PySpark asks of a stream's reader."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType) -> None:
+        check_options(options)
+        self._options = options
+        self._types = types
+        self._table, kinds = stream_table(options)
+        self._feed = ChangeStream(self._table, kinds=kinds)
+        self._until: StreamOffset | None = None
+        self._last_ms = _clock.now_ms()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        return self._first().to_dict()
+
+    def _first(self) -> StreamOffset:
+        options, feed = self._options, self._feed
+        consumer = options.get("consumer-id")
+        if consumer is not None and not options.flag("consumer.ignore-progress"):
+            state = self._table.state()
+            following = consumers(state.table_files).get(consumer)
+            if following is not None:
+                return feed.at(following)
+        start = (options.get("start") or "default").lower()
+        snapshot, time = options.number("snapshot", 1), time_option(options)
+        if snapshot is not None:
+            return feed.at(snapshot, full=start == "from-snapshot-full")
+        if time is not None:
+            state = self._table.state()
+            found = first_snapshot_from(state, epoch_millis(time, options.timezone))
+            return feed.latest() if found is None else StreamOffset(found.id)
+        if start == "latest":
+            return feed.latest()
+        return feed.full(earliest=start == "earliest")
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a micro-batch read."""
+        where = self._options.get("where")
+        groups: dict[object, list[Part]] = {}
+        keyed = bool(self._table.schema.primary_keys)
+        for scan in self._feed.scans(StreamOffset.from_dict(start), StreamOffset.from_dict(end)):
+            made = scan if where is None else scan.where(where)
+            for part in parts_of(made.select(self._types.names)):
+                groups.setdefault(_place(part) if keyed else len(groups), []).append(part)
+        return packed_groups(list(groups.values()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        return read_partition(partition, self._types)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Tell expiry what the query needs no more: snapshots before ``end``, unless it is still in its first one."""
+        consumer, at = self._options.get("consumer-id"), StreamOffset.from_dict(end)
+        if consumer is not None and not at.full:
+            reset_consumer(self._table.state(), consumer, at.snapshot)
+
+
+def _place(part: Part) -> object:
+    """The bucket that a part is of."""
+    what = part.what
+    task = (*what.files, *(what.before or ()))[0] if isinstance(what, ChangeTask) else what
+    return task.partition, task.bucket  # type: ignore[union-attr]
+
+
+class AllAtOnceReader(_StreamReader):
+    """For PySpark 4.1: a micro-batch takes all that there is."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return the offset after all data available now."""
+        return self._feed.latest().to_dict()
+
+
+class LimitedReader(_StreamReader, _AvailableNow):
+    """For PySpark from 4.2 on: limits for each micro-batch, and an end to what is available now."""
+
+    def getDefaultReadLimit(self) -> Any:
+        """One of the limits given; Spark asks for one, and :meth:`latestOffset` heeds all."""
+        numbers = {n: self._options.number(n, 1) for n in (*_LIMITS, "minrowspertrigger")}
+        makers = (admission.ReadMaxFiles, admission.ReadMaxBytes, admission.ReadMaxRows, admission.ReadMinRows)
+        for number, maker in zip(numbers.values(), makers, strict=True):
+            if number is not None:
+                return maker(number)
+        return admission.ReadAllAvailable()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
+        """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
+        at = StreamOffset.from_dict(start)
+        if isinstance(limit, admission.ReadAllAvailable):
+            return self._feed.step(at, None, self._until).end.to_dict()
+        limits = Limits(*[self._options.number(n, 1) for n in _LIMITS])
+        step = self._feed.step(at, limits, self._until)
+        least, delay = (self._options.number(n, 1) for n in ("minrowspertrigger", "maxtriggerdelayms"))
+        if least is not None and delay is not None and self._until is None:
+            now = _clock.now_ms()
+            if step.rows < least and now - self._last_ms < delay:
+                return at.to_dict()
+            self._last_ms = now
+        return step.end.to_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the offset after all data available now, for the query's progress report."""
+        return self._feed.latest().to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no further than the data available now."""
+        self._until = self._feed.latest()
+
+
+def stream_reader(options: SourceOptions, types: T.StructType) -> DataSourceStreamReader:
+    """The reader that the PySpark at hand can use."""
+    return AllAtOnceReader(options, types) if admission is None else LimitedReader(options, types)

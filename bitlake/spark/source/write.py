@@ -34,11 +34,10 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
-from bitlake.spark.write.merge_schema import merged_with
+from bitlake.spark.write.insert_cast import merged_with
 from bitlake.types import arrow_type
 from bitlake.write.commit import is_committed
-from bitlake.write.commit_plan import BatchCommitted, Overwrite
-from bitlake.write.partition_spec import overwrite_scope, physical_partition
+from bitlake.write.commit_plan import BatchCommitted, Overwrite, overwrite_scope, physical_partition
 
 _QUERY = "sql.streaming.queryId"
 """The task property in which Spark says of which streaming query a task is; a checkpoint keeps it."""

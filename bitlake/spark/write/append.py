@@ -40,7 +40,6 @@ from pyspark.sql.pandas.functions import arrow_udf
 from bitlake import _clock
 from bitlake.codec.binary_row import null_bytes
 from bitlake.codec.bucket import bucket_of, row_hash
-from bitlake.deletion import discard_files
 from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -56,16 +55,15 @@ from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, discard_files
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
 from bitlake.types import AtomicType, DataField, Root
-from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format
+from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format, page_rows, rows_per_file
 from bitlake.write.register_files import RegisterContext, StagedFile, try_register_file
-from bitlake.write.rolling_files import page_rows, rows_per_file
 from bitlake.write.writer import fit, group_key, split_groups, write_rows
 
 log = logging.getLogger("bitlake")

@@ -4,20 +4,27 @@ Casts are those of ``CAST`` in ANSI mode, as in Paimon: a type that ``CAST`` doe
 value that does not fit its column fails the job with the column's name, whatever ``spark.sql.ansi.enabled`` is.
 
 Writes by name match the members of structs by name at any depth.
+
+``write.merge-schema``: rows written by name may bring columns that the table does not have yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
+from bitlake.catalog.identifier import Identifier
+from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.names import Names
-from bitlake.spark.types import nullable, spark_type
+from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata.schema import Names
+from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
+from bitlake.snapshot.state import TableState
+from bitlake.spark.context import EngineContext, session_options
+from bitlake.spark.types import from_spark_field, nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import MAX_LENGTH
 
@@ -473,3 +480,41 @@ def members_as_text(
         escaped = f.name.replace("\\", "\\\\").replace("'", "\\'")
         items.append(f"'{escaped}', {item}")
     return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
+
+
+# --- merge schema -----------------------------------------------------------------------------------------------------
+
+
+def merging(
+    context: EngineContext, name: Identifier, table: FileStoreTable, given: Mapping[str, str] | None = None
+) -> MergeSchema:
+    """What the write's own options, else the session's, else the table's say of merging schemas."""
+    session = session_options(context, name.database, name.table)
+    return MergeSchema.of({**table.schema.options, **session, **(given or {})})
+
+
+def evolution(on: bool) -> dict[str, str]:
+    """What WITH SCHEMA EVOLUTION says of merging schemas."""
+    return {PREFIX: "true"} if on else {}
+
+
+def merged_state(
+    context: EngineContext, table: FileStoreTable, state: TableState, frame: DataFrame, how: MergeSchema
+) -> TableState:
+    """The table's state, with the columns that the rows bring if they may; the table is altered before the write."""
+    return merged_with(table, state, frame.schema, how, context.names)
+
+
+def merged_with(
+    table: FileStoreTable, state: TableState, types: T.StructType, how: MergeSchema, names: Names = Names.FOLDED
+) -> TableState:
+    """:func:`merged_state` for rows of which only the columns are known yet."""
+    columns = [(f.name, from_spark_field(f)) for f in types.fields] if how.on else []
+    changes = merged_changes(table.name, state.schema, columns, how, names)
+    if not changes:
+        return state
+    try:
+        table.alter(*changes, names=names)
+    except AlreadyExists:  # another writer brought the same columns first
+        table.alter(*merged_changes(table.name, table.schema, columns, how, names), names=names)
+    return table.state()

@@ -41,11 +41,10 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import conform
 from bitlake.mergetree import dml
 from bitlake.mergetree import writer as upsert
+from bitlake.mergetree.bucket import BucketChange, BucketState, LiveBuckets, Slot, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
-from bitlake.mergetree.bucket_states import LiveBuckets, Slot, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import Publisher, discard_changes
-from bitlake.mergetree.commit_message import BucketChange, BucketState
 from bitlake.mergetree.cross_partition import (
     NEW_BUCKET,
     OLD_BUCKET,

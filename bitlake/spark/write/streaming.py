@@ -27,8 +27,7 @@ from bitlake.schema.merge_spec import WORDS
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.write.append import quoted_columns, write_frame
-from bitlake.spark.write.insert_cast import by_name, with_defaults
-from bitlake.spark.write.merge_schema import merged_state, merging
+from bitlake.spark.write.insert_cast import by_name, merged_state, merging, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type

@@ -20,30 +20,28 @@ from bitlake.fileindex.registry import index_types, parse_index_options
 from bitlake.io import Store
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job
 from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
-from bitlake.scan.index_location import has_index
 from bitlake.scan.index_reader import clear_index_caches
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.system_tables.indexes import FILE_INDEXES
+from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise.advice import (
     NOT_ASKED,
     Advice,
     ColumnAdvice,
-    QuestionEstimate,
-    changed_options,
-)
-from bitlake.tools.advise.choose import (
     IndexEstimate,
     LayoutAdvice,
+    QuestionEstimate,
     advise_buckets,
     advise_pages,
     advise_sort,
     best,
     candidates_of,
+    changed_options,
     describe,
     estimate,
     reason,
@@ -61,8 +59,22 @@ from bitlake.tools.advise.estimate import (
     by_spark,
 )
 from bitlake.tools.advise.measured import Measured, MeasuredIndex, MeasuredLayout, MeasuredQuestion
-from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, choose_runs, is_profiled, profile_run, unite
-from bitlake.tools.advise.questions import Asked, Query, Question, assumed, given, not_understood, units_of
+from bitlake.tools.advise.questions import (
+    Asked,
+    ColumnProfile,
+    Query,
+    Question,
+    Run,
+    RunProfile,
+    assumed,
+    choose_runs,
+    given,
+    is_profiled,
+    not_understood,
+    profile_run,
+    unite,
+    units_of,
+)
 from bitlake.tools.advise.trial import Candidate, Trial, try_run
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField

@@ -35,8 +35,16 @@ from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import WHOLE_FILE_SHARE
 from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
-from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, data_files
-from bitlake.tools.advise.questions import Question, leaves_of, together, units_of
+from bitlake.tools.advise.questions import (
+    ColumnProfile,
+    Question,
+    Run,
+    RunProfile,
+    data_files,
+    leaves_of,
+    together,
+    units_of,
+)
 from bitlake.tools.advise.trial import Answer, Candidate, Trial, selection_of
 
 

@@ -1,14 +1,40 @@
-"""What is asked of a table: queries that are given, recorded scans, or typical questions made from the data."""
+"""What is asked of a table: queries that are given, recorded scans, or typical questions made from the data.
+
+Profile columns from a sample: distinct values, frequencies, and how values cluster.
+
+Sample: a table of up to the sample's rows is read whole, file by file.  From a larger one, 4 to 16 runs of neighbouring
+rows are read, spread evenly over all data files: neighbours show how values cluster, and a run of 131,072 rows has
+32 pages.  Memory holds one column of a run for each thread.
+
+Each column of a run is read once and encoded with a dictionary, from which everything else is counted.  Profiles are
+small and merge over runs.
+
+Distinct values of a sample: a KMV sketch.  With hashes spread evenly over 0 to 2^64, k - 1 divided by the k-th smallest
+hash (as a fraction) estimates the number of distinct values, with a standard error of 1/sqrt(k - 2), 2.2 % for
+k = 2048.  Fewer than k hashes count exactly.  Two sketches merge by keeping the k smallest hashes of both.
+Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
+
+Distinct values of a table or file: two growth models, of which the one that predicts the rest of a sample better from
+its first part is used:
+
+* a fixed set of D equally likely values: n rows have ``D (1 - exp(-n / D))`` of them;
+* values that keep arriving, such as dates, keys or words of a language: ``c n^b``.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bitlake.errors import BitlakeError, InvalidRequest
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bitlake.codec.hashing import UInt64s, number_hash, xxh64
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import (
@@ -25,11 +51,423 @@ from bitlake.expressions.tree import (
     columns_of,
     sources_of,
 )
+from bitlake.formats.column_bounds import physical_values
+from bitlake.io import Store
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
-from bitlake.tools.advise.profile import ColumnProfile, Value
+from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
+from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.reader import tasks_of
+from bitlake.schema.evolution import align, map_fields
 from bitlake.tools.scan_log import ScanRecord
-from bitlake.types import AtomicType, DataField, Root
+from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS
+
+RUN_ROWS = 131_072
+_RUNS = 16
+_LEAST_RUNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows ``[start, stop)`` of a data file that stand for it; small, and picklable for executors."""
+
+    task: FileTask
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows are looked at."""
+        return self.stop - self.start
+
+    @property
+    def scale(self) -> float:
+        """How many times the run goes into its file."""
+        return self.task.row_count / max(self.rows, 1)
+
+
+def data_files(plan: Plan) -> list[PlannedFile]:
+    """The data files of a plan, also those that are merged by key when they are read."""
+    return [d for f in plan.files for d in ((f,) if f.merge is None else f.merge.files)]
+
+
+def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int) -> list[Run]:
+    """Runs of about ``rows`` rows in all; of every file all rows, if they are not more than that."""
+    tasks = [t for t in tasks_of(files, schemas) if t.row_count]
+    counts = np.array([t.row_count for t in tasks], np.int64)
+    total = int(counts.sum())
+    if total <= rows:
+        return [Run(t, 0, t.row_count) for t in tasks]
+    length = max(RUN_ROWS, rows // _RUNS)
+    number = max(_LEAST_RUNS, rows // length)
+    ends = np.cumsum(counts)
+    middles = ((np.arange(number) + 0.5) * total / number).astype(np.int64)
+    found: dict[tuple[str, int], Run] = {}
+    for middle, at in zip(middles.tolist(), np.searchsorted(ends, middles, "right").tolist(), strict=True):
+        task = tasks[at]
+        inside = middle - int(ends[at] - counts[at])
+        start = max(0, min(inside - length // 2, task.row_count - length))
+        if task.row_count <= length + length // 4:
+            found[task.path, 0] = Run(task, 0, task.row_count)
+        else:
+            found[task.path, start] = Run(task, start, start + length)
+    return list(found.values())
+
+
+def read_column(store: Store, run: Run, field: DataField, schema: TableSchema) -> pa.Array | None:
+    """A column's values of a run in the table's type; None where its file has no such column.
+
+    Raises :class:`CorruptError` or :class:`NotFound` for a file that cannot be read.
+    """
+    source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
+    if source is None:
+        return None
+    counts = ReadCounts()
+    positions = np.arange(run.start, run.stop, dtype=np.int64)
+    if has_pages(run.task):
+        column = fetch_rows(store, run.task, positions, [source.name], counts).column(0)
+    else:
+        picked = None if run.rows == run.task.row_count else positions
+        parts = [t.column(0) for t, _ in stream_whole(store, run.task, [source.name], counts, picked)]
+        column = pa.chunked_array([c for p in parts for c in (p.chunks if isinstance(p, pa.ChunkedArray) else [p])])
+    if len(column) != run.rows:
+        raise CorruptError(f"{len(column)} rows came where {run.rows} were asked for", None, run.task.path)
+    made = align(column, field, source, run.task.path)
+    if isinstance(made, pa.ChunkedArray):
+        return made.combine_chunks() if made.num_chunks != 1 else made.chunk(0)
+    return made if made.type == arrow_type(field.type) else made.cast(arrow_type(field.type))
+
+
+SIZE = 2048
+_ALL = float(2**64)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctSketch:
+    """The smallest :data:`SIZE` hashes (sorted, each once) of the values seen so far."""
+
+    hashes: UInt64s
+
+    @staticmethod
+    def of(hashes: UInt64s) -> DistinctSketch:
+        """The sketch of values with these hashes, in any order and any number of times."""
+        if len(hashes) > 4 * SIZE:
+            # Repeated values may stand among the smallest: more than enough of them are kept before sorting.
+            limit = np.partition(hashes, 4 * SIZE - 1)[4 * SIZE - 1]
+            few = np.unique(hashes[hashes <= limit])
+            hashes = few if len(few) >= SIZE else hashes
+        return DistinctSketch(np.unique(hashes)[:SIZE])
+
+    @staticmethod
+    def union(sketches: Iterable[DistinctSketch]) -> DistinctSketch:
+        """The sketch of all values that any of them saw."""
+        parts = [s.hashes for s in sketches]
+        return DistinctSketch.of(np.concatenate(parts) if parts else np.zeros(0, np.uint64))
+
+    @property
+    def estimate(self) -> float:
+        """About how many distinct values there were; exact below :data:`SIZE`."""
+        if len(self.hashes) < SIZE:
+            return float(len(self.hashes))
+        return (SIZE - 1) / (float(self.hashes[-1]) / _ALL)
+
+
+def hash_values(values: pa.Array) -> UInt64s:
+    """64-bit hashes of flat values without NULL: uint64, one each; equal values of a type have equal hashes."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        return _mixed(xxh64(values))
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return _mixed(xxh64(values.cast(pa.large_binary())))
+    if pa.types.is_floating(kind):
+        bits = values.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
+        return _mixed(bits.view(np.uint64))
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        values = values.cast(pa.int32())
+    elif pa.types.is_decimal(kind):
+        return _mixed(xxh64(values.cast(pa.string())))
+    return _mixed(values.cast(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64))
+
+
+def _mixed(words: UInt64s) -> UInt64s:
+    # Paimon's mix alone shifts arithmetically, which leaves small numbers' hashes a little uneven.
+    with np.errstate(over="ignore"):
+        mixed = number_hash(words.view(np.int64)).view(np.uint64)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B185EBCA87)
+        spread: UInt64s = mixed ^ (mixed >> np.uint64(29))
+    return spread
+
+
+_STEPS = 60
+_MOST_EXACT = 1e15
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """``fixed``: the size of the set that values come from, None: they grow with the ``power`` of the rows."""
+
+    fixed: float | None
+    power: float
+
+    def distinct_in(self, rows: float, known_rows: float, known: float) -> float:
+        """Estimate the number of distinct values in ``rows`` rows, given that ``known_rows`` rows have ``known``."""
+        if known <= 0 or known_rows <= 0:
+            return 0.0
+        if self.fixed is not None:
+            return min(rows, max(drawn(rows, self.fixed), known if rows >= known_rows else 0.0))
+        return min(rows, known * float((rows / known_rows) ** self.power))
+
+
+def drawn(rows: float, values: float) -> float:
+    """Return how many of ``values`` distinct values ``rows`` random draws find on average."""
+    return values * -math.expm1(-rows / values) if values else 0.0
+
+
+def set_size(rows: float, distinct: float) -> float:
+    """Return the number of values of which ``rows`` draws find ``distinct`` on average; huge if no value repeats."""
+    if distinct >= rows:
+        return _MOST_EXACT
+    low, high = max(1.0, distinct), _MOST_EXACT
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if drawn(rows, middle) < distinct else (low, middle)
+    return high
+
+
+def growth_of(runs: Sequence[tuple[int, int, tuple[int, int]]], union: float) -> Growth:
+    """How values grow: of each run its rows, its distinct values, and those of its first 16th and quarter; ``union``:
+    the distinct values of all runs together."""
+    known = [r for r in runs if r[0] and r[1]]
+    if not known:
+        return Growth(1.0, 0.0)
+    total = float(sum(r[0] for r in known))
+    rows, distinct, sixteenth, quarter = (
+        sum(values) / len(known) for values in zip(*((r[0], r[1], *r[2]) for r in known), strict=True)
+    )
+    if len(known) > 1 and union > 0:
+        # Runs lie apart: what they have in common says more than the parts of one.
+        steps = (rows / 4, quarter), (rows, distinct), (total, union)
+    else:
+        steps = (rows / 16, sixteenth), (rows / 4, quarter), (rows, distinct)
+    (first_rows, first), (second_rows, second), (last_rows, last) = steps
+    if min(first, second, last) <= 0 or second_rows <= first_rows or last_rows <= second_rows:
+        return Growth(max(1.0, distinct), 0.0)
+    by_set = drawn(last_rows, set_size(second_rows, second))
+    slope = math.log(max(second / first, 1.0)) / math.log(second_rows / first_rows)
+    by_power = second * (last_rows / second_rows) ** slope
+    if abs(math.log(by_set / last)) <= abs(math.log(by_power / last)):
+        return Growth(set_size(last_rows, last), 0.0)
+    return Growth(None, min(1.0, max(0.0, math.log(max(last / second, 1.0)) / math.log(last_rows / second_rows))))
+
+
+BLOCK_ROWS = 4096
+_KEPT = 64
+"""Values kept of each run: those with the smallest hashes, so that all runs keep the same ones."""
+_TOP = 16
+_CUTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value (physical, as in predicates), its hash, and how many of the rows have it."""
+
+    value: Any
+    hash: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile:
+    """A column in one run of rows.
+
+    ``distinct_parts``: how many distinct values the first sixteenth and the first quarter of the rows have.
+    ``spread``: the part of the run's blocks of 4,096 rows that a value's rows are in, on average over the values.
+    ``ascending``: the part of neighbouring pairs that do not descend.  ``cuts``: physical values that cut the rows
+    into equal parts, smallest and largest included; empty for types without an order.
+    """
+
+    rows: int
+    nulls: int
+    distinct: int
+    sketch: DistinctSketch
+    top: tuple[Value, ...]
+    kept: tuple[Value, ...]
+    spread: float
+    ascending: float
+    cuts: tuple[Any, ...]
+    value_bytes: float
+    distinct_parts: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """A column of a table, estimated from its runs.
+
+    ``rows`` were looked at; ``distinct`` is of the whole table, ``growth`` describes how it grows with the rows.
+    """
+
+    name: str
+    table_rows: int
+    rows: int
+    nulls: int
+    distinct: float
+    growth: Growth
+    top: tuple[Value, ...]
+    kept: tuple[Value, ...]
+    spread: float
+    ascending: float
+    cuts: tuple[Any, ...]
+    value_bytes: float
+
+    @property
+    def null_ratio(self) -> float:
+        """The part of the rows that are NULL."""
+        return self.nulls / self.rows if self.rows else 0.0
+
+    @property
+    def top_share(self) -> float:
+        """The part of the rows that have the most frequent value."""
+        return self.top[0].rows / self.rows if self.top and self.rows else 0.0
+
+    def distinct_in(self, rows: int, known_rows: int, known: int) -> float:
+        """Estimate the number of distinct values in ``rows`` rows, given that ``known_rows`` rows have ``known``."""
+        return self.growth.distinct_in(rows, known_rows, known)
+
+
+def is_profiled(field: DataField) -> bool:
+    """Return whether values of a column's type can be compared here: only those of flat types can."""
+    return isinstance(field.type, AtomicType) and field.type.root is not Root.VARIANT
+
+
+def profile_run(store: Store, run: Run, fields: Sequence[DataField], schema: TableSchema) -> dict[str, RunProfile]:
+    """The profiles of these columns in a run, one column after the other."""
+    found = {}
+    for field in fields:
+        column = read_column(store, run, field, schema)
+        if column is not None:
+            found[field.name] = profile(column)
+    return found
+
+
+def profile(column: pa.Array) -> RunProfile:
+    """The profile of one run's values; a dictionary array or one of a flat type."""
+    encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    values = encoded.dictionary
+    valid = encoded.indices.is_valid().to_numpy(zero_copy_only=False)
+    codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = codes if valid.all() else codes[valid]
+    nulls = len(column) - len(codes)
+    if not len(codes):
+        return RunProfile(len(column), nulls, 0, DistinctSketch.of(np.zeros(0, np.uint64)), (), (), 0, 1, (), 0)
+    counts = np.bincount(codes, minlength=len(values))
+    hashes = hash_values(values)
+    kept = np.argsort(hashes, kind="stable")[:_KEPT]
+    top = np.argsort(-counts, kind="stable")[:_TOP]
+    blocks = max(1, -(-len(column) // BLOCK_ROWS))
+    spread = _spread(codes, np.flatnonzero(valid) // BLOCK_ROWS, counts, blocks)
+    ranks = _ranks(values)
+    size = values.nbytes / max(len(values), 1)
+    parts = _distinct_of(codes, len(codes) // 16, len(values)), _distinct_of(codes, len(codes) // 4, len(values))
+    if ranks is None:
+        return RunProfile(
+            len(column), nulls, len(values), DistinctSketch.of(hashes), _values(values, hashes, counts, top),
+            _values(values, hashes, counts, kept), spread, 1.0, (), size, parts,
+        )  # fmt: skip
+    ordered = ranks[codes]
+    ascending = float((ordered[1:] >= ordered[:-1]).mean()) if len(ordered) > 1 else 1.0
+    by_rank = np.argsort(ranks, kind="stable")
+    edges = np.cumsum(counts[by_rank])
+    wanted = np.minimum(np.linspace(0, len(codes) - 1, _CUTS + 1).astype(np.int64), len(codes) - 1)
+    cuts = by_rank[np.searchsorted(edges, wanted, "right")]
+    return RunProfile(
+        len(column), nulls, len(values), DistinctSketch.of(hashes), _values(values, hashes, counts, top),
+        _values(values, hashes, counts, kept), spread, ascending, tuple(physical_values(values.take(pa.array(cuts)))),
+        size, parts,
+    )  # fmt: skip
+
+
+def _distinct_of(codes: npt.NDArray[np.int64], rows: int, most: int) -> int:
+    return int(np.count_nonzero(np.bincount(codes[:rows], minlength=most)))
+
+
+def _spread(
+    codes: npt.NDArray[np.int64], places: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], blocks: int
+) -> float:
+    """In which part of the blocks that they could be in a value's rows are, on average over the values."""
+    if 2 * len(counts) >= len(codes):
+        return 1.0  # most values have a row or two, wherever those are
+    pairs = codes * blocks + places
+    pairs.sort()
+    first = np.concatenate(([True], pairs[1:] != pairs[:-1]))
+    per_value = np.bincount(pairs[first] // blocks, minlength=len(counts))
+    return float((per_value / np.minimum(counts.clip(1), blocks)).mean())
+
+
+def _ranks(values: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Each distinct value's place in their order; None for types that have none."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    try:
+        order = pc.sort_indices(values).to_numpy(zero_copy_only=False)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return None
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _values(
+    values: pa.Array, hashes: UInt64s, counts: npt.NDArray[np.int64], which: npt.NDArray[np.int64]
+) -> tuple[Value, ...]:
+    shown = physical_values(values.take(pa.array(which)))
+    return tuple(Value(v, h, n) for v, h, n in zip(shown, hashes[which].tolist(), counts[which].tolist(), strict=True))
+
+
+def unite(name: str, parts: Sequence[RunProfile], table_rows: int) -> ColumnProfile:
+    """Return the profile of a column of a table with ``table_rows`` rows, from the profiles of its runs."""
+    rows = sum(p.rows for p in parts)
+    union = DistinctSketch.union(p.sketch for p in parts).estimate
+    growth = growth_of([(p.rows - p.nulls, p.distinct, p.distinct_parts) for p in parts], union)
+    distinct = union if table_rows <= rows else growth.distinct_in(table_rows, rows, union)
+    distinct = min(distinct, float(table_rows))  # the sketch may say more than there are rows
+    weights = np.array([p.rows for p in parts], float)
+
+    def mean(numbers: Sequence[float]) -> float:
+        return float(np.average(numbers, weights=weights)) if rows else 0.0
+
+    cuts = sorted((c for p in parts for c in p.cuts if c == c), key=_sortable)
+    return ColumnProfile(
+        name=name,
+        table_rows=table_rows,
+        rows=rows,
+        nulls=sum(p.nulls for p in parts),
+        distinct=distinct,
+        growth=growth,
+        top=_merged([p.top for p in parts], by_rows=True)[:_TOP],
+        kept=_merged([p.kept for p in parts], by_rows=False)[:_KEPT],
+        spread=mean([p.spread for p in parts]),
+        ascending=mean([p.ascending for p in parts]),
+        cuts=tuple(cuts),
+        value_bytes=mean([p.value_bytes for p in parts]),
+    )
+
+
+def _merged(parts: Sequence[tuple[Value, ...]], *, by_rows: bool) -> tuple[Value, ...]:
+    found: dict[int, Value] = {}
+    for v in (v for part in parts for v in part):
+        known = found.get(v.hash)
+        found[v.hash] = v if known is None else Value(v.value, v.hash, v.rows + known.rows)
+    return tuple(sorted(found.values(), key=(lambda v: -v.rows) if by_rows else (lambda v: v.hash)))
+
+
+def _sortable(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("bitlake")
 

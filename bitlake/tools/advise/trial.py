@@ -27,8 +27,7 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import footer_of, has_pages, stored_bytes
 from bitlake.schema.evolution import map_fields
-from bitlake.tools.advise.profile import Run, read_column
-from bitlake.tools.advise.questions import leaves_of
+from bitlake.tools.advise.questions import Run, leaves_of, read_column
 from bitlake.types import DataField, arrow_type
 from bitlake.write.data_file_writer import indexed_columns
 

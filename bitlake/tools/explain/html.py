@@ -8,6 +8,7 @@ from bitlake.expressions.sql_text import to_sql
 from bitlake.formatting import counted, human_bytes
 from bitlake.html import (
     Bar,
+    Child,
     Lane,
     Markup,
     Segment,
@@ -25,8 +26,7 @@ from bitlake.html import (
     section,
     table,
 )
-from bitlake.html.markup import Child
-from bitlake.tools.explain.conditions import asked_of
+from bitlake.tools.explain.advice import asked_of
 from bitlake.tools.explain.explanation import Explanation, Step
 from bitlake.tools.explain.pages import FileMap
 

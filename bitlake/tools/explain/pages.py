@@ -11,8 +11,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError
 from bitlake.expressions.tree import sources_of
 from bitlake.formats.parquet.footer import Footer
-from bitlake.formats.parquet.page_index import load_pages
-from bitlake.formats.parquet.page_plan import plan_group, split_rows
+from bitlake.formats.parquet.page_index import load_pages, plan_group, split_rows
 from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.scan.column_reader import FileTask, footer_of, has_pages

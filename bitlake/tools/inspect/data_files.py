@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound, UnsupportedFeature
-from bitlake.fileindex.description import DAMAGE, Page
+from bitlake.fileindex.payload import DAMAGE, Page
 from bitlake.formats.parquet.footer import MAGIC, ColumnChunk, Footer, SchemaNode, read_footer
 from bitlake.formats.parquet.page_index import load_pages, page_bounds
 from bitlake.formats.parquet.thrift import ThriftReader

@@ -25,12 +25,12 @@ from bitlake.expressions.sql_text import name as column_name
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, MAGIC, VERSION, ContainerHeader, read_header
-from bitlake.fileindex.description import Page, Section
+from bitlake.fileindex.payload import Page, Section
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import find_index_type, indexed_type
 from bitlake.fileindex.selection import Kind, Selection
+from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_vector
-from bitlake.tableindex.vector_range import VectorRange
 from bitlake.tools.inspect.tree import Source, Tree, graft, reading
 from bitlake.types import AtomicType, DataField, DataType
 from bitlake.types.datatypes import STRINGS

@@ -13,22 +13,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.fileindex.description import Page
+from bitlake.fileindex.payload import Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
-from bitlake.tools.inspect.context import TableContext, fields_of, find_file, index_of, open_source, rows_of
-from bitlake.tools.inspect.json_files import hint_tree, json_tree
+from bitlake.tools.inspect.metadata_files import hint_tree, json_tree
 from bitlake.tools.inspect.tree import (
     AVRO_MAGIC,
     ORC_MAGIC,
     Fault,
     Node,
     Source,
+    TableContext,
     Tree,
+    fields_of,
+    find_file,
     hex_lines,
+    index_of,
+    open_source,
     reading,
     render,
+    rows_of,
 )
 
 if TYPE_CHECKING:
@@ -268,7 +273,7 @@ def _kind(source: Source) -> tuple[Kind, str | None]:
     start = source.start(START)
     fields: tuple[str, ...] = ()
     if start.startswith(AVRO_MAGIC):
-        from bitlake.tools.inspect.avro_files import read_header
+        from bitlake.tools.inspect.metadata_files import read_header
 
         with suppress(BitlakeError):
             fields = read_header(source).fields
@@ -312,15 +317,15 @@ def _fill(
         case Kind.HINT:
             hint_tree(tree, source)
         case Kind.MANIFEST_LIST:
-            from bitlake.tools.inspect.avro_files import manifest_list_tree
+            from bitlake.tools.inspect.metadata_files import manifest_list_tree
 
             manifest_list_tree(tree, source, page, context)
         case Kind.MANIFEST:
-            from bitlake.tools.inspect.avro_files import manifest_tree
+            from bitlake.tools.inspect.metadata_files import manifest_tree
 
             manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
-            from bitlake.tools.inspect.avro_files import index_manifest_tree
+            from bitlake.tools.inspect.metadata_files import index_manifest_tree
 
             index_manifest_tree(tree, source, page, context)
         case Kind.FILE_INDEX:
@@ -344,7 +349,7 @@ def _fill(
 
             orc_tree(tree, source, page)
         case Kind.AVRO:
-            from bitlake.tools.inspect.avro_files import avro_tree, describe_row
+            from bitlake.tools.inspect.metadata_files import avro_tree, describe_row
 
             avro_tree(tree, source, page, None, describe_row, "rows")
         case Kind.UNKNOWN:

@@ -21,17 +21,14 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quote
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formatting import counted, human_bytes, share_words
-from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
+from bitlake.mergetree.bucket import bucket_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import pending_unit
 from bitlake.mergetree.postpone_bucket import postponed_files
-from bitlake.metadata import expiry_options as xo
-from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.scan.index_location import has_index
 from bitlake.scan.index_reader import open_file_index
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
@@ -41,11 +38,11 @@ from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.tag_files import list_tags
+from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.tools.scan_log import ScanRecord
 from bitlake.write.append_compaction import pending_groups
-from bitlake.write.rolling_files import target_file_size
+from bitlake.write.data_file_writer import target_file_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def _history(report: TableReport, state: TableState, table: str) -> list[Action]
     if age is not None and report.partition_keys:
         old = expired_partitions(state, age)
         if old:
-            why = f"{counted(len(old), 'partition')} are older than '{xo.TIME.name}' says"
+            why = f"{counted(len(old), 'partition')} are older than '{opt.PARTITION_EXPIRATION_TIME.name}' says"
             call = f"CALL sys.expire_partitions(table => {table}"
             found.append(Action("Expire old partitions", why, (f"{call}, dry_run => true)", f"{call})")))
     over = [t for t in list_tags(state) if t.expired(_clock.local_ms())]
@@ -413,7 +410,7 @@ def gather(
     store, paths, snapshot = state.store, state.paths, state.snapshot
     entries = state.entries()
     target = target_file_size(state.schema)
-    small = int(target * state.schema.opts.of(lsm.SMALL_FILE_RATIO))
+    small = int(target * state.schema.opts.of(opt.SMALL_FILE_RATIO))
     tables = index_entries(TableFiles(store, paths), snapshot)
     gone = {name: place.cardinality for name, (_, place) in vectors_by_file(tables).items()}
     parts = _parts(state, entries, small, gone)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bitlake.formatting import counted, human_bytes, share_words, span_words, time_words
 from bitlake.html import (
     Bar,
+    Child,
     Markup,
     Segment,
     bars,
@@ -23,7 +24,6 @@ from bitlake.html import (
     section,
     table,
 )
-from bitlake.html.markup import Child
 
 if TYPE_CHECKING:
     from bitlake.tools.report.facts import Part, TableReport, Thresholds

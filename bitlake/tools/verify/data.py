@@ -26,10 +26,10 @@ from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.expressions.statistics import ColumnStats
 from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import cast_column
+from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.footer import read_footer
-from bitlake.formats.reader import format_of, reader_for
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.merge.keys import key_columns
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, ManifestEntry, SimpleStats

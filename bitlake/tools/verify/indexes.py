@@ -8,6 +8,14 @@
 - Deletion vector files are checked frame by frame against the index manifest and the data files, each vector
   separately, so that a damaged one does not hide the others (:mod:`bitlake.tableindex.deletion_vectors`).
 - The file index of a data file: the container is read whole and each payload is compared with the file's rows.
+
+Verify a stored index against the rows of its data file.
+
+The stored payload is compared with one rebuilt from the column.  Usually the bytes are equal.  If they are not, because
+another writer orders bitmaps otherwise or used other options, a reader that is
+:class:`~bitlake.fileindex.capabilities.Comparable` compares what they mean.  A writer that is a
+:class:`~bitlake.fileindex.capabilities.PayloadChecker` checks the payload itself: a bloom filter of any size is right
+if it denies no value of the column.
 """
 
 from __future__ import annotations
@@ -19,29 +27,78 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bitlake.codec.binary_row_arrays import encode_rows
+from bitlake.codec.binary_row import encode_rows
 from bitlake.codec.bucket import row_hash
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int32s, UInt64s, xxh64
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.fileindex.capabilities import Comparable, IndexReader, PayloadChecker
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import find_index_type, indexed_type, parse_index_options
-from bitlake.fileindex.verify import IndexCheck
 from bitlake.formats.conform import cast_column
-from bitlake.formats.reader import reader_for
+from bitlake.formats.file_format import reader_for
 from bitlake.io import Store
-from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.index_manifest import IndexFileEntry
-from bitlake.metadata.manifest import DataFileMeta
+from bitlake.metadata.manifest import DataFileMeta, index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.index_location import index_name
 from bitlake.schema.merge_spec import key_fields
+from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_frame, decode_vector, frame_bytes
 from bitlake.tableindex.hash_index import decode_hashes
-from bitlake.tableindex.vector_range import VectorRange
 from bitlake.tools.verify.findings import Finding, of_error
-from bitlake.types import DataField, arrow_type
+from bitlake.types import DataField, DataType, arrow_type
+
+
+class IndexCheck:
+    """Checks one payload: ``add`` the column's rows in file order, then call :meth:`finish` once.
+
+    Memory: as much as building the index takes.
+    """
+
+    def __init__(self, kind: DataType, index_type: str, options: Mapping[str, str], payload: bytes) -> None:
+        """``options``: those that the index was probably written with.
+
+        Raises :class:`InvalidRequest` for an unknown index type, or one that does not take the column's type.
+        """
+        index = find_index_type(index_type)
+        if index is None:
+            raise InvalidRequest(f"unknown index type '{index_type}'")
+        self._index = index
+        self._kind = kind
+        self._payload = payload
+        self._writer = index.writer(kind, options)
+        self._rows = 0
+
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """Append rows; raises :class:`UnsupportedFeature` for a value that no such index can hold."""
+        self._rows += len(column)
+        self._writer.add(column)
+
+    def finish(self) -> str | None:
+        """Return what the payload states wrongly.  None if nothing.
+
+        Raises :class:`CorruptError` for a payload that cannot be read.
+        """
+        if isinstance(self._writer, PayloadChecker):
+            return self._writer.check(self._payload)
+        rebuilt = self._writer.finish()
+        if rebuilt == self._payload:
+            return None
+        stored = self._reader(self._payload)
+        if isinstance(stored, Comparable):
+            return stored.difference(self._reader(rebuilt))
+        return "its bytes differ from those of an index rebuilt from the rows"
+
+    def _reader(self, payload: bytes) -> IndexReader:
+        def fetch(offset: int, length: int) -> bytes:
+            return payload[offset : offset + length]
+
+        return self._index.reader(self._kind, fetch, len(payload), self._rows)
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

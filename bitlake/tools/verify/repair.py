@@ -16,22 +16,20 @@ from typing import Any, Literal
 import numpy as np
 
 from bitlake import _clock
-from bitlake.deletion import check_history, discard_files
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.container import encode_container
 from bitlake.formatting import counted, printable
 from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry
-from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.manifest import INDEX_SUFFIX, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
-from bitlake.scan.index_location import INDEX_SUFFIX
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, check_history, discard_files
 from bitlake.snapshot.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
 from bitlake.tools.verify.findings import Finding, VerifyReport

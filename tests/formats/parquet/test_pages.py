@@ -136,7 +136,7 @@ def test_small_gaps_are_read_along() -> None:
 
 
 def test_many_row_groups_are_read_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    import bitlake.formats.parquet.page_plan as plan
+    import bitlake.formats.parquet.page_index as plan
 
     monkeypatch.setattr(plan, "BATCH_BYTES", 1)
     source = Source(BIG)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from bitlake.formats.parquet.footer import footer_stats
 from bitlake.formats.parquet.pages import read_rows
-from bitlake.formats.parquet.statistics import footer_stats
 from bitlake.formats.parquet.write import ParquetWriter
 from bitlake.types import DataField, from_arrow, parse_type
 from tests.fixtures import warehouse
@@ -176,7 +176,7 @@ def test_nan_is_greater_than_what_arrow_calls_the_maximum() -> None:
 
 
 def test_truncated_bounds_are_unknown() -> None:
-    import bitlake.formats.parquet.statistics as stats
+    import bitlake.formats.parquet.footer as stats
 
     raw = {stats.MIN_VALUE: b"a", stats.MAX_VALUE: b"c"}
     assert stats._raw_bounds(raw, True, 6) == (b"a", b"c")

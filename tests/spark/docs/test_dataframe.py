@@ -15,7 +15,7 @@ from answers import rows_of
 
 import bitlake
 from bitlake.spark.source.data_source import register
-from bitlake.spark.source.stream import admission
+from bitlake.spark.source.read import admission
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.demo.data import orders
+from bitlake.demo import orders
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import sources_of
-from bitlake.tools.advise import choose, estimate, profile, trial
+from bitlake.tools.advise import advice as choose
+from bitlake.tools.advise import estimate, trial
+from bitlake.tools.advise import questions as profile
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import Measured, bytes_of, index_sizes
 from bitlake.tools.advise.estimate import side_by_side

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.tools.advise.profile import (
+from bitlake.tools.advise.questions import (
     SIZE,
     DistinctSketch,
     Growth,

@@ -25,8 +25,7 @@ from bitlake.io.wrappers import CountingStore
 from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.scan import Scan
 from bitlake.table.table import Table
-from bitlake.tools.explain.explanation import MOST_FILES, Explanation
-from bitlake.tools.explain.measured_run import Meter, MeteringStore
+from bitlake.tools.explain.explanation import MOST_FILES, Explanation, Meter, MeteringStore
 from bitlake.tools.explain.pages import MOST_CELLS
 
 ROWS = 20_000

@@ -1,8 +1,9 @@
-"""``pyarrow.compute``, ``pyarrow.parquet`` and ``pyarrow.orc``, each imported when one of its functions is first used.
+"""numpy, fastavro, pyarrow and three of its modules, each imported when one of its attributes is first used.
 
-Use them as ``from bitlake.lazy_arrow import compute as pc``.  pyarrow makes a documented Python function of each
+Use them as ``from bitlake.lazy_modules import compute as pc``.  pyarrow makes a documented Python function of each
 kernel when ``pyarrow.compute`` is imported (25 ms), and ``pyarrow.parquet`` and ``pyarrow.orc`` import all of its file
-systems (15 ms).  A command that plans a scan, or only reads metadata, uses none of them and takes 0.2 s.
+systems (15 ms).  A command that plans a scan uses none of them and takes 0.2 s; one that only reads metadata needs
+neither numpy nor pyarrow (80 ms).  Modules that both kinds of command load take all of them from here.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import fastavro as fastavro
+    import numpy as numpy
+    import pyarrow as pyarrow
     import pyarrow.compute as compute
     import pyarrow.orc as orc
     import pyarrow.parquet as parquet
 
-__all__ = ["compute", "orc", "parquet"]
+__all__ = ["compute", "fastavro", "numpy", "orc", "parquet", "pyarrow"]
 
 
 class _LazyModule:
@@ -36,6 +40,9 @@ class _LazyModule:
 
 
 if not TYPE_CHECKING:
+    fastavro = _LazyModule("fastavro")
+    numpy = _LazyModule("numpy")
+    pyarrow = _LazyModule("pyarrow")
     compute = _LazyModule("pyarrow.compute")
     orc = _LazyModule("pyarrow.orc")
     parquet = _LazyModule("pyarrow.parquet")

@@ -1,1 +1,0 @@
-"""A tour that a person runs: the article's tables, then a million orders with and without an index."""

@@ -1,0 +1,442 @@
+"""The page itself: sections, tables, facts.
+
+Elements: everything that is not markup already is escaped.
+
+The one style of all pages: light and dark, wide and narrow; and the same for a part of somebody else's page.
+
+Pictures: shapes are inline SVG that stretches, words are HTML beside it, so that they stay readable when narrow.
+
+Small pieces of HTML for notebooks: no style of their own, so that they look as the notebook does, light or dark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, TypeAlias
+
+from bitlake.formatting import shortened
+
+
+class Markup(str):
+    """Text that is HTML; any other text is escaped where it is put into an element."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | int | float | Iterable[Child] | None"
+_VOID = frozenset({"br", "hr", "img", "meta", "rect", "line", "path", "circle"})
+# Line ends and the like inside text would do no harm; what a terminal or browser does not show is made visible.
+_UNSEEN = {i: chr(0x2400 + i) for i in range(32) if i not in (9, 10, 13)} | {127: "\u2421"}
+
+
+def markup(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
+    """The element ``<name>``; ``class_`` is the attribute ``class``, ``data_x`` is ``data-x``, None leaves one out."""
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID and not children:
+        return Markup(f"<{name}{shown}>" if name in ("br", "hr", "img", "meta") else f"<{name}{shown}/>")
+    return Markup(f"<{name}{shown}>{joined(children)}</{name}>")
+
+
+def joined(children: Child) -> Markup:
+    """Children one after the other: markup as it is, text escaped, None as nothing."""
+    if children is None:
+        return Markup("")
+    if isinstance(children, Markup):
+        return children
+    if isinstance(children, str | int | float):
+        return Markup(_text(children))
+    return Markup("".join(joined(child) for child in children))
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return escape(str(value).translate(_UNSEEN), quote=True)
+
+
+# --- style ------------------------------------------------------------------------------------------------------------
+
+COLORS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c0")
+"""Classes that colour the parts of a picture: seven that differ clearly, also in grey and for colour-blind readers,
+``c8``, which is a pale ``c1``, and ``c0`` for the rest."""
+
+ROOT = "bl"
+"""The class of the element that the style is about: nothing outside of it changes its look."""
+
+# & is that element; all other selectors are of what is inside.
+_RULES = """
+&{color-scheme:light dark;--bg:#fff;--fg:#1c2128;--dim:#59636e;--line:#d8dee4;--soft:#f6f8fa;
+--c0:#b4bcc8;--c1:#2563eb;--c2:#d98a00;--c3:#0f9d76;--c4:#8b5cf6;--c5:#d1495b;--c6:#0e8fa3;--c7:#7a8699;--c8:#9dbcf7;
+--bad:#b3261e;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;
+overflow-wrap:anywhere;text-align:left;padding:20px 16px 48px}
+@media(prefers-color-scheme:dark){
+&{--bg:#14171c;--fg:#e6eaf0;--dim:#9aa5b1;--line:#343b45;--soft:#1d2229;
+--c0:#566070;--c1:#6ea8ff;--c2:#ffc04d;--c3:#34d3a0;--c4:#b79bff;--c5:#ff8a97;--c6:#4cc3d6;--c7:#8f9bb0;--c8:#385f9c;
+--bad:#ff8a80}
+}
+*{box-sizing:border-box}
+main{max-width:1120px;margin:0 auto}
+h1,h2,h3{color:inherit;font-family:inherit}
+h1{font-size:1.6rem;line-height:1.25;margin:0 0 4px}
+main>h1:not(:first-child){margin-top:56px}
+h2{font-size:1.15rem;margin:36px 0 8px;padding-top:10px;border-top:1px solid var(--line)}
+h3{font-size:1rem;margin:20px 0 6px}
+p{margin:6px 0 10px;max-width:75ch}
+.dim,.sub{color:var(--dim)}
+.sub{margin:0 0 12px}
+code,pre,.names dd{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:none;color:inherit}
+pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:8px 10px;margin:6px 0 10px;
+white-space:pre-wrap}
+.names{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:2px 16px;margin:8px 0}
+.names dt{color:var(--dim);font-weight:400}
+.names dd{margin:0;align-self:center}
+.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:8px;margin:12px 0}
+.facts>div{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:8px 10px;min-width:0}
+.facts dt,.facts dd{margin:0}
+.facts dt{color:var(--dim);font-size:.82rem;font-weight:400}
+.facts dd{font-size:1.15rem;font-weight:600}
+small{display:block;font-weight:400;color:var(--dim);font-size:.8rem}
+.scroll{overflow-x:auto;margin:8px 0 12px;max-width:100%}
+table{border-collapse:collapse;width:100%;font-size:.92rem;color:inherit}
+th,td{text-align:left;padding:5px 10px 5px 0;border:0;border-bottom:1px solid var(--line);vertical-align:top}
+th{color:var(--dim);font-weight:600;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;padding-right:20px}
+td.t{min-width:9em}
+.note{border-left:4px solid var(--c1);background:var(--soft);padding:8px 12px;margin:10px 0;border-radius:0 6px 6px 0}
+.note.warn{border-color:var(--c2)}
+.note.bad{border-color:var(--bad)}
+.note.good{border-color:var(--c3)}
+.note h3{margin-top:0}
+.bars{display:grid;grid-template-columns:minmax(70px,max-content) minmax(60px,1fr) max-content;gap:4px 10px;
+align-items:center;margin:8px 0 12px}
+.bars .row,.bars .row>summary{display:contents}
+.bars .l{max-width:34ch}
+.bars .v{text-align:right;font-variant-numeric:tabular-nums;color:var(--dim)}
+.lanes{font-size:.85rem}
+.lanes summary{display:grid;grid-template-columns:15em minmax(0,1fr) 11em;gap:2px 12px;align-items:center;
+cursor:pointer;list-style:none}
+.lanes summary::-webkit-details-marker{display:none}
+.lanes summary:hover{background:var(--soft)}
+.lanes .l{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.9em;overflow:hidden;
+text-overflow:ellipsis;white-space:nowrap}
+.lanes .v{text-align:right;font-variant-numeric:tabular-nums;color:var(--dim)}
+.lanes details>div{background:var(--soft);border-radius:6px;padding:6px 10px;margin:4px 0 8px}
+svg{display:block;width:100%}
+svg.bar{height:14px;background:var(--soft);border-radius:3px}
+svg.lane{height:12px;border-radius:2px}
+svg.tall{height:140px;background:var(--soft);border-radius:6px}
+.axis{display:flex;justify-content:space-between;gap:8px;color:var(--dim);font-size:.82rem;margin:2px 0 8px}
+.legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:6px 0;font-size:.88rem;padding:0;list-style:none}
+.legend svg{display:inline-block;width:12px;height:12px;vertical-align:-1px;margin-right:5px}
+.c0{fill:var(--c0)}
+.c1{fill:var(--c1)}
+.c2{fill:var(--c2)}
+.c3{fill:var(--c3)}
+.c4{fill:var(--c4)}
+.c5{fill:var(--c5)}
+.c6{fill:var(--c6)}
+.c7{fill:var(--c7)}
+.c8{fill:var(--c8)}
+@media(max-width:520px){
+.bars{display:block}
+.bars .l{max-width:none}
+.bars .row{display:grid;grid-template-columns:minmax(0,1fr) max-content;gap:2px 10px;margin-bottom:8px}
+.bars .p{grid-column:1/-1;grid-row:2}
+.lanes summary{grid-template-columns:minmax(0,1fr) max-content;margin-bottom:4px}
+.lanes .p{grid-column:1/-1;grid-row:2}
+.facts{grid-template-columns:repeat(2,minmax(0,1fr))}
+.names{grid-template-columns:minmax(0,1fr);gap:0}
+.names dd{margin-bottom:6px}
+}
+@media print{
+h2{break-after:avoid}
+.note,svg{break-inside:avoid}
+}
+"""
+
+
+def _below(rules: str, root: str) -> str:
+    """Rules whose selectors are those of elements inside ``root``; ``&`` stands for itself."""
+
+    def one(found: re.Match[str]) -> str:
+        return ",".join(root if s == "&" else f"{root} {s}" for s in found[1].split(",")) + "{"
+
+    return re.sub(r"^([^@{}:\n][^@{}\n]*)\{", one, rules, flags=re.MULTILINE)
+
+
+STYLE = _below(_RULES, f".{ROOT}")
+"""Of pages and of parts of others' pages, such as notebooks."""
+
+
+# --- page -------------------------------------------------------------------------------------------------------------
+
+_MOST_TITLE = 120
+
+
+def page(title: str, *body: Child) -> str:
+    """A whole page; ``title`` names its window."""
+    head = markup(
+        "head",
+        markup("meta", charset="utf-8"),
+        markup("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        markup("meta", name="color-scheme", content="light dark"),
+        # Nothing is fetched, whatever a page may hold.
+        markup("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        markup("title", shortened(title, _MOST_TITLE)),
+        markup("style", Markup(f"{STYLE}body{{margin:0}}")),
+    )
+    shown = markup("body", markup("main", body), class_=ROOT)
+    return f"<!doctype html>\n{markup('html', head, shown, lang='en')}\n"
+
+
+def fragment(*body: Child) -> str:
+    """A part of another's page, such as a notebook's, which keeps its look: the style is of this element alone."""
+    return f"{markup('style', Markup(STYLE))}{markup('div', markup('main', body), class_=ROOT)}"
+
+
+def heading(title: Child, subtitle: Child = None) -> Markup:
+    """What a page, or a part of it, is about."""
+    return joined([markup("h1", title), None if subtitle is None else markup("p", subtitle, class_="sub")])
+
+
+def section(title: str, *body: Child, id: str | None = None) -> Markup:
+    """A part of a page under a heading."""
+    return markup("section", markup("h2", title), body, id=id)
+
+
+def facts(items: Iterable[tuple[str, Child, Child]]) -> Markup:
+    """Short facts as tiles: a name, a value, and what is to be said of it (None: nothing)."""
+    return markup(
+        "dl",
+        [
+            markup("div", markup("dt", name), markup("dd", value, None if more is None else markup("small", more)))
+            for name, value, more in items
+        ],
+        class_="facts",
+    )
+
+
+def names(items: Iterable[tuple[str, Child]]) -> Markup:
+    """Names and what they stand for, a line each."""
+    return markup("dl", [[markup("dt", name), markup("dd", value)] for name, value in items], class_="names")
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
+    """A table that scrolls by itself where it is too wide; ``numbers`` are the columns to align right."""
+    right = frozenset(numbers)
+    kinds = ["n" if i in right else "t" for i in range(len(headers))]
+    head = markup("tr", [markup("th", name, class_=kind) for name, kind in zip(headers, kinds, strict=True)])
+    body = [
+        markup("tr", [markup("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
+    ]
+    inner = markup("table", markup("thead", head), markup("tbody", body))
+    return markup("div", inner, class_="scroll", tabindex="0")
+
+
+def code(text: str) -> Markup:
+    """Something to type, on lines of its own."""
+    return markup("pre", text)
+
+
+def note(*body: Child, kind: str | None = None) -> Markup:
+    """Something to notice; ``kind``: ``good``, ``warn`` or ``bad``."""
+    return markup("div", joined(body), class_=f"note {kind}" if kind else "note")
+
+
+# --- chart ------------------------------------------------------------------------------------------------------------
+
+_WIDE = 1000
+_TALL = 100
+_FEW = 60
+"""Stretches of a line up to which they are drawn apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar: how much, in which colour (a class of :data:`bitlake.html.COLORS`), and what it says when
+    pointed at."""
+
+    value: float
+    color: str = "c1"
+    tip: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A row: its name, its parts, and its value in words."""
+
+    label: Child
+    segments: Sequence[Segment]
+    text: Child
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A line of stretches: its name, (start, length) of them by colour, its value, and what shows when it is opened.
+
+    ``tip`` is what it says when pointed at.
+    """
+
+    label: Child
+    stretches: Mapping[str, Sequence[tuple[float, float]]]
+    text: Child
+    more: Child
+    tip: str
+
+
+def bars(rows: Iterable[Bar], most: float | None = None) -> Markup:
+    """Horizontal bars under one another, on one scale; ``most``: what a full bar is, default the longest."""
+    told = list(rows)
+    full = most or max((sum(s.value for s in bar.segments) for bar in told), default=0) or 1
+    cells: list[Child] = []
+    for bar in told:
+        row = [
+            markup("div", bar.label, class_="l"),
+            markup("div", stacked(bar.segments, full), class_="p"),
+            markup("div", bar.text, class_="v"),
+        ]
+        cells.append(markup("div", row, class_="row"))
+    return markup("div", cells, class_="bars")
+
+
+def stacked(segments: Iterable[Segment], full: float | None = None) -> Markup:
+    """One bar of parts side by side; ``full``: what its whole width is, default the sum of the parts."""
+    parts = [s for s in segments if s.value > 0]
+    whole = full or sum(s.value for s in parts) or 1
+    shapes, at = [], 0.0
+    for part in parts:
+        width = part.value / whole * _WIDE
+        # What is there is seen: no part is thinner than a hair.
+        shapes.append(_rect(at, 0, max(width, 1.5), _TALL, part))
+        at += width
+    return markup("svg", shapes, class_="bar", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img")
+
+
+def lanes(rows: Iterable[Lane], full: float) -> Markup:
+    """Lines under one another, on one scale, each of which opens; ``full``: the length of the longest."""
+    made = []
+    for lane in rows:
+        line = [
+            markup("span", lane.label, class_="l"),
+            markup("span", _lane(lane, _WIDE / (full or 1)), class_="p"),
+            markup("span", lane.text, class_="v"),
+        ]
+        made.append(markup("details", markup("summary", line), markup("div", lane.more)))
+    return markup("div", made, class_="lanes")
+
+
+def _lane(lane: Lane, scale: float) -> Markup:
+    gap = 1.0 if sum(map(len, lane.stretches.values())) <= _FEW else 0.0
+    shapes = []
+    for color, places in lane.stretches.items():
+        drawn: list[tuple[float, float]] = []
+        for start, length in places:
+            at, width = start * scale, length * scale
+            width = max(0.5, width - gap if width > 4 * gap else width)
+            if not gap and drawn and abs(sum(drawn[-1]) - at) < 0.01:
+                drawn[-1] = (drawn[-1][0], drawn[-1][1] + width)
+            else:
+                drawn.append((at, width))
+        # One path for each colour: a page of an element for each stretch would be large.
+        path = "".join(f"M{x:.1f} 0h{w:.1f}v{_TALL}h{-w:.1f}z" for x, w in drawn)
+        shapes.append(markup("path", d=path, class_=color))
+    tip = markup("title", lane.tip)
+    return markup(
+        "svg", tip, shapes, class_="lane", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img"
+    )
+
+
+def columns(groups: Sequence[Sequence[Segment]], first: Child, last: Child, most: float | None = None) -> Markup:
+    """Upright bars side by side, each of parts on one another, with what stands left and right under them."""
+    full = most or max((sum(s.value for s in group) for group in groups), default=0) or 1
+    width = _WIDE / max(len(groups), 1)
+    shapes = []
+    for i, group in enumerate(groups):
+        at = float(_TALL)
+        for part in group:
+            height = part.value / full * (_TALL - 4)
+            at -= height
+            shapes.append(_rect(i * width + width * 0.08, at, width * 0.84, height, part))
+    picture = markup(
+        "svg", shapes, class_="tall", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img"
+    )
+    return markup("div", picture, markup("div", markup("span", first), markup("span", last), class_="axis"))
+
+
+def legend(items: Iterable[tuple[str, Child]]) -> Markup:
+    """What the colours mean: pairs of a colour's class and words."""
+    return markup(
+        "ul",
+        [
+            markup(
+                "li",
+                markup("svg", markup("rect", width=12, height=12, rx=2, class_=color), viewBox="0 0 12 12"),
+                words,
+            )
+            for color, words in items
+        ],
+        class_="legend",
+    )
+
+
+def _rect(x: float, y: float, width: float, height: float, part: Segment) -> Markup:
+    tip = None if part.tip is None else markup("title", part.tip)
+    return markup("rect", *([] if tip is None else [tip]), x=x, y=y, width=width, height=height, class_=part.color)
+
+
+# --- notebook ---------------------------------------------------------------------------------------------------------
+
+_LEFT, _RIGHT = "text-align: left", "text-align: right"
+
+
+def titled(title: Child, subtitle: Child, *parts: Child) -> str:
+    """Parts under a title."""
+    head = markup("div", markup("strong", title), " ", markup("span", subtitle, style="opacity: 0.7"))
+    return markup("div", head, parts)
+
+
+def grid(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
+    """A table; ``numbers`` are the columns to align right."""
+    right = frozenset(numbers)
+    sides = [_RIGHT if i in right else _LEFT for i in range(len(headers))]
+    head = markup("tr", [markup("th", name, style=side) for name, side in zip(headers, sides, strict=True)])
+    body = [
+        markup("tr", [markup("td", cell, style=side) for cell, side in zip(row, sides, strict=True)]) for row in rows
+    ]
+    return markup("table", markup("thead", head), markup("tbody", body), style="color: inherit")
+
+
+def rows_html(names: Sequence[str], table: Any, most: int = 20) -> str:
+    """The first rows of an Arrow table, and how many there are."""
+    rows = [[_cell(v) for v in row.values()] for row in table.slice(0, most).rename_columns(_unlike(names)).to_pylist()]
+    right = [i for i, f in enumerate(table.schema) if str(f.type).startswith(("int", "uint", "float", "double", "dec"))]
+    left = f"the first {most} of {table.num_rows:,} rows" if table.num_rows > most else None
+    return markup("div", grid(names, rows, right), None if left is None else remark(left))
+
+
+def _unlike(names: Sequence[str]) -> list[str]:
+    """Names of which none is there twice: rows are dicts."""
+    return [str(i) for i in range(len(names))]
+
+
+def _cell(value: Any) -> Child:
+    if value is None:
+        return markup("span", "NULL", style="opacity: 0.5")
+    return markup("span", str(value), style="white-space: pre-wrap")
+
+
+def more(summary: str, *parts: Child) -> Markup:
+    """Parts that show when the summary is clicked."""
+    return markup("details", markup("summary", summary), parts)
+
+
+def remark(text: Child) -> Markup:
+    """A line below the rest."""
+    return markup("div", text, style="opacity: 0.7")
