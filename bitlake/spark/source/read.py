@@ -41,12 +41,6 @@ from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
 from bitlake.system_tables.tables import SystemTable
 
-if TYPE_CHECKING:
-
-    class _AvailableNow:
-        """The base class of a reader that Spark can ask to stop at the data available now."""
-
-
 OPEN_BYTES = 1 << 20
 """What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
 
@@ -207,6 +201,14 @@ admission: Any = None
 """PySpark's module of limits; PySpark 4.1 has none: it lets no Python source read less than all."""
 with contextlib.suppress(ImportError):
     admission = importlib.import_module("pyspark.sql.streaming.datasource")
+
+if TYPE_CHECKING or admission is None:
+
+    class _AvailableNow:
+        """The base class of a reader that Spark can ask to stop at the data available now."""
+
+else:
+    _AvailableNow = admission.SupportsTriggerAvailableNow
 
 _LIMITS = ("maxfilespertrigger", "maxbytespertrigger", "maxrowspertrigger")
 _STARTS = ("latest", "latest-full", "earliest", "from-snapshot", "from-snapshot-full", "from-timestamp", "default")
