@@ -495,7 +495,7 @@ def alter_columns(c: Cursor, table: TableName) -> Statement:
             changes += _altered(c, hive)
         return st.AlterColumns(table, changes)
     if c.word() in ("ADD", "DROP", "RENAME", *_OTHER):
-        raise UnsupportedFeature(f"ALTER TABLE {table} {rest}: not implemented; there are {_KNOWN_TYPES}")
+        raise UnsupportedFeature(f"ALTER TABLE {table} {rest}: not implemented; there are {_KNOWN_ALTERS}")
     raise c.error(_KNOWN_ALTERS)
 
 
