@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -65,16 +65,13 @@ class FileIndexReader:
         A column without an index, or whose index cannot evaluate the condition, leaves every row possible.  Several
         indexes of a column are used until one is exact.  Damaged bytes raise nothing, unless opened ``strict``.
         """
-        return self._evaluate(predicate, _Evaluation(None, [], self._row_count))
+        return self._evaluate(predicate, _Evaluation(None, [], [], self._row_count))
 
-    def evaluate_at_cost(self, predicate: Predicate, policy: ReadPolicy | None) -> tuple[Selection, tuple[str, ...]]:
-        """Evaluate a predicate with the indexes that a policy finds worth reading.
-
-        Returns the rows as :meth:`evaluate` does, and for each index not read ``type(column): reason``.
-        """
-        evaluation = _Evaluation(policy, [], self._row_count)
+    def evaluate_at_cost(self, predicate: Predicate, policy: ReadPolicy | None) -> Evaluated:
+        """Evaluate a predicate with the indexes that a policy finds worth reading (None: with all)."""
+        evaluation = _Evaluation(policy, [], [], self._row_count)
         selection = self._evaluate(predicate, evaluation)
-        return selection, tuple(evaluation.skipped)
+        return Evaluated(selection, tuple(dict.fromkeys(evaluation.used)), tuple(evaluation.skipped))
 
     def _evaluate(self, predicate: Predicate, evaluation: _Evaluation) -> Selection:
         match predicate:
@@ -231,6 +228,7 @@ class FileIndexReader:
                     continue
             rows = self.ask(leaf.column, index_type, lambda reader: reader.test(leaf))
             if rows is not None:
+                evaluation.used.append(f"{index_type}({leaf.column})")
                 selection = selection.both(rows)
             if selection.exact:
                 break
@@ -266,14 +264,27 @@ class FileIndexReader:
         self.problems.append(f"{where}: {error}")
 
 
+class Evaluated(NamedTuple):
+    """What a file's indexes say of a predicate.
+
+    ``selection``: the rows, as :meth:`FileIndexReader.evaluate` returns them.  ``used``: the indexes that answered a
+    condition of it, as ``type(column)``.  ``skipped``: for each index not read ``type(column): reason``.
+    """
+
+    selection: Selection
+    used: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """Which indexes may be read, which were skipped and why, how many rows are possible, and what else must hold.
+    """Which indexes may be read, which answered, which were skipped, how many rows are possible, what else must hold.
 
     ``rows``: the possible rows, None if they are not known one by one.
     """
 
     policy: ReadPolicy | None
+    used: list[str]
     skipped: list[str]
     left: int
     also: Sequence[Leaf] = ()
@@ -282,7 +293,7 @@ class _Evaluation:
     def narrowed(self, selection: Selection, row_count: int, also: Sequence[Leaf], skipped: list[str]) -> _Evaluation:
         """Return the same where only rows of ``selection`` are possible."""
         rows = self.rows if selection.rows is None else selection.rows
-        return _Evaluation(self.policy, skipped, min(self.left, selection.count(row_count)), also, rows)
+        return _Evaluation(self.policy, self.used, skipped, min(self.left, selection.count(row_count)), also, rows)
 
 
 def _priority(predicate: Predicate) -> int:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import columns_of
 from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostPolicy
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
@@ -165,18 +164,12 @@ def _evaluate(planned: PlannedFile, question: _Question, store: Store) -> tuple[
     assert index is not None  # the manifest names one
     before = index.bytes_read
     policy = _cost_policy(store, planned.path, file, question.schema, question.exact)
-    selection, unused = index.evaluate_at_cost(predicate, policy)
+    selection, used, unused = index.evaluate_at_cost(predicate, policy)
     if _too_many(selection, file.row_count) and not question.exact:
         many = f"{selection.count(file.row_count):,} rows are too many to be picked, so all are read"
         selection, unused = Selection.all(), (*unused, many)
-    used = tuple(
-        f"{kind}({column})"
-        for column in sorted(columns_of(predicate))
-        for kind in index.columns.get(column, ())
-        if not any(s.startswith(f"{kind}({column}):") for s in unused)
-    )
     # Parts are read when they are first needed, so problems are known only after the evaluation.
-    return IndexResult(selection, used, unused), tuple(index.problems), index.bytes_read - before
+    return IndexResult(selection, tuple(sorted(used)), unused), tuple(index.problems), index.bytes_read - before
 
 
 def _skip(file: PlannedFile, question: _Question) -> SkippedFile:

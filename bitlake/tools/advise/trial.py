@@ -193,7 +193,7 @@ def _build(
         if any(isinstance(leaf.column, MapKey) for leaf in leaves):
             continue
         index = open_index(lambda at, n: content[at : at + n], len(content), schema.fields, run.rows)
-        selection, _ = index.evaluate_at_cost(unit, policy)
+        selection = index.evaluate_at_cost(unit, policy).selection
         true = BitMap.intersection(*(matches[leaf] for leaf in leaves))
         read = index.bytes_read
         decided = selection.is_empty or selection.rows is not None

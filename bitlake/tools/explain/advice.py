@@ -67,7 +67,9 @@ def asked_of(step: LeafStep) -> str:
     """Which indexes were asked about a condition, in words."""
     if not step.files:
         return "no file: merged by key"
-    return ", ".join(step.indexes) or "no index"
+    if step.indexes:
+        return ", ".join(step.indexes)
+    return "no index" if step.files_without == step.files else "no index that can answer it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +132,17 @@ def _file(
         columns = columns_of(mapped)
         kinds = [f"{kind}({c})" for c in sorted(columns) for kind in held.get(c, ())]
         unused = [s for s in file.unused_indexes if s.split(":", 1)[0] in kinds]
-        left = [k for k in kinds if not any(s.startswith(f"{k}:") for s in unused)]
-        before = found.count(rows)
-        if index is not None and left:
-            found = found & index.evaluate(mapped)
+        skipped = {s.split(":", 1)[0] for s in unused}
+        before, used = found.count(rows), list[str]()
+        if index is not None and len(skipped) < len(kinds):
+            evaluated = index.evaluate_at_cost(mapped, None)
+            found = found & evaluated.selection
+            used = [k for k in evaluated.used if k not in skipped]
         after = found.count(rows)
         out.append(
             replace(
                 step,
-                indexes=tuple(dict.fromkeys((*step.indexes, *left))),
+                indexes=tuple(dict.fromkeys((*step.indexes, *used))),
                 files=step.files + 1,
                 files_without=step.files_without + (not kinds),
                 files_emptied=step.files_emptied + (before > 0 and after == 0),

@@ -96,6 +96,21 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
     assert few.chosen_rows == 10 and few.pruned_by == ("range-bitmap(number)",)
 
 
+def test_only_indexes_that_answered_are_named(tmp_path: Path) -> None:
+    rows = pa.table({"status": ["NEW", "PAID"] * 5000, "user_id": range(10_000)})
+    options = {"file-index.bitmap.columns": "status", "file-index.bloom-filter.columns": "user_id"}
+    table = bitlake.connect(str(tmp_path)).create_table("orders", rows.schema, options=options)
+    table.append(rows)
+    # A bloom filter answers equality, not a range.
+    scan = table.scan(where="status = 'NEW' AND user_id > 4")
+    assert "by bitmap(status) (" in scan.explain() and "bloom-filter" not in scan.explain()
+    steps = scan.explanation().to_dict()["conditions"]
+    assert [step["indexes"] for step in steps] == [["bitmap(status)"], []]
+    assert "user_id > 4\n    no index that can answer it" in scan.explanation().text()
+    both = table.scan(where="status = 'NEW' AND user_id = 4").explain()
+    assert "by bitmap(status) and bloom-filter(user_id) (" in both
+
+
 def test_cost_guide_weighs_bytes() -> None:
     from bitlake.expressions.tree import Comparison, Op
     from bitlake.fileindex.cost import CostPolicy, IndexQuery
