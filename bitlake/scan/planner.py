@@ -166,10 +166,10 @@ class ScanRequest:
     snapshot_id: int | None
     columns: tuple[str, ...]
     predicate: Predicate | None
-    limit: int | None = None
-    use_index: bool = True
-    order: tuple[Order, ...] = ()
-    exact: bool = False
+    limit: int | None
+    use_index: bool
+    order: tuple[Order, ...]
+    exact: bool
     """Whether matching rows must be known exactly where possible, as for counting: then no index is too unselective."""
 
 

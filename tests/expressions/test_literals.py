@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from decimal import Decimal
 
-from bitlake.expressions.literals import parse_integer
+import pytest
+from sqlglot import parse_one
+
+from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literals import parse_decimal, parse_integer
 
 
 @pytest.mark.parametrize(
@@ -13,6 +17,24 @@ from bitlake.expressions.literals import parse_integer
 )
 def test_integers(text: str, value: int | None) -> None:
     assert parse_integer(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("1e-76", True), ("1e-77", False), ("9" * 38, True), ("9" * 39, False), ("1e37", True), ("1e38", False)],
+)
+def test_decimals_have_at_most_38_digits(text: str, known: bool) -> None:
+    assert parse_decimal(text) == (Decimal(text) if known else None)
+
+
+def test_constants_of_small_integer_types_end_at_their_bounds() -> None:
+    for kind, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64)):
+        top = 2 ** (bits - 1)
+        for value in (top - 1, -top):
+            assert constant(parse_one(f"CAST({value} AS {kind})", dialect="spark"), "UTC") == value
+        for value in (top, -top - 1):
+            with pytest.raises(NotConstant):
+                constant(parse_one(f"CAST({value} AS {kind})", dialect="spark"), "UTC")
 
 
 def test_an_integer_has_less_than_60_characters() -> None:

@@ -127,6 +127,16 @@ def test_broken_payloads() -> None:
             reader("INT", data).test(Comparison("c", Op.EQ, 1))
 
 
+def test_a_filter_has_at_most_2_to_the_31_bits() -> None:
+    def fetch(offset: int, length: int) -> bytes:
+        return (b"\0\0\0\1" + bytes(length))[offset : offset + length] if offset < 4 else bytes(length)
+
+    largest = 2**31 // 8 + 4
+    assert BloomReader(parse_type("INT"), fetch, largest, 1).test(Comparison("c", Op.EQ, 1)) == Selection.none()
+    with pytest.raises(CorruptError, match="2147483656 bits"):
+        BloomReader(parse_type("INT"), fetch, largest + 1, 1).test(Comparison("c", Op.EQ, 1))
+
+
 def test_values_that_a_filter_misses_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever value is missing, in batches of any size; a value given twice counts once."""
     options = {"items": "100", "fpp": "0.000001"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
+from bitlake.fileindex.capabilities import memory
 from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, indexed_type, parse_index_options
 from bitlake.types import DataField, MapType, parse_type
 
@@ -13,6 +14,13 @@ FIELDS = [
     DataField(3, "m", MapType(parse_type("STRING NOT NULL"), parse_type("INT"))),
     DataField(4, "n", MapType(parse_type("INT NOT NULL"), parse_type("INT"))),
 ]
+
+
+def test_sizes_have_binary_units() -> None:
+    sizes = {"7": 7, "7 b": 7, "7kb": 7 << 10, "7 KB": 7 << 10, "7 mb": 7 << 20, "1 gb": 1 << 30}
+    assert {text: memory(text) for text in sizes} == sizes
+    with pytest.raises(ValueError, match="below 2 gb"):
+        memory("2 gb")
 
 
 def test_columns_and_their_options() -> None:

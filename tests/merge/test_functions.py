@@ -154,6 +154,16 @@ def test_older_rows_are_added_before_what_is_held() -> None:
     assert both([older[:1], [*older[1:], *older[:1]]], nested_key="k", count_limit="1") == [older[1], older[0]]
 
 
+def test_an_older_value_does_not_replace_the_first_one_that_is_held() -> None:
+    """Paimon's aggReversed(held, older) is agg(older, held)."""
+    group = np.zeros(1, np.int64)
+    for values, wanted in ((["held", "older"], "held"), ([None, "older"], "older")):
+        state = accumulator(Function("first_non_null_value", {}), pa.array(values), 1)
+        state.set(group, np.array([0]))
+        state.agg_reversed(group, np.array([1]))
+        assert state.finish().to_pylist() == [wanted]
+
+
 def test_rows_of_a_list_are_ordered_by_their_sequence_nulls_first() -> None:
     items = pa.list_(ITEM)
     none, low, high = ({"k": 1, "v": str(s), "s": s} for s in (None, -5, 5))

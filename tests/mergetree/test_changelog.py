@@ -43,6 +43,11 @@ def rows(values: list[tuple[int, str, int]]) -> pa.Table:
     return pa.table({"k": columns[0], "v": columns[1], "_VALUE_KIND": pa.array(columns[2], pa.int8())})
 
 
+def test_an_empty_list_equals_one_whatever_follows() -> None:
+    left, right = (pa.table({"c": pa.array([[], [n], []], pa.list_(pa.int64()))}) for n in (1, 2))
+    assert same_rows(left, right, ["c"]).tolist() == [True, False, True]
+
+
 def test_changes_come_in_key_order_old_before_new() -> None:
     before = rows([(9, "nothing", 3), (1, "gone", 0), (2, "old", 2), (3, "same", 0)])
     after = rows(

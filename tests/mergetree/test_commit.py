@@ -22,6 +22,7 @@ from bitlake.mergetree.bucket import BucketChange, bucket_states
 from bitlake.mergetree.commit import Publisher, compact_buckets
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
+from bitlake.write.commit_plan import SequenceTaken
 
 
 def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tuple[Publisher, Any, list[BucketChange]]:
@@ -35,6 +36,20 @@ def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tup
 def finish(job: tuple[Publisher, Any, list[BucketChange]]) -> Any:
     publisher, state, changes = job
     return publisher.publish(state, changes, operation="WRITE")
+
+
+def test_an_append_whose_numbers_are_always_taken_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = written(made(tmp_path), pa.table({"id": [1], "v": ["a"]}))
+    tries = []
+
+    def taken(*_: Any) -> Any:
+        tries.append(1)
+        raise SequenceTaken("taken")
+
+    monkeypatch.setattr(Publisher, "_commit", taken)
+    with pytest.raises(SequenceTaken):
+        finish(job)
+    assert len(tries) == publish.COMPACT_TRIES
 
 
 # --- other writers in between -----------------------------------------------------------------------------------------

@@ -84,6 +84,13 @@ def through(table: Table, store: LocalStore) -> Table:
     return Table(FileStoreTable(table.name, table.path, store))
 
 
+def test_rows_of_level_0_are_settled_only_for_readers_with_vectors(tmp_path: Path) -> None:
+    table = make(tmp_path, deletion_vectors__enabled="true", write_only="true")
+    table.append(batch({1: 1}))
+    state = table._core.state()
+    assert is_settled(state, level_0=True) and not is_settled(state)
+
+
 @pytest.mark.parametrize("options", [{}, {"bucket": "-1"}, {"write_only": "true"}, {"changelog_producer": "lookup"}])
 def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path, **options)

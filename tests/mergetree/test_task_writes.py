@@ -67,7 +67,8 @@ def test_rows_of_later_tasks_come_later(lake: bitlake.Lake, vectors: str, write_
         # The tasks may end in any order.
         order = chance.sample(range(3), 3)
         done = {t: write_task(job, t, [batch(shares[t], f"{number}.{t}")]) for t in order}
-        commit_tasks(table._core, job, [done[t] for t in order])
+        made = commit_tasks(table._core, job, [done[t] for t in order])
+        assert made == table.snapshot
     if write_only == "true":
         table.alter_options({"write-only": "false"})
         table.maintenance.compact()

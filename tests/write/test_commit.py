@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from fixtures import copy_warehouse
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
-from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
@@ -294,6 +295,33 @@ def test_losing_many_races_is_no_failure(tmp_path: Path) -> None:
     assert made.id == 26
     assert names(paths) == {"mine", *(f"o{i}" for i in range(25))}
     check_table(paths)
+
+
+def test_waits_double_with_each_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Longest(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            return b
+
+    waits: list[float] = []
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    monkeypatch.setattr("bitlake.write.commit.random.Random", Longest)
+    paths, schema = make_table(tmp_path / "t")
+    schema = schema.with_options({"commit.min-retry-wait": "10 ms"})
+    store = Meddling(lambda i: append(paths, schema, entry(f"o{i}")), 7)
+    assert append(paths, schema, entry("mine"), store=store).id == 8
+    assert waits == [0.02, 0.04, 0.08, 0.16, 0.32, 0.32, 0.32]
+
+
+def test_a_base_snapshot_that_lacks_a_file_is_no_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    base = append(paths, schema, entry("a"))
+    STORE.delete(paths.manifest(base.delta_manifest_list))
+    manifests.clear_caches()
+    waits: list[float] = []
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    with pytest.raises(NotFound, match=base.delta_manifest_list):
+        append(paths, schema, entry("b"))
+    assert not waits and not STORE.exists(paths.snapshot(2))
 
 
 def test_an_overwrite_deletes_what_was_added_meanwhile(tmp_path: Path) -> None:
