@@ -655,14 +655,14 @@ class _BitmapIndex(IndexType):
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
         return {} if column.most_in_run <= _MOST_ADVISED else None
 
-    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+    def suitability(self, leaf: Leaf, kind: DataType) -> int:
         match leaf:
             case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
                 return 0
             case Like():
                 return 3 if isinstance(kind, AtomicType) and kind.root in STRINGS else 0
             case Comparison(_, Op.EQ, _) | In(_, _, False):
-                return 2 if absent or is_floating(kind) else 3
+                return 2 if is_floating(kind) else 3
         return 3
 
     def fixed_bytes(self, payload: bytes) -> int:

@@ -279,10 +279,10 @@ class _BloomFilterIndex(IndexType):
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
         return {FPP.name: _TRIED_FPP} if column.distinct > _FEWEST_ADVISED else None
 
-    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+    def suitability(self, leaf: Leaf, kind: DataType) -> int:
         match leaf:
             case Comparison(_, Op.EQ, _) | In(_, _, False):
-                return 3 if absent or is_floating(kind) else 2
+                return 3 if is_floating(kind) else 2
         return 0
 
     def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:

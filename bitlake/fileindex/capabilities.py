@@ -326,11 +326,8 @@ class IndexType(abc.ABC):
         """Return the options to try this index with on a column of a supported type.  None: not worth a trial."""
         return None
 
-    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
-        """Rate the index for a predicate on a column of a supported type: 0 does not help, the highest is advised.
-
-        ``absent``: files that do not hold the value were read, which the smallest index could have prevented.
-        """
+    def suitability(self, leaf: Leaf, kind: DataType) -> int:
+        """Rate the index for a predicate on a column of a supported type: 0 does not help, the highest comes first."""
         return 0
 
     # --- estimating the index of a file from that of a sample ---

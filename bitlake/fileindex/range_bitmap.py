@@ -644,12 +644,12 @@ class _RangeBitmapIndex(IndexType):
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
         return {} if column.distinct > _FEWEST_ADVISED else None
 
-    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+    def suitability(self, leaf: Leaf, kind: DataType) -> int:
         match leaf:
             case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
                 return 3
             case Comparison(_, Op.EQ, _) | In(_, _, False):
-                return 0 if absent or is_floating(kind) else 1
+                return 0 if is_floating(kind) else 1
             case Like():
                 return 0
         return 2

@@ -31,6 +31,7 @@ from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, is_scan_log, scan_log_name
 from bitlake.scan.plan import Plan
+from bitlake.types import DataField
 
 if TYPE_CHECKING:
     from bitlake.file_store_table import FileStoreTable
@@ -164,14 +165,16 @@ def terms_of(predicate: Predicate | None) -> tuple[ScanTerm, ...]:
     return tuple(found)
 
 
+def condition_text(predicate: Predicate, fields: Sequence[DataField]) -> str | None:
+    """Return a condition as Spark SQL; None if it is too long, because half a condition would be another one."""
+    text = to_sql(predicate, fields, _MOST_VALUES)
+    return None if len(text) > _MOST_TEXT or "… " in text else text
+
+
 def record_of(plan: Plan, *, time_ms: int, engine: str, was_read: bool, masked: bool) -> ScanRecord:
     """The record of a plan that was carried out; ``masked``: without its condition's values."""
     m = plan.metrics
-    where = None
-    if plan.predicate is not None and not masked:
-        where = to_sql(plan.predicate, plan.schema.fields, _MOST_VALUES)
-        if len(where) > _MOST_TEXT or "… " in where:
-            where = None  # half a condition would be another one
+    where = None if plan.predicate is None or masked else condition_text(plan.predicate, plan.schema.fields)
     names = plan.schema.field_names
     return ScanRecord(
         table=plan.table,

@@ -148,7 +148,7 @@ class BlockBoundsType(IndexType):
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
         return {}
 
-    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+    def suitability(self, leaf: Leaf, kind: DataType) -> int:
         return 9
 
 

@@ -1,394 +1,195 @@
 """Advice as a value: indexes and layout with reasons, the statements that apply them, and the measured result.
 
-It prints as aligned tables.
-
-Choose an index for each column, and a layout for the table, from estimated reads and costs.
-
-The layout is the sort columns, the number of buckets and the rows of a page.
+It prints as aligned tables.  After the advice was applied, real bytes and seconds stand beside the estimates.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bitlake.expressions.sql_text import name, quote
-from bitlake.expressions.sql_text import name as plain
-from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.fileindex.capabilities import ColumnFacts
-from bitlake.fileindex.registry import IndexSpec, changed_index_options, index_types
-from bitlake.formats.parquet.write import PAGE_ROWS
-from bitlake.formatting import counted, human_bytes, printable
-from bitlake.metadata import options as opt
-from bitlake.metadata.schema import TableSchema
-from bitlake.tools.advise.estimate import Estimator
-from bitlake.tools.advise.measured import LAYOUTS, Measured
-from bitlake.tools.advise.questions import ColumnProfile, Question, leaves_of
-from bitlake.tools.advise.trial import Candidate
-from bitlake.types import AtomicType, DataField, Root
-from bitlake.types.datatypes import TIMESTAMPS
-from bitlake.write.data_file_writer import page_rows
+from bitlake.formatting import counted, human_bytes, printable, shortened
+from bitlake.tools.advise import policy
+from bitlake.tools.advise.estimate import IndexEstimate
+from bitlake.tools.advise.policy import NOT_ASKED, ColumnAdvice, LayoutAdvice
+from bitlake.tools.advise.questions import Question
 
-LEAST_SHARE = 0.15
-"""An index that saves less of the bytes is not worth its keeping."""
-LEAST_BYTES = 16 * 1024
-"""Nor one that saves less than a request brings along anyhow."""
-_PAYS_AFTER = 50
-"""Queries after which what an index saved is more than what it takes: a rule of thumb, it is read seldom whole."""
-_MOST_OF_TABLE = 0.5
-"""An index larger than that part of the data files is not advised, whatever it saves."""
-_FEW_PAGES = 0.3
-"""Queries that read less of a table than that are helped by its order already."""
+# --- what was measured -----------------------------------------------------------------------------------------------
+
+QUESTIONS_SHOWN = 10
+LAYOUTS = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}
+"""What each kind of layout advice does, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEstimate:
-    """An index of a column: what it takes, and what its questions read without and with it (bytes, on average).
-
-    ``build_seconds`` are of this machine.
-    """
+class MeasuredIndex:
+    """An index that was built: its bytes over all files, estimated and real."""
 
     column: str
     index_type: str
-    options: tuple[tuple[str, str], ...]
-    index_bytes: int
-    build_seconds: float
-    bytes_before: float
-    bytes_after: float
-    best_case: tuple[str, float, float] = ("", 0.0, 0.0)
-    """The question that gains most: its text, and what it reads before and after."""
-
-    @property
-    def bytes_saved(self) -> float:
-        """For each query, on average."""
-        return max(0.0, self.bytes_before - self.bytes_after)
-
-    @property
-    def share(self) -> float:
-        """The part of the bytes that is left to read."""
-        return self.bytes_after / self.bytes_before if self.bytes_before else 1.0
-
-
-def candidates_of(field: DataField, profile: ColumnProfile, most_in_run: int) -> list[Candidate]:
-    """The indexes worth trying on a column; ``most_in_run``: the most distinct values that a run has of it."""
-    if profile.distinct <= 1 and not profile.nulls:
-        return []
-    facts = ColumnFacts(field.type, profile.distinct, most_in_run)
-    candidates = []
-    # Of equally good indexes the first is advised: one that selects rows.
-    for index in sorted(index_types(), key=lambda t: not t.selects_rows):
-        options = index.trial_options(facts) if index.supports(field.type) else None
-        if options is not None:
-            candidates.append(Candidate(field.name, index.name, tuple(options.items())))
-    return candidates
-
-
-def estimate(estimator: Estimator, candidate: Candidate, questions: Sequence[Question]) -> IndexEstimate:
-    """What a candidate would bring to these questions, on its own."""
-    total = sum(q.weight for q in questions) or 1.0
-    bare = [estimator.weigh(q, {}).total for q in questions]
-    helped = [estimator.weigh(q, {candidate.column: candidate}).total for q in questions]
-    before = sum(q.weight * size for q, size in zip(questions, bare, strict=True)) / total
-    after = sum(q.weight * size for q, size in zip(questions, helped, strict=True)) / total
-    gains = [(size / max(was, 1.0), n) for n, (was, size) in enumerate(zip(bare, helped, strict=True))]
-    most = min(gains, default=(1.0, -1))[1]
-    return IndexEstimate(
-        candidate.column,
-        candidate.index_type,
-        candidate.options,
-        estimator.index_bytes(candidate),
-        estimator.build_seconds(candidate),
-        before,
-        after,
-        (questions[most].text, bare[most], helped[most]) if most >= 0 else ("", 0.0, 0.0),
-    )
-
-
-def worthwhile(found: IndexEstimate, table_bytes: int) -> bool:
-    """Whether an index saves enough for what it takes."""
-    return (
-        found.bytes_saved >= LEAST_BYTES
-        and found.bytes_saved >= LEAST_SHARE * found.bytes_before
-        and found.bytes_saved * _PAYS_AFTER >= found.index_bytes
-        and found.index_bytes <= _MOST_OF_TABLE * table_bytes
-    )
-
-
-def best(tried: Sequence[IndexEstimate], table_bytes: int) -> IndexEstimate | None:
-    """The index that saves most for its size; None if none is worth it."""
-    good = [t for t in tried if worthwhile(t, table_bytes)]
-    return max(good, key=lambda t: t.bytes_saved - t.index_bytes / _PAYS_AFTER) if good else None
-
-
-def reason(
-    profile: ColumnProfile, chosen: IndexEstimate | None, tried: Sequence[IndexEstimate], table_bytes: int, asked: str
-) -> str:
-    """Why, in plain words."""
-    values = describe(profile)
-    if chosen is not None:
-        part = _fraction(chosen.share)
-        text, was, left = chosen.best_case
-        told = f", {text} {_fraction(left / was)}" if was and left < chosen.share * was / 4 and len(text) < 60 else ""
-        return (
-            f"{values}: {chosen.index_type} {human_bytes(chosen.index_bytes)}; {asked} on it would read {part} of the "
-            f"bytes ({human_bytes(chosen.bytes_after)} instead of {human_bytes(chosen.bytes_before)}){told}"
-        )
-    reads = "reads" if asked in ("equality", "IN", "IS NULL") else "read"
-    if not tried:
-        return f"{values}: no index would tell rows apart"
-    most = max(tried, key=lambda t: t.bytes_saved)
-    if most.bytes_before < LEAST_BYTES or table_bytes < 4 * LEAST_BYTES:
-        return f"{values}: {asked} on it {reads} {human_bytes(most.bytes_before)} as it is, there is nothing to save"
-    saved = f"the best index, {most.index_type}, would save {100 * most.bytes_saved / most.bytes_before:.0f} %"
-    if most.bytes_saved >= LEAST_SHARE * most.bytes_before and most.bytes_saved >= LEAST_BYTES:
-        return (
-            f"{values}: {saved} of what {asked} {reads}, but takes {human_bytes(most.index_bytes)} beside "
-            f"{human_bytes(table_bytes)} of data"
-        )
-    if most.bytes_before < _FEW_PAGES * table_bytes:
-        return (
-            f"{values}: {asked} on it {reads} {_fraction(most.bytes_before / table_bytes)} of the table as it is, by "
-            f"statistics of files and pages; {saved}"
-        )
-    return f"{values}: {saved} of what {asked} {reads}, as nearly every page holds a row that matches"
-
-
-def describe(profile: ColumnProfile) -> str:
-    """A column's values in a few words."""
-    if profile.rows and profile.nulls == profile.rows:
-        return "all NULL"
-    count = round(profile.distinct)
-    if count == 1:
-        return "one value" + (" and NULLs" if profile.nulls else "")
-    text = f"{'about ' if count > 2000 else ''}{_rounded(count):,} distinct values, "
-    if profile.ascending > 0.999 and profile.cuts:
-        text += "in order"
-    elif 2 * profile.distinct >= profile.table_rows * (1 - profile.null_ratio):
-        text += "hardly any twice"
-    elif profile.spread > 0.8:
-        text += "scattered"
-    elif profile.spread < 0.3:
-        text += "each in few places"
-    else:
-        text += "partly clustered"
-    if profile.null_ratio >= 0.01:
-        text += f", {100 * profile.null_ratio:.0f} % NULL"
-    if profile.top_share >= 0.5:
-        text += f", one of them in {100 * profile.top_share:.0f} % of the rows"
-    return text
-
-
-def _rounded(count: int) -> int:
-    digits = max(0, len(str(count)) - 2)
-    return count if count <= 2000 else round(count, -digits)
-
-
-def _fraction(share: float) -> str:
-    if share <= 0.0005:
-        return "next to nothing"
-    return f"1/{round(1 / share)}" if share < 0.4 else f"{100 * share:.0f} %"
-
-
-_WORTH_SORTING = 8 << 20
-_WORTH_SAVING = 1 << 20
-"""Bytes of a query below which no other layout is worth a rewrite of the table."""
-_BUCKET_BYTES = 1 << 30
-"""Paimon's guide: 200 MB to 1 GB a bucket."""
-_LARGE_BUCKET = 2 << 30
-_SMALL_BUCKET = 32 << 20
-_MANY_BUCKETS = 16
-SMALL_PAGE = 1024
-_BENDS = 1.6
-"""Random points in two and three dimensions in 30 to 1,000 pages: 1.45 to 1.7 parts for a single value."""
-_DATES = TIMESTAMPS | {Root.DATE}
+    estimated_bytes: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutAdvice:
-    """One advice on how rows lie.  ``kind``: ``sort``, ``zorder``, ``bucket`` or ``page``.
+class MeasuredQuestion:
+    """Bytes that a question read of data and indexes, before and after; estimated and real."""
 
-    ``bytes_before`` and ``bytes_after`` are of one query of those it is about, on average; None for buckets, which are
-    about how much work runs side by side.  Sorting and rescaling read and write the whole table.
+    where: str
+    weight: float
+    columns: tuple[str, ...]
+    """The condition's."""
+    estimated_before: float
+    before: int
+    estimated_after: float
+    after: int
+
+    @property
+    def saved(self) -> int:
+        """Bytes that it really reads less."""
+        return self.before - self.after
+
+    @property
+    def estimated_saved(self) -> float:
+        """Bytes that it should read less."""
+        return self.estimated_before - self.estimated_after
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLayout:
+    """A change of layout: the bytes that a query it was made for reads on average, estimated and measured.
+
+    None for changes that do not save bytes (buckets), and for page sizes, which apply only to files written later.
     """
 
     kind: str
-    columns: tuple[str, ...]
     value: str
-    reason: str
-    statements: tuple[str, ...]
-    bytes_before: float | None = None
-    bytes_after: float | None = None
-    questions: tuple[Question, ...] = field(default=(), repr=False)
-    """Those that it is about."""
+    estimated_before: float | None
+    before: float | None
+    estimated_after: float | None
+    after: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How advice turned out, beside what was expected; seconds of building hold reading and committing, too."""
+
+    indexes: tuple[MeasuredIndex, ...]
+    questions: tuple[MeasuredQuestion, ...]
+    estimated_seconds: float
+    seconds: float
+    layout: tuple[MeasuredLayout, ...] = ()
+
+    @property
+    def estimated_saved(self) -> float:
+        """Bytes that a query should read less, on average over the questions by their weights."""
+        before, after = self.expected_bytes_of() or (0.0, 0.0)
+        return before - after
+
+    @property
+    def saved(self) -> float:
+        """Bytes that a query really reads less, on average."""
+        before, after = self.bytes_of() or (0.0, 0.0)
+        return before - after
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all indexes that were built."""
+        return sum(i.bytes for i in self.indexes)
+
+    @property
+    def estimated_index_bytes(self) -> int:
+        """What they should have."""
+        return sum(i.estimated_bytes for i in self.indexes)
+
+    def bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What a query really reads before and after, on average; with a column, those about it alone (None: none)."""
+        return self._means(column, "before", "after")
+
+    def expected_bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What it should have read before and after."""
+        return self._means(column, "estimated_before", "estimated_after")
+
+    def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
+        asked = [q for q in self.questions if column is None or q.columns == (column,)]
+        weight = sum(q.weight for q in asked)
+        if not weight:
+            return None
+        before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
+        return before, after
+
+    def saved_by_column(self) -> dict[str, tuple[float, float]]:
+        """Of each column that questions are about alone: (estimated, real) bytes saved for each query on it."""
+        found = {}
+        for name in dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1):
+            expected, real = self.expected_bytes_of(name), self.bytes_of(name)
+            if expected is not None and real is not None:
+                found[name] = (expected[0] - expected[1], real[0] - real[1])
+        return found
+
+    def text(self) -> str:
+        """For people: estimates beside what happened."""
+        return printable(measured_text(self))
+
+    __str__ = text
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(replace(self, questions=())) | {"questions": [q.text for q in self.questions]}
+        return {
+            "indexes": [asdict(i) for i in self.indexes],
+            "questions": [asdict(q) for q in self.questions],
+            "layout": [asdict(item) for item in self.layout],
+            "estimated_seconds": round(self.estimated_seconds, 3),
+            "seconds": round(self.seconds, 3),
+            "index_bytes": self.index_bytes,
+            "estimated_index_bytes": self.estimated_index_bytes,
+            "bytes_saved": round(self.saved),
+            "estimated_bytes_saved": round(self.estimated_saved),
+        }
 
 
-def advise_sort(
-    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str, guessed: bool
-) -> LayoutAdvice | None:
-    """By which columns an append table without buckets should be sorted; of ``guessed`` questions only by times."""
-    schema = estimator.scan.state.schema
-    if schema.primary_keys or schema.num_buckets != -1 or estimator.table_bytes < _WORTH_SORTING:
-        return None
-    pages = PAGE_ROWS if chosen and schema.opts.of(opt.PARQUET_PAGE_ROWS) is None else page_rows(schema)
-    gains: dict[str, tuple[float, float, float]] = {}
-    for column, profile in estimator.columns.items():
-        asked = [q for q in questions if _bounded(q, column)]
-        kind = schema.field(column).type
-        is_time = isinstance(kind, AtomicType) and kind.root in _DATES
-        if not asked or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
-            continue
-        weight = sum(q.weight for q in asked)
-        before = sum(q.weight * estimator.weigh(q, chosen).total for q in asked)
-        after = sum(q.weight * _sorted_bytes(estimator, q, 1, pages) for q in asked)
-        if after < before / 2 and (before - after) / weight >= _WORTH_SAVING:
-            gains[column] = (before, after, weight)
-    if not gains:
-        return None
-    order = sorted(gains, key=lambda c: gains[c][1] - gains[c][0])
-    first = gains[order[0]][0] - gains[order[0]][1]
-    columns = [c for c in order if gains[c][0] - gains[c][1] >= first / 2][: 1 if guessed else 3]
+def measured_text(m: Measured) -> str:
+    """What happened beside what was expected."""
+    wide = max(16, *(len(i.column) + 1 for i in m.indexes)) if m.indexes else 16
+    lines = [f"{'Measured':<{wide + 2}}  estimated        real"]
 
-    def together() -> float:
-        asked = [q for c in columns for q in questions if _bounded(q, c)]
-        return sum(q.weight * _sorted_bytes(estimator, q, len(columns), pages) for q in asked)
+    def line(name: str, estimated: str, real: str) -> None:
+        lines.append(f"  {name:<{wide}}{estimated:>11} {real:>11}")
 
-    if len(columns) > 1 and together() >= sum(gains[c][0] for c in columns) / 2:
-        columns = columns[:1]
-    before, after = sum(gains[c][0] for c in columns), together()
-    if 2 * _lost(estimator, questions, columns, chosen) > before - after:
-        return None
-    weight = sum(gains[c][2] for c in columns)
-    before, after = before / weight, after / weight
-    strategy = "order" if len(columns) == 1 else "zorder"
-    listed, it = ",".join(columns), "it" if len(columns) == 1 else "them"
-    return LayoutAdvice(
-        "sort" if len(columns) == 1 else "zorder",
-        tuple(columns),
-        listed,
-        f"rows lie in no order of {' and '.join(columns)}: sorted by {it}, queries on {it} would read "
-        f"{human_bytes(after)} instead of {human_bytes(before)}",
-        (f"CALL sys.compact(table => {quote(name)}, order_strategy => '{strategy}', order_by => '{listed}')",),
-        before,
-        after,
-        tuple(q for q in questions if any(_bounded(q, c) for c in columns)),
-    )
-
-
-def _lost(
-    estimator: Estimator, questions: Sequence[Question], columns: Sequence[str], chosen: Mapping[str, Candidate]
-) -> float:
-    """What other questions would read more, which the order that rows lie in now serves, and no index."""
-    lost = 0.0
-    for q in questions:
-        others = {leaf.column for leaf in _leaves(q)}
-        if others & {*columns, *chosen, *estimator.scan.state.schema.partition_keys}:
-            continue
-        whole = estimator.table_bytes * estimator.column_share(q.needed)
-        lost += q.weight * max(0.0, whole - estimator.weigh(q, chosen).total)
-    return lost
-
-
-def _bounded(question: Question, column: str) -> bool:
-    return question.kind in ("equality", "list", "range") and any(leaf.column == column for leaf in _leaves(question))
-
-
-def _leaves(question: Question) -> list[Leaf]:
-    return leaves_of(question.predicate)
-
-
-def _sorted_bytes(estimator: Estimator, question: Question, dimensions: int, pages: int) -> float:
-    """Estimate the bytes that a question reads if rows are sorted by its column, or along a curve through several.
-
-    ``dimensions``: the number of columns; ``pages``: the number of rows in a page.  Each page then holds a stretch of a
-    column's values: all rows' pages cut each of d columns into as many parts as the d-th root of their number.  A range
-    touches its share of those, and on average one more (along a Z-curve 1.6, as pages lie across its bends).
-    """
-    matching = sum(len(m) for w in estimator.weighers() for m in w.matching(question.predicate))
-    rows = sum(w.rows for w in estimator.weighers()) or 1
-    stretches = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in _leaves(question))
-    part = float((pages / max(estimator.table_rows, pages)) ** (1 / dimensions))
-    if all(isinstance(leaf, Comparison) and leaf.op is not Op.EQ for leaf in _leaves(question)):
-        stretches = 1  # two bounds of one range
-    bends = 1.0 if dimensions == 1 else _BENDS
-    share = min(1.0, matching / rows + stretches * bends * part)
-    return share * estimator.table_bytes * estimator.column_share(question.needed)
-
-
-def advise_buckets(estimator: Estimator, name: str) -> LayoutAdvice | None:
-    """Into how many fixed buckets the rows should go; None where there are none, or they are well."""
-    schema: TableSchema = estimator.scan.state.schema
-    buckets = schema.num_buckets
-    if buckets <= 0 or not estimator.files:
-        return None
-    used: dict[tuple[bytes, int], int] = {}
-    for f in estimator.files:
-        key = (f.entry.partition, f.entry.bucket)
-        used[key] = used.get(key, 0) + f.entry.file.file_size
-    size = sum(used.values()) / len(used)
-    if size > _LARGE_BUCKET:
-        wanted = math.ceil(buckets * size / _BUCKET_BYTES)
-        why = f"a bucket has {human_bytes(size)}: more buckets are written and merged side by side"
-    elif size < _SMALL_BUCKET and buckets >= _MANY_BUCKETS and len(used) >= _MANY_BUCKETS:
-        wanted = max(1, round(buckets * size / _BUCKET_BYTES * 4))
-        why = f"{buckets} buckets of {human_bytes(size)} on average: fewer would have larger files, and fewer of them"
-    else:
-        return None
-    if wanted == buckets:
-        return None
-    return LayoutAdvice(
-        "bucket", (), str(wanted), why, (f"CALL sys.rescale(table => {quote(name)}, bucket_num => {wanted})",)
-    )
-
-
-def advise_pages(
-    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str
-) -> LayoutAdvice | None:
-    """Whether smaller pages would save much of what is read for rows that indexes choose."""
-    schema = estimator.scan.state.schema
-    known = [r for w in estimator.weighers() if (r := w.pages.page_rows()) is not None]
-    asked = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
-    if not known or not asked or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
-        return None
-    now = sum(known) / len(known)
-    if now < 2 * SMALL_PAGE:
-        return None
-    weight = sum(q.weight for q in asked)
-    before = after = 0.0
-    for q in asked:
-        size = estimator.weigh(q, chosen)
-        large = sum(w.blocks(q.predicate, round(now)) for w in estimator.weighers())
-        small = sum(w.blocks(q.predicate, SMALL_PAGE) for w in estimator.weighers())
-        before += q.weight * size.total / weight
-        after += q.weight * (size.index + size.data * (small / large if large else 1.0)) / weight
-    if after > before / 2 or before - after < _WORTH_SAVING:
-        return None
-    table = ".".join(map(plain, name.split(".")))
-    return LayoutAdvice(
-        "page",
-        (),
-        str(SMALL_PAGE),
-        f"pages have {now:,.0f} rows, of which indexes choose few: with {SMALL_PAGE:,} rows a query would read "
-        f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole "
-        "columns takes up to twice the time.  It is for files that are written from then on; those of a table with "
-        f"indexes have pages of {PAGE_ROWS:,} rows anyhow",
-        (f"ALTER TABLE {table} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",),
-        before,
-        after,
-        tuple(asked),
-    )
+    for i in m.indexes:
+        line(f"{i.column}", human_bytes(i.estimated_bytes), human_bytes(i.bytes))
+    line("building", f"{m.estimated_seconds:.2f} s", f"{m.seconds:.2f} s")
+    line("saved a query", human_bytes(m.estimated_saved), human_bytes(m.saved))
+    for laid in m.layout:
+        lines.append(f"  {LAYOUTS[laid.kind]} {laid.value.replace(',', ', ')} took {laid.seconds:.1f} s")
+        for label, estimated, real in (
+            ("bytes before", laid.estimated_before, laid.before),
+            ("bytes after", laid.estimated_after, laid.after),
+        ):
+            if estimated is not None and real is not None:
+                line(f"  {label}", human_bytes(estimated), human_bytes(real))
+    asked = [q for q in m.questions if q.estimated_before != q.estimated_after or q.before != q.after]
+    if asked:
+        lines += ["", "Bytes of a query, before and after (estimated)"]
+        shown = sorted(asked, key=lambda q: -q.saved)[:QUESTIONS_SHOWN]
+        most = min(60, max(len(q.where) for q in shown))
+        for q in shown:
+            text = shortened(q.where, most)
+            lines.append(
+                f"  {text:<{most}}  {human_bytes(q.before):>9} → {human_bytes(q.after):>9}"
+                f"  ({human_bytes(q.estimated_before)} → {human_bytes(q.estimated_after)})"
+            )
+        if len(asked) > len(shown):
+            lines.append(f"  … and {len(asked) - len(shown):,} more")
+    return "\n".join(lines)
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 _WIDTH = 120
-NOT_ASKED = "no query asks about it"
 
 
 def advice_text(advice: Advice, width: int = 0) -> str:
@@ -465,28 +266,6 @@ def _wrapped(first: str, text: str, width: int, rest: str | None = None) -> list
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAdvice:
-    """What a column should have.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
-
-    ``now``: the indexes that it has; ``chosen``: the one it should have, with estimates; ``tried``: all that were.
-    """
-
-    column: str
-    type: str
-    action: str
-    now: tuple[str, ...]
-    chosen: IndexEstimate | None
-    reason: str
-    tried: tuple[IndexEstimate, ...] = ()
-    profile: ColumnProfile | None = None
-
-    @property
-    def index(self) -> str:
-        """The index the column should have, or ``none``."""
-        return "none" if self.chosen is None else self.chosen.index_type
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionEstimate:
     """A question, and the bytes it reads of data and indexes as the table is, and as it should be."""
 
@@ -540,21 +319,11 @@ class Advice:
         return float(sum(c.build_seconds for c in self._new()))
 
     def _new(self) -> list[IndexEstimate]:
-        return [c.chosen for c in self.columns if c.action in ("add", "replace") and c.chosen is not None]
+        return [new for c in self.columns if (new := c.to_build) is not None]
 
     def statements(self) -> list[str]:
         """The SQL statements that do what is advised about indexes; empty if nothing is."""
-        if not self.set_options and not self.unset_options:
-            return []
-        found = []
-        alter = f"ALTER TABLE {'.'.join(map(name, self.table.split('.')))}"
-        if self.unset_options:
-            found.append(f"{alter} UNSET TBLPROPERTIES ({', '.join(map(quote, self.unset_options))})")
-        if self.set_options:
-            pairs = ", ".join(f"{quote(k)} = {quote(v)}" for k, v in self.set_options.items())
-            found.append(f"{alter} SET TBLPROPERTIES ({pairs})")
-        found.append(f"CALL sys.rewrite_file_index(table => {quote(self.table)})")
-        return found
+        return policy.statements(self.table, self.columns, self.set_options, self.unset_options)
 
     def layout_statements(self) -> list[str]:
         """The statements that would lay the rows out as advised; each reads and writes the whole table."""
@@ -644,23 +413,3 @@ def _column(c: ColumnAdvice) -> dict[str, Any]:
             "most_frequent_share": round(p.top_share, 4),
         },
     }
-
-
-def changed_options(
-    options: Mapping[str, str], columns: Sequence[ColumnAdvice], kinds: Sequence[str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the table options to set and to unset for this advice; other indexes stay, unless they are replaced."""
-    added = [
-        IndexSpec(advice.column, advice.chosen.index_type, dict(advice.chosen.options))
-        for advice in columns
-        if advice.action in ("add", "replace") and advice.chosen is not None
-    ]
-    dropped = [IndexSpec(advice.column, kind, {}) for advice in columns for kind in kinds if _is_dropped(advice, kind)]
-    changed, unset = changed_index_options(options, added, dropped)
-    return changed, tuple(unset)
-
-
-def _is_dropped(advice: ColumnAdvice, kind: str) -> bool:
-    if advice.action == "drop":
-        return True
-    return advice.action == "replace" and advice.chosen is not None and advice.chosen.index_type != kind

@@ -8,7 +8,7 @@ applied, the queries run again and their bytes are compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,11 +16,10 @@ from typing import Any
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.file_store_table import FileStoreTable
-from bitlake.fileindex.registry import index_types, parse_index_options
+from bitlake.fileindex.registry import parse_index_options
 from bitlake.io import Store
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job
 from bitlake.runtime import Runner
@@ -30,22 +29,12 @@ from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise.advice import (
-    NOT_ASKED,
     Advice,
-    ColumnAdvice,
-    IndexEstimate,
-    LayoutAdvice,
+    Measured,
+    MeasuredIndex,
+    MeasuredLayout,
+    MeasuredQuestion,
     QuestionEstimate,
-    advise_buckets,
-    advise_pages,
-    advise_sort,
-    best,
-    candidates_of,
-    changed_options,
-    describe,
-    estimate,
-    reason,
-    worthwhile,
 )
 from bitlake.tools.advise.estimate import (
     DRIVER_BYTES,
@@ -58,7 +47,22 @@ from bitlake.tools.advise.estimate import (
     all_files,
     by_spark,
 )
-from bitlake.tools.advise.measured import Measured, MeasuredIndex, MeasuredLayout, MeasuredQuestion
+from bitlake.tools.advise.policy import (
+    BUILT,
+    ColumnAdvice,
+    ColumnTrial,
+    IndexFacts,
+    LayoutAdvice,
+    advise_buckets,
+    advise_pages,
+    advise_sort,
+    candidates_of,
+    lacking_words,
+    option_changes,
+    rebuild_call,
+    recommend,
+    unbuilt,
+)
 from bitlake.tools.advise.questions import (
     Asked,
     ColumnProfile,
@@ -76,6 +80,7 @@ from bitlake.tools.advise.questions import (
     units_of,
 )
 from bitlake.tools.advise.trial import Candidate, Trial, try_run
+from bitlake.tools.report.facts import index_coverage
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
 
@@ -99,17 +104,18 @@ def measure(
     if sql is not None:
         for statement in advice.statements():
             sql(statement)
-    elif advice.set_options or advice.unset_options:
-        table.alter_options(advice.set_options, advice.unset_options)
+    elif advice.statements():
+        if advice.set_options or advice.unset_options:
+            table.alter_options(advice.set_options, advice.unset_options)
         table.rebuild_indexes()
     seconds = time.perf_counter() - started if advice.statements() else 0.0
     after = [bytes_of(table, q.question, advice.engine) for q in asked]
     real = index_sizes(table)
     return Measured(
         tuple(
-            MeasuredIndex(c.column, c.index, c.chosen.index_bytes, real.get((c.column, c.index), 0))
+            MeasuredIndex(c.column, c.index, new.index_bytes, real.get((c.column, c.index), 0))
             for c in advice.columns
-            if c.action in ("add", "replace") and c.chosen is not None
+            if (new := c.to_build) is not None
         ),
         tuple(
             MeasuredQuestion(
@@ -208,8 +214,6 @@ def _columns(question: Question) -> frozenset[str]:
 
 SAMPLE_ROWS = 500_000
 RECORDED = "recorded"
-_USELESS = 0.02
-_MOSTLY = 0.5
 
 Given = Sequence[str | Predicate | Query | ScanRecord]
 
@@ -225,10 +229,16 @@ def advise(
     if engine not in ENGINES:
         raise InvalidRequest(f"table '{table.name}': queries run on {' or '.join(ENGINES)}, not '{engine}'")
     asked, where = _asked(table, queries)
-    state = table.state()
-    scan = table.scan_of(state)
-    with reading_table(table.name):
-        return _Advisor(table, scan, asked, where, runner, engine).advise(sample, started)
+    advice = advise_on(table.scan_of(table.state()), asked, where, sample, runner, engine, started)
+    return replace(advice, _apply=partial(measure, table))
+
+
+def advise_on(
+    scan: Scan, asked: Asked | None, where: str, sample: int, runner: Runner, engine: str, started: float
+) -> Advice:
+    """Advise on what a scan of a whole table reads; the advice cannot be applied."""
+    with reading_table(scan.state.name):
+        return _Advisor(scan, asked, where, runner, engine).advise(sample, started)
 
 
 def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | None, str]:
@@ -245,7 +255,6 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
 
 @dataclass(slots=True)
 class _Advisor:
-    table: FileStoreTable
     scan: Scan
     asked: Asked | None
     where: str
@@ -266,24 +275,29 @@ class _Advisor:
         }
         questions = self._questions(schema, columns)
         now = _indexes_now(schema)
-        built = bool(files) and sum(has_index(f.entry.file) for f in files) * 2 > len(files)
+        coverage, _, _ = index_coverage(self.scan.state, [f.entry for f in files])
+        built = {(i.column, i.kind) for i in coverage if i.files > BUILT * len(files)}
+        before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
         tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
         units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
         candidates = [c for all_ in tried.values() for c in all_]
         trials: list[Trial] = self.runner.run(runs, partial(_try, self.scan.store, units, candidates, schema))
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
-        advised = [self._column(f, estimator, tried.get(f.name, []), questions, now, built) for f in schema.fields]
-        before = {c: kinds[0] for c, kinds in now.items() if built and kinds}
+        advised = [
+            self._column(f, estimator, tried.get(f.name, []), questions, now.get(f.name, []), before, built)
+            for f in schema.fields
+        ]
         after = _after(before, advised)
-        options, unset = changed_options(schema.options, advised, [t.name for t in index_types()])
+        options, unset = option_changes(schema.options, advised)
+        name = self.scan.state.name
         found = [
-            advise_sort(estimator, questions, after, self.table.name, self.asked is None),
-            advise_buckets(estimator, self.table.name),
-            advise_pages(estimator, questions, after, self.table.name),
+            advise_sort(estimator, questions, after, name, self.asked is None),
+            advise_buckets(estimator, name),
+            advise_pages(estimator, questions, after, name),
         ]
         return Advice(
-            table=self.table.name,
+            table=name,
             snapshot=self.scan.state.snapshot_id,
             rows=rows,
             data_bytes=estimator.table_bytes,
@@ -301,8 +315,7 @@ class _Advisor:
             ),
             set_options=options,
             unset_options=unset,
-            notes=tuple(self._notes(now, built, files != [])),
-            _apply=partial(measure, self.table),
+            notes=tuple(self._notes(unbuilt(coverage, len(files)), len(files))),
         )
 
     # --- what is looked at --------------------------------------------------------------------------------------------
@@ -350,69 +363,28 @@ class _Advisor:
         estimator: Estimator,
         candidates: Sequence[Candidate],
         questions: Sequence[Question],
-        now: Mapping[str, Sequence[Candidate]],
-        built: bool,
+        declared: Sequence[Candidate],
+        present: Mapping[str, Candidate],
+        built: Collection[tuple[str, str]],
     ) -> ColumnAdvice:
-        there = tuple(c.index_type for c in now.get(field.name, ()))
-        profile = estimator.columns.get(field.name)
-        kept = "keep" if there else "none"
-        simple = self._without_look(field, profile, estimator)
-        if simple is not None:
-            return ColumnAdvice(field.name, str(field.type), kept, there, None, simple, (), profile)
-        assert profile is not None
         asked = [q for q in questions if field.name in sources_of(q.predicate)]
-        tried = [estimate(estimator, c, asked) for c in candidates]
-        chosen = best(tried, estimator.table_bytes)
-        existing = [t for t in tried if t.index_type in there]
-        words = _words(asked)
-        why = reason(profile, chosen, tried, estimator.table_bytes, words)
-        action = "none" if chosen is None else "add"
-        if chosen is None and estimator.merged_share > _MOSTLY:
-            why = (
-                f"{describe(profile)}: {100 * estimator.merged_share:.0f} % of the bytes are in files merged by "
-                "key, which are read whole whatever an index says; compact the table first"
-            )
-        if existing:
-            action, chosen, why = self._beside(existing[0], chosen, why, built, estimator.table_bytes)
-        elif there:
-            action = "keep"
-        return ColumnAdvice(field.name, str(field.type), action, there, chosen, why, tuple(tried), profile)
+        # A column's own index is compared with none; one on a further column must save more than those already there.
+        others = {} if field.name in present else present
+        trial = ColumnTrial(
+            field=field,
+            profile=estimator.columns.get(field.name),
+            questions=asked,
+            given=self.asked is not None,
+            tried=[estimator.estimate(c, asked, others) for c in candidates],
+            declared=[c.index_type for c in declared],
+            built=[kind for column, kind in built if column == field.name],
+            table_bytes=estimator.table_bytes,
+            merged_share=estimator.merged_share,
+        )
+        return recommend(trial, self.scan.state.schema)
 
-    def _without_look(self, field: DataField, profile: ColumnProfile | None, estimator: Estimator) -> str | None:
-        """Why nothing need be tried for a column; None: it has to be."""
-        if field.name in self.scan.state.schema.partition_keys:
-            return "partition column: its value chooses files without an index"
-        if not is_profiled(field):
-            return f"values of type {str(field.type).split('<')[0].split(' ')[0]} take no index as a whole"
-        if not estimator.files:
-            return "the table has no rows yet"
-        if profile is None:
-            return NOT_ASKED if self.asked is not None else "no file has it yet"
-        if profile.distinct <= 1 and not profile.nulls:
-            return f"{describe(profile)}: nothing to tell rows apart by"
-        return None
-
-    def _beside(
-        self, existing: IndexEstimate, chosen: IndexEstimate | None, why: str, built: bool, table_bytes: int
-    ) -> tuple[str, IndexEstimate | None, str]:
-        """Decide what to do with an existing index: (action, the index to have, reason)."""
-        late = "" if built else f"; its {existing.index_type} is asked for by the options, and not built yet"
-        if chosen is None:
-            saved = existing.bytes_saved / existing.bytes_before if existing.bytes_before else 0.0
-            if self.asked is not None and saved < _USELESS:
-                return "drop", None, f"{why}; its {existing.index_type} saves nothing"
-            return "keep", existing, f"{why}; it has one, which costs nothing more{late}"
-        same = chosen.index_type == existing.index_type
-        if same or (worthwhile(existing, table_bytes) and existing.bytes_saved >= 0.8 * chosen.bytes_saved):
-            return "keep" if built else "add", existing, why + late
-        return "replace", chosen, f"{why}; its {existing.index_type} saves {_part(existing)} of the bytes"
-
-    def _notes(self, now: Mapping[str, Sequence[Candidate]], built: bool, rows: bool) -> list[str]:
-        found = []
-        if now and rows and not built:
-            found.append(
-                "most files lack the indexes that the options ask for: CALL sys.rewrite_file_index builds them"
-            )
+    def _notes(self, lacking: Sequence[IndexFacts], files: int) -> list[str]:
+        found = [f"{lacking_words(i, files)}: {rebuild_call(self.scan.state.name)} builds it" for i in lacking]
         if self.asked is not None:
             found += [not_understood(text) for text in self.asked.unread[:10]]
             if len(self.asked.unread) > 10:
@@ -424,21 +396,6 @@ class _Advisor:
             if not self.asked.questions and not self.asked.masked:
                 found.append("no query has a condition on this table's columns")
         return found
-
-
-def _part(found: IndexEstimate) -> str:
-    return f"{100 * (1 - found.share):.0f} %"
-
-
-def _words(questions: Sequence[Question]) -> str:
-    kinds = {q.kind for q in questions}
-    if "several" in kinds or "pattern" in kinds or not kinds:
-        return "queries"
-    names = {"equality": "equality", "list": "IN", "range": "ranges", "null": "IS NULL"}
-    told = [text for kind, text in names.items() if kind in kinds and (kind != "null" or kinds == {"null"})]
-    if told[:2] == ["equality", "IN"]:
-        told = ["equality", *told[2:]]
-    return " and ".join(told)
 
 
 def _indexes_now(schema: TableSchema) -> dict[str, list[Candidate]]:
@@ -455,8 +412,8 @@ def _after(before: Mapping[str, Candidate], advised: Sequence[ColumnAdvice]) -> 
     for a in advised:
         if a.action == "drop":
             found.pop(a.column, None)
-        elif a.action in ("add", "replace") and a.chosen is not None:
-            found[a.column] = Candidate(a.column, a.chosen.index_type, a.chosen.options)
+        elif (new := a.to_build) is not None:
+            found[a.column] = Candidate(a.column, new.index_type, new.options)
     return found
 
 

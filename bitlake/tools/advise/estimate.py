@@ -393,6 +393,34 @@ class Looked:
     trial: Trial
 
 
+@dataclass(frozen=True, slots=True)
+class IndexEstimate:
+    """An index of a column, and the bytes that its questions read without and with it, on average.
+
+    ``build_seconds`` are of this machine.
+    """
+
+    column: str
+    index_type: str
+    options: tuple[tuple[str, str], ...]
+    index_bytes: int
+    build_seconds: float
+    bytes_before: float
+    bytes_after: float
+    best_case: tuple[str, float, float] = ("", 0.0, 0.0)
+    """The question that gains most: its text, and what it reads before and after."""
+
+    @property
+    def bytes_saved(self) -> float:
+        """For each query, on average."""
+        return max(0.0, self.bytes_before - self.bytes_after)
+
+    @property
+    def share(self) -> float:
+        """The part of the bytes that is left to read."""
+        return self.bytes_after / self.bytes_before if self.bytes_before else 1.0
+
+
 @dataclass(slots=True)
 class Estimator:
     """Estimates of one table at one snapshot.  Mutable: keeps which files each question reads."""
@@ -427,9 +455,7 @@ class Estimator:
     @property
     def merged_share(self) -> float:
         """Which part of the bytes is in files that are merged by key when they are read, and so read whole."""
-        merged = [f for f in self.scan.plan().files if f.merge is not None]
-        size = sum(f.entry.file.file_size for m in merged if m.merge is not None for f in m.merge.files)
-        return size / self.table_bytes if self.table_bytes else 0.0
+        return merged_share(self.scan.plan().files)
 
     def weighers(self) -> list[FileWeigher]:
         """What weighs each file that was looked at."""
@@ -504,6 +530,27 @@ class Estimator:
 
     # --- an index -----------------------------------------------------------------------------------------------------
 
+    def estimate(self, candidate: Candidate, questions: Sequence[Question], present: Indexes) -> IndexEstimate:
+        """What a candidate would bring to these questions, where the indexes ``present`` on other columns are built."""
+        others = {c: i for c, i in present.items() if c != candidate.column}
+        total = sum(q.weight for q in questions) or 1.0
+        bare = [self.weigh(q, others).total for q in questions]
+        helped = [self.weigh(q, {**others, candidate.column: candidate}).total for q in questions]
+        before = sum(q.weight * size for q, size in zip(questions, bare, strict=True)) / total
+        after = sum(q.weight * size for q, size in zip(questions, helped, strict=True)) / total
+        gains = [(size / max(was, 1.0), n) for n, (was, size) in enumerate(zip(bare, helped, strict=True))]
+        most = min(gains, default=(1.0, -1))[1]
+        return IndexEstimate(
+            candidate.column,
+            candidate.index_type,
+            candidate.options,
+            self.index_bytes(candidate),
+            self.build_seconds(candidate),
+            before,
+            after,
+            (questions[most].text, bare[most], helped[most]) if most >= 0 else ("", 0.0, 0.0),
+        )
+
     def index_bytes(self, candidate: Candidate) -> int:
         """About how many bytes an index of all files takes."""
         by_file: dict[str, list[float]] = {}
@@ -567,6 +614,12 @@ def side_by_side(rows: Sequence[int]) -> float:
     return min(float(threads**0.5), sum(rows) / max(rows)) if any(rows) else 1.0
 
 
+def merged_share(files: Sequence[PlannedFile]) -> float:
+    """Return the part of the bytes of planned files that is merged by key when it is read, and so read whole."""
+    total = sum(f.entry.file.file_size for f in data_files(files))
+    return sum(f.entry.file.file_size for f in data_files([m for m in files if m.merge is not None])) / max(total, 1)
+
+
 def all_files(scan: Scan) -> list[PlannedFile]:
     """Every data file that reading the table touches."""
-    return data_files(scan.plan())
+    return data_files(scan.plan().files)

@@ -23,6 +23,7 @@ its first part is used:
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
-from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import tasks_of
 from bitlake.schema.evolution import align, map_fields
 from bitlake.tools.scan_log import ScanRecord
@@ -87,9 +88,9 @@ class Run:
         return self.task.row_count / max(self.rows, 1)
 
 
-def data_files(plan: Plan) -> list[PlannedFile]:
+def data_files(files: Sequence[PlannedFile]) -> list[PlannedFile]:
     """The data files of a plan, also those that are merged by key when they are read."""
-    return [d for f in plan.files for d in ((f,) if f.merge is None else f.merge.files)]
+    return [d for f in files for d in ((f,) if f.merge is None else f.merge.files)]
 
 
 def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int) -> list[Run]:
@@ -519,7 +520,7 @@ class Asked:
 
     questions: tuple[Question, ...]
     unread: tuple[str, ...] = ()
-    masked: Mapping[str, int] = frozenset()  # type: ignore[assignment]
+    masked: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """How often recorded scans without values ask about a column."""
     whole: int = 0
     """Queries without a condition: no index helps them."""
@@ -597,7 +598,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
         if isinstance(bound, Constant) or not leaves_of(bound):
             whole += 1
             continue
-        question = _question(bound, columns, query.weight, schema)
+        question = question_of(bound, columns, query.weight, schema)
         known = found.get((bound, columns))
         found[bound, columns] = question if known is None else replace(known, weight=known.weight + query.weight)
     most = sorted(found.values(), key=lambda q: -q.weight)[:_MOST]
@@ -616,7 +617,8 @@ def _bound(query: Query, schema: TableSchema, timezone: str) -> tuple[Predicate,
     return bound, tuple(n for n in names if n in schema.field_names)
 
 
-def _question(predicate: Predicate, columns: tuple[str, ...], weight: float, schema: TableSchema) -> Question:
+def question_of(predicate: Predicate, columns: tuple[str, ...], weight: float, schema: TableSchema) -> Question:
+    """Return the question that a query with a bound condition asks."""
     return Question(predicate, columns, weight, to_sql(predicate, schema.fields, 5), _kind(predicate))
 
 
@@ -654,7 +656,7 @@ def assumed(field: DataField, profile: ColumnProfile, schema: TableSchema) -> li
         found.append(Comparison(name, Op.GE, _between(cuts, 0.99)))
     if 0 < profile.null_ratio < 0.5:
         found.append(IsNull(name))
-    return [_question(p, columns, 1 / max(1, len(found)), schema) for p in found]
+    return [question_of(p, columns, 1 / max(1, len(found)), schema) for p in found]
 
 
 def _askable(v: Value) -> bool:

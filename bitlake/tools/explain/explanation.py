@@ -33,25 +33,13 @@ from bitlake.tools.explain.advice import Advice, LeafStep, advice_of, asked_of, 
 from bitlake.tools.explain.pages import FileMap, maps_of
 from bitlake.tools.explain.text import explain_dict, explain_text
 
-PHASES = (
-    "manifests",
-    "statistics",
-    "indexes",
-    "top n",
-    "deletion vectors",
-    "page bounds",
-    "footers",
-    "read",
-    "decode",
-    "filter",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One step of a scan: milliseconds, and what it asked of the store.
 
     ``decode`` is what reading took besides waiting for bytes (``read``) and judging rows (``filter``).
+    ``advice`` is the trial of indexes after the scan was read.
     """
 
     name: str
@@ -462,9 +450,15 @@ def explain_scan(scan: Scan, analyze: bool) -> Explanation:
     if analyze:
         opened = sum(1 for r in run.ranges.values() if r)
         steps += [Step("read", sum(p.bytes for p in run.phases if p.name == "read"), opened)]
-    advice = advice_of(plan, leaves, maps, analyze)
+    meter = Meter(phase="advice")
+    tried, started = replace(scan, store=MeteringStore(scan.store, meter)), time.perf_counter()
+    advice = advice_of(tried, plan, leaves, steps[-1].bytes if maps else 0, analyze)
+    took, phases = meter.of("advice"), run.phases
+    if took.requests:
+        ms = (time.perf_counter() - started) * 1000
+        phases = (*phases, Phase("advice", ms, took.bytes, took.requests))
     gone = _skipped(plan, MOST_FILES - len(maps))
-    return Explanation(plan, analyze, tuple(steps), run.phases, tuple(leaves), left_out, (*maps, *gone), tuple(advice))
+    return Explanation(plan, analyze, tuple(steps), phases, tuple(leaves), left_out, (*maps, *gone), tuple(advice))
 
 
 def _steps(plan: Plan, partitioned: bool) -> list[Step]:

@@ -61,6 +61,7 @@ _PHASES = {
     "read": "waiting for data",
     "decode": "decoding",
     "filter": "judging rows",
+    "advice": "trying indexes on a sample",
 }
 _STEPS = {
     "all files": "all files",

@@ -30,6 +30,7 @@ from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.scan import Scan
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
 from bitlake.snapshot.index_manifest import index_entries
@@ -40,6 +41,8 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
+from bitlake.tools.advise import policy
+from bitlake.tools.advise.policy import IndexFacts, ScanCost
 from bitlake.tools.scan_log import ScanRecord
 from bitlake.write.append_compaction import pending_groups
 from bitlake.write.data_file_writer import target_file_size
@@ -50,13 +53,12 @@ class Thresholds:
     """When something is recommended; shares are 0 to 1.  What is compacted says the table's options, and not these.
 
     ``deleted``: deleted rows that only a full compaction takes out.  ``snapshots``: that are kept.  ``manifests``:
-    files that planning opens.  ``skipping``: scans with conditions that skip less want an index or another order.
+    files that planning opens.  Which indexes are recommended is decided by :mod:`bitlake.tools.advise.policy`.
     """
 
     deleted: float = 0.1
     snapshots: int = 100
     manifests: int = 100
-    skipping: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,10 @@ def actions(report: TableReport, state: TableState) -> TableReport:
     """The report with what it recommends, the most urgent first."""
     name = quote(report.name)
     found = [
-        *_index_actions(report, name),
+        *_index_actions(report),
         *_files(report, name),
         *_history(report, state, name),
-        *_scans(report, name),
+        *_scans(report, state),
     ]
     return replace(report, actions=tuple(found))
 
@@ -113,22 +115,18 @@ def _due(report: TableReport) -> tuple[str, str]:
     return "Put small files together", f"{why}; {gone}" if gone else why
 
 
-def _index_actions(report: TableReport, table: str) -> list[Action]:
-    build = (f"CALL sys.rewrite_file_index(table => {table})",)
+def _index_actions(report: TableReport) -> list[Action]:
+    build = (policy.rebuild_call(report.name),)
     found = []
     if report.index_problems:
         why = f"an index cannot be read, so its file is always scanned: {report.index_problems[0]}"
         found.append(Action("Rebuild damaged indexes", why, build))
-    missing = [i for i in report.indexes if i.wanted and i.files < report.total.files]
+    missing = policy.unbuilt(report.indexes, report.total.files)
+    left = policy.undeclared(report.indexes)
     if missing:
-        worst = min(missing, key=lambda i: i.files)
-        why = (
-            f"the options ask for {worst.kind} of {worst.column}, and {worst.files:,} of "
-            f"{counted(report.total.files, 'file')} have it"
-        )
+        why = policy.lacking_words(min(missing, key=lambda i: i.files), report.total.files)
         found.append(Action("Build indexes that are missing", why, build))
-    left = [i for i in report.indexes if not i.wanted]
-    if left and not missing:
+    elif left:
         size = sum(i.size for i in left)
         names = ", ".join(f"{i.kind} of {i.column}" for i in left[:3])
         why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
@@ -157,17 +155,17 @@ def _history(report: TableReport, state: TableState, table: str) -> list[Action]
     return found
 
 
-def _scans(report: TableReport, table: str) -> list[Action]:
-    if report.scans is None:
-        return []
-    poor = [a for a in report.scans.asked if a.what != "no condition" and a.skipped < report.thresholds.skipping]
+def _scans(report: TableReport, state: TableState) -> list[Action]:
+    asked = () if report.scans is None else report.scans.asked
+    files = Scan(state, state.store, ()).plan().files if asked else ()
+    poor = [a for a in asked if policy.could_save(a.cost) and policy.indexable(state.schema, a.columns, files)]
     if not poor:
         return []
     why = (
         f"scans that ask '{poor[0].what}' read {share_words(poor[0].bytes_touched, poor[0].bytes_total)} of the table: "
         "an index or an order of rows may help; the advisor tries which"
     )
-    return [Action("Ask for advice on indexes", why, (f"CALL sys.advise(table => {table}, recorded => true)",))]
+    return [Action("Ask for advice on indexes", why, (policy.advisor_call(report.name, "recorded => true"),))]
 
 
 _NAMED = 12
@@ -175,13 +173,18 @@ _NAMED = 12
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Scans that ask the same columns the same way (``status =``); sums over them, sizes in bytes."""
+    """Scans that ask the same columns the same way (``status =``); sums over them, sizes in bytes.
+
+    ``columns``: those of their conditions; ``cost``: what one of them reads, for :mod:`bitlake.tools.advise.policy`.
+    """
 
     what: str
     scans: int
     bytes_total: int
     bytes_touched: int
     ms: float
+    columns: tuple[str, ...]
+    cost: ScanCost
 
     @property
     def skipped(self) -> float:
@@ -234,6 +237,8 @@ def _asked(what: str, scans: Iterable[ScanRecord]) -> Asked:
         sum(s.bytes_total for s in told),
         sum(min(s.bytes_touched, s.bytes_total) for s in told),
         sum(s.plan_ms + s.read_ms for s in told),
+        tuple(sorted({t.column for s in told for t in s.terms})),
+        policy.recorded_cost(told),
     )
 
 
@@ -303,17 +308,6 @@ class Part:
     small_size: int
     deleted: int
     levels: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFacts:
-    """An index of a column: ``files`` have it, of ``size`` bytes together; ``wanted``: the options ask for it."""
-
-    column: str
-    kind: str
-    files: int
-    size: int
-    wanted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +413,7 @@ def gather(
     others = ordered[len(named) :]
     vectors = [t.file_size for t in tables if t.index_type == DELETION_VECTORS]
     hashes = [t.file_size for t in tables if t.index_type != DELETION_VECTORS]
-    indexes, sample, problems = _indexes(state, entries)
+    indexes, sample, problems = index_coverage(state, entries)
     metas = [] if snapshot is None else snapshot_manifests(TableFiles(store, paths), snapshot)
     ids = load_line(TableFiles(store, paths)).kept
     read = list(existing_snapshots(TableFiles(store, paths), ids[-_SNAPSHOTS:]))
@@ -544,7 +538,7 @@ def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]
 # --- indexes ----------------------------------------------------------------------------------------------------------
 
 
-def _indexes(
+def index_coverage(
     state: TableState, entries: Sequence[ManifestEntry]
 ) -> tuple[tuple[IndexFacts, ...], tuple[int, int], tuple[str, ...]]:
     """Indexes by column and kind, how many headers of how many were read, and what was wrong with them."""

@@ -24,6 +24,7 @@ from bitlake.html import (
     section,
     table,
 )
+from bitlake.tools.advise.policy import LEAST_BYTES, LEAST_SHARE
 
 if TYPE_CHECKING:
     from bitlake.tools.report.facts import Part, TableReport, Thresholds
@@ -315,6 +316,7 @@ def _limits(r: TableReport) -> Markup:
         "Indexes: any file that lacks one the options ask for, any that cannot be read, any that nobody asks for.",
         f"Snapshots: more than {limits.snapshots:,} are kept.",
         "Partitions and tags: any that is older than the options or the tag itself say.",
-        f"Scans: those that ask the same columns skip less than {limits.skipping:.0%} of the bytes.",
+        "Scans: those that ask the same columns read rows that do not match, and an index could save at least "
+        f"{LEAST_SHARE:.0%} of their bytes ({human_bytes(LEAST_BYTES)} or more).",
     ]
     return section("When something is recommended", markup("ul", [markup("li", line) for line in told]))

@@ -1,0 +1,607 @@
+"""The advice policy: when to recommend which index or layout.  ``advise``, ``explain`` and ``report`` ask it.
+
+Evidence is of two kinds.  What scans read (:class:`ScanCost`) is known from metadata and from the scan log.  It shows
+whether an index could save much (:func:`could_save`), never which one does: the recommendation is then to run the
+advisor (:func:`advisor_call`).  A trial builds indexes from a sample of the rows and asks them
+(:mod:`bitlake.tools.advise.trial`).  Only a trial recommends an index (:func:`recommend`) or a layout.
+
+The layout is the sort columns, the number of buckets and the rows of a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from bitlake.expressions.sql_text import name as plain
+from bitlake.expressions.sql_text import quote
+from bitlake.expressions.tree import Comparison, In, Leaf, Op
+from bitlake.fileindex.capabilities import ColumnFacts, IndexType
+from bitlake.fileindex.registry import IndexSpec, changed_index_options, index_types
+from bitlake.formats.parquet.write import PAGE_ROWS
+from bitlake.formatting import counted, human_bytes
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
+from bitlake.scan.plan import PlannedFile
+from bitlake.tools.advise.estimate import Estimator, IndexEstimate, merged_share
+from bitlake.tools.advise.questions import ColumnProfile, Question, is_profiled, leaves_of
+from bitlake.tools.advise.trial import Candidate
+from bitlake.tools.scan_log import ScanRecord
+from bitlake.types import AtomicType, DataField, Root
+from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.write.data_file_writer import page_rows
+
+LEAST_SHARE = 0.15
+"""An index that saves less of the bytes is not worth its upkeep."""
+LEAST_BYTES = 16 * 1024
+"""Nor is one that saves less than a request reads anyway."""
+_PAYS_AFTER = 50
+"""Queries after which an index must have saved its own size."""
+_MOST_OF_TABLE = 0.5
+"""An index larger than that part of the data files is never recommended."""
+_FEW_PAGES = 0.3
+"""Queries that read less of a table are served by its order already."""
+_USELESS = 0.02
+"""An existing index that saves less of the bytes of given queries is to be dropped."""
+_AS_GOOD = 0.8
+"""An existing index that saves this part of what the best one saves is kept."""
+BUILT = 0.5
+"""An index that a larger part of the files has counts as built."""
+_MERGED = 0.5
+"""Where a larger part of the bytes is in files merged by key, no index helps."""
+_FEW_ROWS = 0.02
+"""Where indexes leave less than that part of the rows of the files to read, another one saves little."""
+
+NOT_ASKED = "no query asks about it"
+
+
+# --- evidence of metadata: whether to run the advisor -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCost:
+    """What a scan read or is to read, or several with the same condition: bytes of one on average, rows in sum.
+
+    ``bytes``: of data and indexes.  ``rows_left``: rows that planning left, of the ``file_rows`` of the files to read.
+    ``rows_returned``: None if it is not known how many of them matched.
+    """
+
+    bytes: float
+    rows_left: int
+    file_rows: float
+    rows_returned: int | None
+
+
+def recorded_cost(scans: Sequence[ScanRecord]) -> ScanCost:
+    """Return what recorded scans with the same condition read."""
+    returned = [s.rows_returned for s in scans if s.rows_returned is not None]
+    return ScanCost(
+        sum(s.bytes_touched for s in scans) / max(len(scans), 1),
+        sum(s.rows_chosen for s in scans),
+        sum(s.rows_total * s.bytes_left / max(s.bytes_total, 1) for s in scans),
+        sum(returned) if len(returned) == len(scans) else None,
+    )
+
+
+def could_save(cost: ScanCost) -> bool:
+    """Return whether an index could save enough of what a scan reads for a trial to be worth its while."""
+    if cost.bytes < LEAST_BYTES:
+        return False
+    if cost.rows_returned is None:
+        return cost.rows_left > _FEW_ROWS * cost.file_rows
+    spare = 1 - cost.rows_returned / max(cost.rows_left, 1)
+    return spare >= LEAST_SHARE and spare * cost.bytes >= LEAST_BYTES
+
+
+def indexable(schema: TableSchema, columns: Iterable[str], files: Sequence[PlannedFile]) -> list[str]:
+    """Return those columns whose index could skip rows of these files.
+
+    They are not of partitions, of a type that some index takes, and of the key where most files are merged by key.
+    """
+    fields = {f.name: f.type for f in schema.fields if f.name not in schema.partition_keys}
+    if merged_share(files) > _MERGED:
+        fields = {name: kind for name, kind in fields.items() if name in schema.primary_keys}
+    return [c for c in columns if c in fields and any(index.supports(fields[c]) for index in index_types())]
+
+
+def first_to_try(schema: TableSchema, leaf: Leaf) -> IndexType | None:
+    """Return the index type that suits a condition on an indexable column best, None if no type evaluates it."""
+    kind = schema.field(str(leaf.column)).type
+    best = max((t for t in index_types() if t.supports(kind)), key=lambda t: t.suitability(leaf, kind), default=None)
+    return best if best is not None and best.suitability(leaf, kind) > 0 else None
+
+
+def advisor_call(table: str, argument: str) -> str:
+    """Return the statement that runs the advisor, with an argument such as ``recorded => true``."""
+    return f"CALL sys.advise(table => {quote(table)}, {argument})"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """An index of a column: ``files`` have it, of ``size`` bytes together; ``wanted``: the options declare it."""
+
+    column: str
+    kind: str
+    files: int
+    size: int
+    wanted: bool
+
+
+def unbuilt(indexes: Sequence[IndexFacts], files: int) -> list[IndexFacts]:
+    """Return the declared indexes that some of the table's files lack."""
+    return [i for i in indexes if i.wanted and i.files < files]
+
+
+def lacking_words(index: IndexFacts, files: int) -> str:
+    """Say of a declared index that some of the table's files lack it."""
+    return (
+        f"the options ask for {index.kind} of {index.column}, and {index.files:,} of {counted(files, 'file')} have it"
+    )
+
+
+def undeclared(indexes: Sequence[IndexFacts]) -> list[IndexFacts]:
+    """Return the indexes that files have and the options do not declare."""
+    return [i for i in indexes if not i.wanted]
+
+
+# --- evidence of a trial: which index ---------------------------------------------------------------------------------
+
+
+def candidates_of(field: DataField, profile: ColumnProfile, most_in_run: int) -> list[Candidate]:
+    """The indexes worth trying on a column; ``most_in_run``: the most distinct values that a run has of it."""
+    if profile.distinct <= 1 and not profile.nulls:
+        return []
+    facts = ColumnFacts(field.type, profile.distinct, most_in_run)
+    candidates = []
+    # Of equally good indexes the first is advised: one that selects rows.
+    for index in sorted(index_types(), key=lambda t: not t.selects_rows):
+        options = index.trial_options(facts) if index.supports(field.type) else None
+        if options is not None:
+            candidates.append(Candidate(field.name, index.name, tuple(options.items())))
+    return candidates
+
+
+def worthwhile(found: IndexEstimate, table_bytes: int) -> bool:
+    """Whether an index saves enough for what it takes."""
+    return (
+        found.bytes_saved >= LEAST_BYTES
+        and found.bytes_saved >= LEAST_SHARE * found.bytes_before
+        and found.bytes_saved * _PAYS_AFTER >= found.index_bytes
+        and found.index_bytes <= _MOST_OF_TABLE * table_bytes
+    )
+
+
+def best(tried: Sequence[IndexEstimate], table_bytes: int) -> IndexEstimate | None:
+    """The index that saves most for its size; None if none is worth it."""
+    good = [t for t in tried if worthwhile(t, table_bytes)]
+    return max(good, key=lambda t: t.bytes_saved - t.index_bytes / _PAYS_AFTER) if good else None
+
+
+def reason(
+    profile: ColumnProfile, chosen: IndexEstimate | None, tried: Sequence[IndexEstimate], table_bytes: int, asked: str
+) -> str:
+    """Why, in plain words."""
+    values = describe(profile)
+    if chosen is not None:
+        part = _fraction(chosen.share)
+        text, was, left = chosen.best_case
+        told = f", {text} {_fraction(left / was)}" if was and left < chosen.share * was / 4 and len(text) < 60 else ""
+        return (
+            f"{values}: {chosen.index_type} {human_bytes(chosen.index_bytes)}; {asked} on it would read {part} of the "
+            f"bytes ({human_bytes(chosen.bytes_after)} instead of {human_bytes(chosen.bytes_before)}){told}"
+        )
+    reads = "reads" if asked in ("equality", "IN", "IS NULL") else "read"
+    if not tried:
+        return f"{values}: no index would tell rows apart"
+    most = max(tried, key=lambda t: t.bytes_saved)
+    if most.bytes_before < LEAST_BYTES or table_bytes < 4 * LEAST_BYTES:
+        return f"{values}: {asked} on it {reads} {human_bytes(most.bytes_before)} as it is, there is nothing to save"
+    saved = f"the best index, {most.index_type}, would save {100 * most.bytes_saved / most.bytes_before:.0f} %"
+    if most.bytes_saved >= LEAST_SHARE * most.bytes_before and most.bytes_saved >= LEAST_BYTES:
+        return (
+            f"{values}: {saved} of what {asked} {reads}, but takes {human_bytes(most.index_bytes)} beside "
+            f"{human_bytes(table_bytes)} of data"
+        )
+    if most.bytes_before < _FEW_PAGES * table_bytes:
+        return (
+            f"{values}: {asked} on it {reads} {_fraction(most.bytes_before / table_bytes)} of the table as it is, by "
+            f"statistics of files and pages; {saved}"
+        )
+    return f"{values}: {saved} of what {asked} {reads}, as nearly every page holds a row that matches"
+
+
+def describe(profile: ColumnProfile) -> str:
+    """A column's values in a few words."""
+    if profile.rows and profile.nulls == profile.rows:
+        return "all NULL"
+    count = round(profile.distinct)
+    if count == 1:
+        return "one value" + (" and NULLs" if profile.nulls else "")
+    text = f"{'about ' if count > 2000 else ''}{_rounded(count):,} distinct values, "
+    if profile.ascending > 0.999 and profile.cuts:
+        text += "in order"
+    elif 2 * profile.distinct >= profile.table_rows * (1 - profile.null_ratio):
+        text += "hardly any twice"
+    elif profile.spread > 0.8:
+        text += "scattered"
+    elif profile.spread < 0.3:
+        text += "each in few places"
+    else:
+        text += "partly clustered"
+    if profile.null_ratio >= 0.01:
+        text += f", {100 * profile.null_ratio:.0f} % NULL"
+    if profile.top_share >= 0.5:
+        text += f", one of them in {100 * profile.top_share:.0f} % of the rows"
+    return text
+
+
+def _rounded(count: int) -> int:
+    digits = max(0, len(str(count)) - 2)
+    return count if count <= 2000 else round(count, -digits)
+
+
+def _fraction(share: float) -> str:
+    if share <= 0.0005:
+        return "next to nothing"
+    return f"1/{round(1 / share)}" if share < 0.4 else f"{100 * share:.0f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAdvice:
+    """What a column should have.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
+
+    ``now``: the indexes that its options declare; ``chosen``: the one it should have, with estimates; ``tried``: all
+    that were.
+    """
+
+    column: str
+    type: str
+    action: str
+    now: tuple[str, ...]
+    chosen: IndexEstimate | None
+    reason: str
+    tried: tuple[IndexEstimate, ...] = ()
+    profile: ColumnProfile | None = None
+
+    @property
+    def index(self) -> str:
+        """The index the column should have, or ``none``."""
+        return "none" if self.chosen is None else self.chosen.index_type
+
+    @property
+    def to_build(self) -> IndexEstimate | None:
+        """The index that is recommended and that files lack; None if there is none."""
+        return self.chosen if self.action in ("add", "replace") else None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTrial:
+    """All that the choice of a column's index depends on.
+
+    ``questions``: those about the column, ``given`` by a user rather than assumed; ``tried``: the estimates of the
+    declared indexes and of other candidates; ``declared``: the index types that the options declare for it, ``built``:
+    those of them that most files have; ``merged_share``: the part of the bytes in files that are merged by key.
+    """
+
+    field: DataField
+    profile: ColumnProfile | None
+    questions: Sequence[Question]
+    given: bool
+    tried: Sequence[IndexEstimate]
+    declared: Sequence[str]
+    built: Collection[str]
+    table_bytes: int
+    merged_share: float
+
+
+def recommend(trial: ColumnTrial, schema: TableSchema) -> ColumnAdvice:
+    """Return what a column should have, and why."""
+    column, declared, profile = trial.field.name, tuple(trial.declared), trial.profile
+    kind = str(trial.field.type)
+    untried = _needless(trial, schema)
+    if untried is not None or profile is None:
+        action = "keep" if declared else "none"
+        return ColumnAdvice(column, kind, action, declared, None, untried or NOT_ASKED, (), profile)
+    chosen = best(trial.tried, trial.table_bytes)
+    why = reason(profile, chosen, trial.tried, trial.table_bytes, _words(trial.questions))
+    action = "none" if chosen is None else "add"
+    if chosen is None and trial.merged_share > _MERGED:
+        why = (
+            f"{describe(profile)}: {100 * trial.merged_share:.0f} % of the bytes are in files merged by key, which are "
+            "read whole whatever an index says; compact the table first"
+        )
+    existing = next((t for t in trial.tried if t.index_type in declared), None)
+    if existing is not None:
+        action, chosen, why = _beside(trial, existing, chosen, why)
+    elif declared:
+        action = "keep"
+    return ColumnAdvice(column, kind, action, declared, chosen, why, tuple(trial.tried), profile)
+
+
+def _needless(trial: ColumnTrial, schema: TableSchema) -> str | None:
+    """Say why nothing need be tried for a column.  None if something has to be."""
+    profile = trial.profile
+    if trial.field.name in schema.partition_keys:
+        return "partition column: its value chooses files without an index"
+    if not is_profiled(trial.field):
+        return f"values of type {str(trial.field.type).split('<')[0].split(' ')[0]} take no index as a whole"
+    if not trial.table_bytes:
+        return "the table has no rows yet"
+    if profile is None:
+        return NOT_ASKED if trial.given else "no file has it yet"
+    if profile.distinct <= 1 and not profile.nulls:
+        return f"{describe(profile)}: nothing to tell rows apart by"
+    return None
+
+
+def _beside(
+    trial: ColumnTrial, existing: IndexEstimate, chosen: IndexEstimate | None, why: str
+) -> tuple[str, IndexEstimate | None, str]:
+    """Decide what to do with an existing index: (action, the index to have, reason)."""
+    kind = existing.index_type
+    built = kind in trial.built
+    late = "" if built else f"; its {kind} is asked for by the options, and not built yet"
+    if chosen is None:
+        saved = existing.bytes_saved / existing.bytes_before if existing.bytes_before else 0.0
+        if trial.given and saved < _USELESS:
+            return "drop", None, f"{why}; its {kind} saves nothing"
+        return "keep", existing, f"{why}; it has one, which costs nothing more{late}"
+    as_good = worthwhile(existing, trial.table_bytes) and existing.bytes_saved >= _AS_GOOD * chosen.bytes_saved
+    if chosen.index_type == kind or as_good:
+        return "keep" if built else "add", existing, why + late
+    return "replace", chosen, f"{why}; its {kind} saves {100 * (1 - existing.share):.0f} % of the bytes"
+
+
+def _words(questions: Sequence[Question]) -> str:
+    """The kinds of questions in words: ``equality and ranges``."""
+    kinds = {q.kind for q in questions}
+    if "several" in kinds or "pattern" in kinds or not kinds:
+        return "queries"
+    names = {"equality": "equality", "list": "IN", "range": "ranges", "null": "IS NULL"}
+    told = [text for kind, text in names.items() if kind in kinds and (kind != "null" or kinds == {"null"})]
+    if told[:2] == ["equality", "IN"]:
+        told = ["equality", *told[2:]]
+    return " and ".join(told)
+
+
+def option_changes(
+    options: Mapping[str, str], columns: Sequence[ColumnAdvice]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the table options to set and to unset for this advice; other indexes stay, unless they are replaced."""
+    added = [
+        IndexSpec(advice.column, new.index_type, dict(new.options))
+        for advice in columns
+        if (new := advice.to_build) is not None
+    ]
+    dropped = [
+        IndexSpec(advice.column, index.name, {})
+        for advice in columns
+        for index in index_types()
+        if advice.action == "drop" or (advice.action == "replace" and advice.index != index.name)
+    ]
+    changed, unset = changed_index_options(options, added, dropped)
+    return {k: v for k, v in changed.items() if options.get(k) != v}, tuple(unset)
+
+
+def statements(
+    table: str, columns: Sequence[ColumnAdvice], changed: Mapping[str, str], unset: Sequence[str]
+) -> list[str]:
+    """Return the SQL statements that do what is advised about indexes; empty if nothing is."""
+    if not changed and not unset and not any(c.to_build for c in columns):
+        return []
+    found = []
+    alter = f"ALTER TABLE {sql_name(table)}"
+    if unset:
+        found.append(f"{alter} UNSET TBLPROPERTIES ({', '.join(map(quote, unset))})")
+    if changed:
+        pairs = ", ".join(f"{quote(k)} = {quote(v)}" for k, v in changed.items())
+        found.append(f"{alter} SET TBLPROPERTIES ({pairs})")
+    found.append(rebuild_call(table))
+    return found
+
+
+def sql_name(table: str) -> str:
+    """Return a table's name as SQL takes it, parts that are not plain words in backticks."""
+    return ".".join(map(plain, table.split(".")))
+
+
+def rebuild_call(table: str) -> str:
+    """Return the statement that builds declared indexes and drops the others."""
+    return f"CALL sys.rewrite_file_index(table => {quote(table)})"
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+_WORTH_SORTING = 8 << 20
+_WORTH_SAVING = 1 << 20
+"""Bytes of a query below which no other layout is worth a rewrite of the table."""
+_BUCKET_BYTES = 1 << 30
+"""Paimon's guide: 200 MB to 1 GB a bucket."""
+_LARGE_BUCKET = 2 << 30
+_SMALL_BUCKET = 32 << 20
+_MANY_BUCKETS = 16
+SMALL_PAGE = 1024
+_BENDS = 1.6
+"""Random points in two and three dimensions in 30 to 1,000 pages: 1.45 to 1.7 parts for a single value."""
+_DATES = TIMESTAMPS | {Root.DATE}
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAdvice:
+    """One advice on how rows lie.  ``kind``: ``sort``, ``zorder``, ``bucket`` or ``page``.
+
+    ``bytes_before`` and ``bytes_after`` are of one query of those it is about, on average; None for buckets, which are
+    about how much work runs side by side.  Sorting and rescaling read and write the whole table.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    value: str
+    reason: str
+    statements: tuple[str, ...]
+    bytes_before: float | None = None
+    bytes_after: float | None = None
+    questions: tuple[Question, ...] = field(default=(), repr=False)
+    """Those that it is about."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(replace(self, questions=())) | {"questions": [q.text for q in self.questions]}
+
+
+def advise_sort(
+    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str, guessed: bool
+) -> LayoutAdvice | None:
+    """By which columns an append table without buckets should be sorted; of ``guessed`` questions only by times."""
+    schema = estimator.scan.state.schema
+    if schema.primary_keys or schema.num_buckets != -1 or estimator.table_bytes < _WORTH_SORTING:
+        return None
+    pages = PAGE_ROWS if chosen and schema.opts.of(opt.PARQUET_PAGE_ROWS) is None else page_rows(schema)
+    gains: dict[str, tuple[float, float, float]] = {}
+    for column, profile in estimator.columns.items():
+        asked = [q for q in questions if _bounded(q, column)]
+        kind = schema.field(column).type
+        is_time = isinstance(kind, AtomicType) and kind.root in _DATES
+        if not asked or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
+            continue
+        weight = sum(q.weight for q in asked)
+        before = sum(q.weight * estimator.weigh(q, chosen).total for q in asked)
+        after = sum(q.weight * _sorted_bytes(estimator, q, 1, pages) for q in asked)
+        if after < before / 2 and (before - after) / weight >= _WORTH_SAVING:
+            gains[column] = (before, after, weight)
+    if not gains:
+        return None
+    order = sorted(gains, key=lambda c: gains[c][1] - gains[c][0])
+    first = gains[order[0]][0] - gains[order[0]][1]
+    columns = [c for c in order if gains[c][0] - gains[c][1] >= first / 2][: 1 if guessed else 3]
+
+    def together() -> float:
+        asked = [q for c in columns for q in questions if _bounded(q, c)]
+        return sum(q.weight * _sorted_bytes(estimator, q, len(columns), pages) for q in asked)
+
+    if len(columns) > 1 and together() >= sum(gains[c][0] for c in columns) / 2:
+        columns = columns[:1]
+    before, after = sum(gains[c][0] for c in columns), together()
+    if 2 * _lost(estimator, questions, columns, chosen) > before - after:
+        return None
+    weight = sum(gains[c][2] for c in columns)
+    before, after = before / weight, after / weight
+    strategy = "order" if len(columns) == 1 else "zorder"
+    listed, it = ",".join(columns), "it" if len(columns) == 1 else "them"
+    return LayoutAdvice(
+        "sort" if len(columns) == 1 else "zorder",
+        tuple(columns),
+        listed,
+        f"rows lie in no order of {' and '.join(columns)}: sorted by {it}, queries on {it} would read "
+        f"{human_bytes(after)} instead of {human_bytes(before)}",
+        (f"CALL sys.compact(table => {quote(name)}, order_strategy => '{strategy}', order_by => '{listed}')",),
+        before,
+        after,
+        tuple(q for q in questions if any(_bounded(q, c) for c in columns)),
+    )
+
+
+def _lost(
+    estimator: Estimator, questions: Sequence[Question], columns: Sequence[str], chosen: Mapping[str, Candidate]
+) -> float:
+    """What other questions would read more, which the order that rows lie in now serves, and no index."""
+    lost = 0.0
+    for q in questions:
+        others = {leaf.column for leaf in _leaves(q)}
+        if others & {*columns, *chosen, *estimator.scan.state.schema.partition_keys}:
+            continue
+        whole = estimator.table_bytes * estimator.column_share(q.needed)
+        lost += q.weight * max(0.0, whole - estimator.weigh(q, chosen).total)
+    return lost
+
+
+def _bounded(question: Question, column: str) -> bool:
+    return question.kind in ("equality", "list", "range") and any(leaf.column == column for leaf in _leaves(question))
+
+
+def _leaves(question: Question) -> list[Leaf]:
+    return leaves_of(question.predicate)
+
+
+def _sorted_bytes(estimator: Estimator, question: Question, dimensions: int, pages: int) -> float:
+    """Estimate the bytes that a question reads if rows are sorted by its column, or along a curve through several.
+
+    ``dimensions``: the number of columns; ``pages``: the number of rows in a page.  Each page then holds a stretch of a
+    column's values: all rows' pages cut each of d columns into as many parts as the d-th root of their number.  A range
+    touches its share of those, and on average one more (along a Z-curve 1.6, as pages lie across its bends).
+    """
+    matching = sum(len(m) for w in estimator.weighers() for m in w.matching(question.predicate))
+    rows = sum(w.rows for w in estimator.weighers()) or 1
+    stretches = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in _leaves(question))
+    part = float((pages / max(estimator.table_rows, pages)) ** (1 / dimensions))
+    if all(isinstance(leaf, Comparison) and leaf.op is not Op.EQ for leaf in _leaves(question)):
+        stretches = 1  # two bounds of one range
+    bends = 1.0 if dimensions == 1 else _BENDS
+    share = min(1.0, matching / rows + stretches * bends * part)
+    return share * estimator.table_bytes * estimator.column_share(question.needed)
+
+
+def advise_buckets(estimator: Estimator, name: str) -> LayoutAdvice | None:
+    """Into how many fixed buckets the rows should go; None where there are none, or they are well."""
+    schema: TableSchema = estimator.scan.state.schema
+    buckets = schema.num_buckets
+    if buckets <= 0 or not estimator.files:
+        return None
+    used: dict[tuple[bytes, int], int] = {}
+    for f in estimator.files:
+        key = (f.entry.partition, f.entry.bucket)
+        used[key] = used.get(key, 0) + f.entry.file.file_size
+    size = sum(used.values()) / len(used)
+    if size > _LARGE_BUCKET:
+        wanted = math.ceil(buckets * size / _BUCKET_BYTES)
+        why = f"a bucket has {human_bytes(size)}: more buckets are written and merged side by side"
+    elif size < _SMALL_BUCKET and buckets >= _MANY_BUCKETS and len(used) >= _MANY_BUCKETS:
+        wanted = max(1, round(buckets * size / _BUCKET_BYTES * 4))
+        why = f"{buckets} buckets of {human_bytes(size)} on average: fewer would have larger files, and fewer of them"
+    else:
+        return None
+    if wanted == buckets:
+        return None
+    return LayoutAdvice(
+        "bucket", (), str(wanted), why, (f"CALL sys.rescale(table => {quote(name)}, bucket_num => {wanted})",)
+    )
+
+
+def advise_pages(
+    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str
+) -> LayoutAdvice | None:
+    """Whether smaller pages would save much of what is read for rows that indexes choose."""
+    schema = estimator.scan.state.schema
+    known = [r for w in estimator.weighers() if (r := w.pages.page_rows()) is not None]
+    asked = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
+    if not known or not asked or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
+        return None
+    now = sum(known) / len(known)
+    if now < 2 * SMALL_PAGE:
+        return None
+    weight = sum(q.weight for q in asked)
+    before = after = 0.0
+    for q in asked:
+        size = estimator.weigh(q, chosen)
+        large = sum(w.blocks(q.predicate, round(now)) for w in estimator.weighers())
+        small = sum(w.blocks(q.predicate, SMALL_PAGE) for w in estimator.weighers())
+        before += q.weight * size.total / weight
+        after += q.weight * (size.index + size.data * (small / large if large else 1.0)) / weight
+    if after > before / 2 or before - after < _WORTH_SAVING:
+        return None
+    table = sql_name(name)
+    return LayoutAdvice(
+        "page",
+        (),
+        str(SMALL_PAGE),
+        f"pages have {now:,.0f} rows, of which indexes choose few: with {SMALL_PAGE:,} rows a query would read "
+        f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole "
+        "columns takes up to twice the time.  It is for files that are written from then on; those of a table with "
+        f"indexes have pages of {PAGE_ROWS:,} rows anyhow",
+        (f"ALTER TABLE {table} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",),
+        before,
+        after,
+        tuple(asked),
+    )
