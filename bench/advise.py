@@ -18,7 +18,8 @@ from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.registry import INDEX_TYPES
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import bytes_of, index_sizes
-from bitlake.tools.advise.estimate import IndexEstimate, side_by_side
+from bitlake.tools.advise.estimate import side_by_side
+from bitlake.tools.advise.policy import IndexEstimate
 from bitlake.tools.advise.questions import Question
 
 if TYPE_CHECKING:

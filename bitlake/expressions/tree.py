@@ -248,6 +248,17 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
             return (predicate,)
 
 
+def leaves_of(predicate: Predicate) -> list[Leaf]:
+    """The leaves of a predicate without NOT, such as a bound one."""
+    match predicate:
+        case And(children) | Or(children):
+            return [leaf for c in children for leaf in leaves_of(c)]
+        case Comparison() | In() | Like() | IsNull():
+            return [predicate]
+        case _:
+            return []
+
+
 def all_of(terms: Sequence[Predicate]) -> Predicate:
     """The AND of some terms; of one, that term."""
     return terms[0] if len(terms) == 1 else And(tuple(terms))

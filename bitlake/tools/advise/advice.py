@@ -12,8 +12,8 @@ from typing import Any
 
 from bitlake.formatting import counted, human_bytes, printable, shortened
 from bitlake.tools.advise import policy
-from bitlake.tools.advise.estimate import IndexEstimate
-from bitlake.tools.advise.policy import NOT_ASKED, ColumnAdvice, LayoutAdvice
+from bitlake.tools.advise.layout import LayoutAdvice
+from bitlake.tools.advise.policy import NOT_ASKED, ColumnAdvice, IndexEstimate
 from bitlake.tools.advise.questions import Question
 
 # --- what was measured -----------------------------------------------------------------------------------------------

@@ -44,19 +44,18 @@ from bitlake.tools.advise.estimate import (
     Estimator,
     FilePages,
     Looked,
-    all_files,
     by_spark,
 )
+from bitlake.tools.advise.layout import LayoutAdvice, advise_buckets, advise_pages, advise_sort
 from bitlake.tools.advise.policy import (
     BUILT,
+    Candidate,
     ColumnAdvice,
     ColumnTrial,
     IndexFacts,
-    LayoutAdvice,
-    advise_buckets,
-    advise_pages,
-    advise_sort,
     candidates_of,
+    data_files,
+    is_profiled,
     lacking_words,
     option_changes,
     rebuild_call,
@@ -73,13 +72,12 @@ from bitlake.tools.advise.questions import (
     assumed,
     choose_runs,
     given,
-    is_profiled,
     not_understood,
     profile_run,
     unite,
     units_of,
 )
-from bitlake.tools.advise.trial import Candidate, Trial, try_run
+from bitlake.tools.advise.trial import Trial, try_run
 from bitlake.tools.report.facts import index_coverage
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
@@ -263,7 +261,7 @@ class _Advisor:
 
     def advise(self, sample: int, started: float) -> Advice:
         schema = self.scan.state.schema
-        files = all_files(self.scan)
+        files = data_files(self.scan.plan().files)
         runs = choose_runs(files, self.scan.plan().schemas, sample)
         rows = sum(f.row_count for f in files)
         fields = self._fields(schema)

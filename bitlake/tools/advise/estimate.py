@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from pyroaring import BitMap
 
-from bitlake.expressions.tree import And, Constant, In, Or, Predicate, conjuncts, sources_of
+from bitlake.expressions.tree import And, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledColumn
 from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS
 from bitlake.fileindex.registry import known_index_type
@@ -35,17 +35,16 @@ from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import WHOLE_FILE_SHARE
 from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
+from bitlake.tools.advise.policy import Candidate, IndexEstimate, merged_share
 from bitlake.tools.advise.questions import (
     ColumnProfile,
     Question,
     Run,
     RunProfile,
-    data_files,
-    leaves_of,
     together,
     units_of,
 )
-from bitlake.tools.advise.trial import Answer, Candidate, Trial, selection_of
+from bitlake.tools.advise.trial import Answer, Trial, selection_of
 
 
 @dataclass(slots=True)
@@ -393,34 +392,6 @@ class Looked:
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEstimate:
-    """An index of a column, and the bytes that its questions read without and with it, on average.
-
-    ``build_seconds`` are of this machine.
-    """
-
-    column: str
-    index_type: str
-    options: tuple[tuple[str, str], ...]
-    index_bytes: int
-    build_seconds: float
-    bytes_before: float
-    bytes_after: float
-    best_case: tuple[str, float, float] = ("", 0.0, 0.0)
-    """The question that gains most: its text, and what it reads before and after."""
-
-    @property
-    def bytes_saved(self) -> float:
-        """For each query, on average."""
-        return max(0.0, self.bytes_before - self.bytes_after)
-
-    @property
-    def share(self) -> float:
-        """The part of the bytes that is left to read."""
-        return self.bytes_after / self.bytes_before if self.bytes_before else 1.0
-
-
 @dataclass(slots=True)
 class Estimator:
     """Estimates of one table at one snapshot.  Mutable: keeps which files each question reads."""
@@ -612,14 +583,3 @@ def side_by_side(rows: Sequence[int]) -> float:
     """
     threads = max(1, min(os.cpu_count() or 1, len(rows)))
     return min(float(threads**0.5), sum(rows) / max(rows)) if any(rows) else 1.0
-
-
-def merged_share(files: Sequence[PlannedFile]) -> float:
-    """Return the part of the bytes of planned files that is merged by key when it is read, and so read whole."""
-    total = sum(f.entry.file.file_size for f in data_files(files))
-    return sum(f.entry.file.file_size for f in data_files([m for m in files if m.merge is not None])) / max(total, 1)
-
-
-def all_files(scan: Scan) -> list[PlannedFile]:
-    """Every data file that reading the table touches."""
-    return data_files(scan.plan().files)

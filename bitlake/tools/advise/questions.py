@@ -44,12 +44,12 @@ from bitlake.expressions.tree import (
     Constant,
     In,
     IsNull,
-    Leaf,
     Like,
     Op,
     Or,
     Predicate,
     columns_of,
+    leaves_of,
     sources_of,
 )
 from bitlake.formats.column_bounds import physical_values
@@ -86,11 +86,6 @@ class Run:
     def scale(self) -> float:
         """How many times the run goes into its file."""
         return self.task.row_count / max(self.rows, 1)
-
-
-def data_files(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """The data files of a plan, also those that are merged by key when they are read."""
-    return [d for f in files for d in ((f,) if f.merge is None else f.merge.files)]
 
 
 def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int) -> list[Run]:
@@ -338,11 +333,6 @@ class ColumnProfile:
         return self.growth.distinct_in(rows, known_rows, known)
 
 
-def is_profiled(field: DataField) -> bool:
-    """Return whether values of a column's type can be compared here: only those of flat types can."""
-    return isinstance(field.type, AtomicType) and field.type.root is not Root.VARIANT
-
-
 def profile_run(store: Store, run: Run, fields: Sequence[DataField], schema: TableSchema) -> dict[str, RunProfile]:
     """The profiles of these columns in a run, one column after the other."""
     found = {}
@@ -524,17 +514,6 @@ class Asked:
     """How often recorded scans without values ask about a column."""
     whole: int = 0
     """Queries without a condition: no index helps them."""
-
-
-def leaves_of(predicate: Predicate) -> list[Leaf]:
-    """The leaves of a bound predicate."""
-    match predicate:
-        case And(children) | Or(children):
-            return [leaf for c in children for leaf in leaves_of(c)]
-        case Comparison() | In() | Like() | IsNull():
-            return [predicate]
-        case _:
-            return []
 
 
 def units_of(predicate: Predicate) -> list[Predicate]:

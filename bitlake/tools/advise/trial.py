@@ -16,37 +16,24 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.tree import Leaf, MapKey, Predicate, sources_of
+from bitlake.expressions.tree import Leaf, MapKey, Predicate, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledRead
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.cost import SMALL_ROWS, CostPolicy, IndexQuery
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type
+from bitlake.fileindex.registry import IndexBuilder, known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import footer_of, has_pages, stored_bytes
 from bitlake.schema.evolution import map_fields
-from bitlake.tools.advise.questions import Run, leaves_of, read_column
+from bitlake.tools.advise.policy import Candidate
+from bitlake.tools.advise.questions import Run, read_column
 from bitlake.types import DataField, arrow_type
 from bitlake.write.data_file_writer import indexed_columns
 
 _BATCH = 128 * 1024
 _PIECE = 16 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An index that may be worth having."""
-
-    column: str
-    index_type: str
-    options: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def spec(self) -> IndexSpec:
-        """What the builder takes."""
-        return IndexSpec(self.column, self.index_type, dict(self.options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import name, quote, to_sql
-from bitlake.expressions.tree import And, Constant, Predicate, columns_of, conjuncts, sources_of
+from bitlake.expressions.tree import And, Constant, Predicate, all_of, columns_of, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import counted, human_bytes
@@ -21,8 +21,6 @@ from bitlake.scan.plan import Plan, StepName
 from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields, map_predicate
 from bitlake.tools.advise import policy
-from bitlake.tools.advise.advisor import SAMPLE_ROWS, advise_on
-from bitlake.tools.advise.questions import Asked, leaves_of, question_of
 from bitlake.tools.scan_log import condition_text
 
 MOST_FILES = 400
@@ -204,6 +202,10 @@ def advice_of(scan: Scan, plan: Plan, steps: Sequence[LeafStep], left: int, was_
 
 def _tried(scan: Scan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:
     """What the advisor recommends for this condition alone."""
+    # Imported lazily: loading the advisor takes 60 ms, which explanations of scans that were not read do without.
+    from bitlake.tools.advise.advisor import SAMPLE_ROWS, advise_on
+    from bitlake.tools.advise.questions import Asked, question_of
+
     whole = replace(scan, columns=tuple(plan.schema.field_names), predicate=None, row_limit=None, order=(), _planned=[])
     question = question_of(predicate, plan.columns, 1.0, plan.schema)
     advised = advise_on(whole, Asked((question,)), "queries", SAMPLE_ROWS, LocalRunner(), "python", time.perf_counter())
@@ -253,5 +255,4 @@ def _untried(
 
 def _condition(plan: Plan, predicate: Predicate, column: str) -> str:
     """The terms of a condition that are about a column, as SQL."""
-    terms = tuple(t for t in conjuncts(predicate) if column in sources_of(t))
-    return to_sql(terms[0] if len(terms) == 1 else And(terms), plan.schema.fields)
+    return to_sql(all_of([t for t in conjuncts(predicate) if column in sources_of(t)]), plan.schema.fields)

@@ -17,7 +17,7 @@ import bitlake
 from bitlake.demo import orders
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import sources_of
-from bitlake.tools.advise import estimate, policy, trial
+from bitlake.tools.advise import estimate, layout, trial
 from bitlake.tools.advise import questions as profile
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import Measured, bytes_of, index_sizes
@@ -177,8 +177,8 @@ PLACES = ("place BETWEEN 5000 AND 9000", "place < 2000")
 def test_sorting_brings_what_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, asked: tuple[str, ...], kind: str
 ) -> None:
-    monkeypatch.setattr(policy, "_WORTH_SORTING", 1 << 20)
-    monkeypatch.setattr(policy, "_WORTH_SAVING", 64 << 10)
+    monkeypatch.setattr(layout, "_WORTH_SORTING", 1 << 20)
+    monkeypatch.setattr(layout, "_WORTH_SAVING", 64 << 10)
     table = stored(tmp_path, events(120_000), 3, options={PAGE_ROWS: "1000"})
     advice = table.indexes.advise(asked, engine=engine)
     (advised,) = (item for item in advice.layout if item.kind in ("sort", "zorder"))
@@ -197,7 +197,7 @@ def test_sorting_brings_what_was_told(
 
 def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are for files that are written from then on, so the same rows are written again."""
-    monkeypatch.setattr(policy, "_WORTH_SAVING", 64 << 10)
+    monkeypatch.setattr(layout, "_WORTH_SAVING", 64 << 10)
     rows = events(200_000)
     group = np.random.default_rng(9).integers(0, 30_000, rows.num_rows)
     rows = rows.append_column("group", pa.array(group))
@@ -215,8 +215,8 @@ def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_fewer_buckets_are_as_large_as_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "_SMALL_BUCKET", 256 << 10)
-    monkeypatch.setattr(policy, "_BUCKET_BYTES", 4 << 20)
+    monkeypatch.setattr(layout, "_SMALL_BUCKET", 256 << 10)
+    monkeypatch.setattr(layout, "_BUCKET_BYTES", 4 << 20)
     table = stored(tmp_path, events(60_000), options={"bucket": "32", "bucket-key": "place"})
     advice = table.indexes.advise(["day = DATE '1971-01-01'"])
     (advised,) = advice.layout
@@ -231,8 +231,8 @@ def test_fewer_buckets_are_as_large_as_was_told(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_takes_spark_says_so_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "_WORTH_SORTING", 1 << 20)
-    monkeypatch.setattr(policy, "_WORTH_SAVING", 64 << 10)
+    monkeypatch.setattr(layout, "_WORTH_SORTING", 1 << 20)
+    monkeypatch.setattr(layout, "_WORTH_SAVING", 64 << 10)
     table = stored(tmp_path, events(60_000), options={PAGE_ROWS: "1000"})
     advice = table.indexes.advise(DAYS)
     with pytest.raises(InvalidRequest, match=r"apply\(lake\.sql, layout=True\)"):
