@@ -23,7 +23,7 @@ from bench.measure import Result, noise, samples
 from bench.wide import wide_orders
 from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.io import open_store
-from bitlake.io.wrappers import CountingStore
+from tests.store_wrappers import CountingStore
 
 if TYPE_CHECKING:
     from bench.cases import Bench

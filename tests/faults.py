@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from store_wrappers import FaultyStore
+
 import bitlake
 from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests

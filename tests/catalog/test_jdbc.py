@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import s3_server
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.catalog import jdbc as sql_database
@@ -25,7 +26,6 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.catalog.jdbc import _TABLES, JdbcCatalog, open_database
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "b", "a"]}, SCHEMA)

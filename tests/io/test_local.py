@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from store_checks import check_one_creates, check_ranges
+from store_wrappers import CountingStore, FaultyStore
 
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import open_store
 from bitlake.io.local import LocalStore, strip_scheme
-from bitlake.io.wrappers import CountingStore, FaultyStore
 
 
 def test_open_store_takes_paths_and_file_uris_only() -> None:

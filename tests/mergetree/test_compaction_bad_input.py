@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
+from store_wrappers import FaultyStore
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
-from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.compaction import RecordExpire, compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import CountingStore
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree import dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
 from bitlake.mergetree.writer import prepare_rows, write_changes

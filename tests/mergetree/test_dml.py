@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from faults import strays
 from keyed_tables import QUICK
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.table.table import Table
 from bitlake.write.commit import OutcomeUnknown
 

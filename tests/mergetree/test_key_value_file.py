@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from store_wrappers import FaultyStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import StorageUnavailable
 from bitlake.formats.file_format import reader_for
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree.bucket import MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import FileSource, ManifestEntry

@@ -17,7 +17,7 @@ from bitlake.file_store_table import FileStoreTable
 import os, shutil, signal, sys
 from pathlib import Path
 import bitlake, keyed_tables
-from bitlake.io.wrappers import FaultyStore
+from store_wrappers import FaultyStore
 from bitlake.io.local import LocalStore
 from faults import look
 

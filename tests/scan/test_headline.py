@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.io import open_store
-from bitlake.io.wrappers import CountingStore
 
 ROWS, START, STOP = 120_000, 60_000, 60_700
 

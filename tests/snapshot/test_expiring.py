@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import terms
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import NotFound, StorageUnavailable
 from bitlake.io import Store
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot import branches, consumers, tags

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from builders import terms
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.expiry import Retention, expire
 from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.table_files import TableFiles

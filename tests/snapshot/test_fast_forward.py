@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faults import Between, each_call_failing, forget
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.removal_markers import REMOVED
 from bitlake.snapshot.versions import JOURNAL
 from bitlake.table.table import Table

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from faults import distinct, forget
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.versions import load_snapshot

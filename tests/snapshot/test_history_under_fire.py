@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from faults import Between, forget
 from history_model import BY_NAME, EXPIRY, OPERATIONS, WRITER, Lake, Operation, judge, prepared, repeat
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import WRITES, FaultyStore
 
 FULL = "BITLAKE_HISTORY" in os.environ
 SEED = int(os.environ.get("BITLAKE_HISTORY_SEED", "1"))

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_wrappers import FaultyStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths

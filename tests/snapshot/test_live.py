@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from fixtures import copy_warehouse, warehouse
+from store_wrappers import CountingStore
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import CountingStore
 from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import CountingStore
 from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests, partitions
 from bitlake.snapshot.state import TableState

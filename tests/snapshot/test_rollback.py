@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from faults import forget
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.scan.incremental import ChangeStream, StreamOffset
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import BASE, REMOVED, load_line

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.io.wrappers import FaultyStore
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.table import Table
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from append_tables import VECTORS, fill, table_of
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
-from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table.table import Table

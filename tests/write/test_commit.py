@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from fixtures import copy_warehouse
+from store_wrappers import FaultyStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids

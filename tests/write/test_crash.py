@@ -217,7 +217,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.file_store_table import FileStoreTable
 import os, shutil, signal, sys
 import bitlake, test_crash
-from bitlake.io.wrappers import FaultyStore
+from store_wrappers import FaultyStore
 from bitlake.io.local import LocalStore
 
 class Killer(FaultyStore):

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faults import Between, forget
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import FaultyStore
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 from builders import events
 from fixtures import warehouse
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import CountingStore
 from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.index_reader import clear_index_caches
 from bitlake.scan.scan import Scan

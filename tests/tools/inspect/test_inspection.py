@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from builders import events
 from fixtures import copy_warehouse, warehouse
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.local import LocalStore
-from bitlake.io.wrappers import CountingStore
 from bitlake.table.table import Table
 from bitlake.tools.inspect.inspection import Inspection, inspect_file
 from bitlake.tools.inspect.tree import Node
