@@ -13,6 +13,7 @@ keep no values).  ``$deletion_vectors``: one row for each data file with deleted
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,10 @@ from bitlake.snapshot.index_manifest import index_entries, index_path, read_inde
 from bitlake.snapshot.manifests import columns_of_files, read_manifest_list, snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
-from bitlake.system_tables.rows import Metadata, array_of, as_text, by_rows, columns, row_of
+from bitlake.system_tables.rows import Metadata, as_text, by_rows, columns
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
-from bitlake.types import AtomicType, DataField
+from bitlake.types import ArrayType, AtomicType, DataField, RowType
 from bitlake.types.datatypes import parse_type
 
 _KEY_RANGES = (
@@ -64,7 +65,7 @@ _FILES = columns(
     "deleteRowCount BIGINT",
     "file_source STRING",
     "first_row_id BIGINT",
-    ("write_cols", array_of(parse_type("STRING"))),
+    ("write_cols", ArrayType(parse_type("STRING"))),
 )
 _FILE_KEY_RANGES = columns(*_KEY_RANGES, "first_row_id BIGINT")
 _PARTITIONS = columns(
@@ -107,10 +108,12 @@ class _Texts:
 
     def __init__(self, state: TableState) -> None:
         self.state = state
-        self.entries = state.entries()
-        self.schemas = state.schemas({e.file.schema_id for e in self.entries})
         self.reader = PartitionReader(state.schema, state.paths)
         self._partitions: dict[bytes, str] = {}
+
+    @cached_property
+    def schemas(self) -> Mapping[int, TableSchema]:
+        return self.state.schemas({e.file.schema_id for e in self.state.entries()})
 
     def partition(self, raw: bytes) -> str:
         found = self._partitions.get(raw)
@@ -119,15 +122,18 @@ class _Texts:
             found = self._partitions[raw] = as_text(fields, self.reader.values(raw))
         return found
 
+    def place(self, e: ManifestEntry) -> tuple[str, int, str]:
+        return self.partition(e.partition), e.bucket, self.reader.data_path(e)
+
     def key_range(self, e: ManifestEntry) -> tuple[str | None, str | None]:
         fields = key_fields(self.schemas[e.file.schema_id])
         low, high = e.file.min_key, e.file.max_key
         return tuple(None if k == EMPTY_ROW or not fields else _key(fields, k) for k in (low, high))  # type: ignore[return-value]
 
     def common(self, e: ManifestEntry) -> tuple[Any, ...]:
-        path, f = self.reader.data_path(e), e.file
+        place, f = self.place(e), e.file
         counts = (f.schema_id, f.level, f.row_count, f.file_size)
-        return (self.partition(e.partition), e.bucket, path, format_of(path), *counts, *self.key_range(e))
+        return (*place, format_of(place[2]), *counts, *self.key_range(e))
 
     def stats(self, e: ManifestEntry) -> tuple[str, str, str]:
         stored = self.schemas[e.file.schema_id]
@@ -167,7 +173,7 @@ def _files(state: TableState) -> Mapping[str, Any]:
     texts = _Texts(state)
 
     def rows() -> Iterator[Sequence[Any]]:
-        for e in texts.entries:
+        for e in state.entries():
             f = e.file
             source = None if f.file_source is None else FileSource(f.file_source).name
             columns_ = None if f.write_cols is None else list(f.write_cols)
@@ -179,7 +185,7 @@ def _files(state: TableState) -> Mapping[str, Any]:
 
 def _file_key_ranges(state: TableState) -> Mapping[str, Any]:
     texts = _Texts(state)
-    return by_rows(_FILE_KEY_RANGES, ((*texts.common(e), e.file.first_row_id) for e in texts.entries))
+    return by_rows(_FILE_KEY_RANGES, ((*texts.common(e), e.file.first_row_id) for e in state.entries()))
 
 
 class _Totals:
@@ -198,9 +204,8 @@ class _Totals:
 
     def of(self, group: int) -> tuple[int, int, int, int | None]:
         """Rows, bytes, files and the last time of one group."""
-        sums = (int(a[group]) for a in (self.rows, self.bytes, self.files))
-        rows, size, files = sums
-        return rows, size, files, int(self.last[group]) or None
+        rows, size, files, last = (int(a[group]) for a in (self.rows, self.bytes, self.files, self.last))
+        return rows, size, files, last or None
 
 
 def _partitions(state: TableState) -> Mapping[str, Any]:
@@ -248,11 +253,9 @@ def _buckets(state: TableState) -> Mapping[str, Any]:
     keys: dict[tuple[bytes, int], int] = {}
     codes = np.array([keys.setdefault((e.partition, e.bucket), len(keys)) for e in entries], np.int64)
     totals = _Totals(entries, codes, len(keys))
-    reader = PartitionReader(state.schema, state.paths)
-    fields = state.schema.partition_fields
-    shown = [(as_text(fields, reader.values(raw)), bucket) for raw, bucket in keys]
-    order = sorted(range(len(shown)), key=lambda i: shown[i])
-    return by_rows(_BUCKETS, ((*shown[i], *totals.of(i)) for i in order))
+    texts = _Texts(state)
+    shown = sorted((texts.partition(raw), bucket, i) for i, (raw, bucket) in enumerate(keys))
+    return by_rows(_BUCKETS, ((*place, *totals.of(i)) for *place, i in shown))
 
 
 def _manifests(state: TableState) -> Mapping[str, Any]:
@@ -260,7 +263,6 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
         return by_rows(_MANIFESTS, ())
     fields = state.schema.partition_fields
     types = [f.type for f in fields]
-
     metas = snapshot_manifests(state.table_files, state.snapshot)
     if state.snapshot.changelog_manifest_list is not None:
         metas += read_manifest_list(state.table_files, state.snapshot.changelog_manifest_list)
@@ -268,23 +270,12 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
     def bound(raw: bytes) -> str:
         return as_text(fields, decode_row(types, raw)) if raw != EMPTY_ROW or not fields else "{}"
 
-    return by_rows(
-        _MANIFESTS,
-        (
-            (
-                m.file_name,
-                m.file_size,
-                m.num_added_files,
-                m.num_deleted_files,
-                m.schema_id,
-                bound(m.partition_stats.min),
-                bound(m.partition_stats.max),
-                m.min_row_id,
-                m.max_row_id,
-            )
-            for m in metas
-        ),
-    )
+    rows = []
+    for m in metas:
+        counts = (m.file_name, m.file_size, m.num_added_files, m.num_deleted_files, m.schema_id)
+        stats = m.partition_stats
+        rows.append((*counts, bound(stats.min), bound(stats.max), m.min_row_id, m.max_row_id))
+    return by_rows(_MANIFESTS, rows)
 
 
 FILE_TABLES = {
@@ -299,7 +290,7 @@ FILE_TABLES = {
 # --- indexes ----------------------------------------------------------------------------------------------------------
 
 _THREADS = 16
-_VECTOR = row_of("f0 STRING NOT NULL", "f1 INT NOT NULL", "f2 INT NOT NULL", "_CARDINALITY BIGINT")
+_VECTOR = RowType(columns("f0 STRING NOT NULL", "f1 INT NOT NULL", "f2 INT NOT NULL", "_CARDINALITY BIGINT"))
 _TABLE_INDEXES = columns(
     "partition STRING",
     "bucket INT NOT NULL",
@@ -307,7 +298,7 @@ _TABLE_INDEXES = columns(
     "file_name STRING NOT NULL",
     "file_size BIGINT NOT NULL",
     "row_count BIGINT NOT NULL",
-    ("dv_ranges", array_of(_VECTOR)),
+    ("dv_ranges", ArrayType(_VECTOR)),
     "row_range_start BIGINT",
     "row_range_end BIGINT",
     "index_field_id INT",
@@ -342,8 +333,7 @@ _VECTORS = columns(
 
 
 def _table_indexes(state: TableState) -> Mapping[str, Any]:
-    reader = PartitionReader(state.schema, state.paths)
-    fields = state.schema.partition_fields
+    texts = _Texts(state)
     names = {f.id: f.name for f in state.schema.fields}
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -351,8 +341,8 @@ def _table_indexes(state: TableState) -> Mapping[str, Any]:
             ranges = None if e.ranges is None else [_range(r) for r in e.ranges]
             g = e.global_index
             own = (None,) * 4 if g is None else (g.row_range_start, g.row_range_end, g.index_field_id, _names(g, names))
-            partition = as_text(fields, reader.values(e.partition))
-            yield partition, e.bucket, e.index_type, e.file_name, e.file_size, e.row_count, ranges, *own
+            file = (e.index_type, e.file_name, e.file_size, e.row_count)
+            yield texts.partition(e.partition), e.bucket, *file, ranges, *own
 
     return by_rows(_TABLE_INDEXES, rows())
 
@@ -371,16 +361,14 @@ def _names(index: Any, names: Mapping[int, str]) -> str | None:
 
 def _file_indexes(state: TableState) -> Mapping[str, Any]:
     entries = [e for e in state.entries() if e.file.embedded_index is not None or index_name(e.file) is not None]
-    schemas = state.schemas({e.file.schema_id for e in entries})
-    reader = PartitionReader(state.schema, state.paths)
-    fields = state.schema.partition_fields
+    texts = _Texts(state)
+    schemas = texts.schemas  # loaded once, before threads ask
 
     def look(e: ManifestEntry) -> list[tuple[Any, ...]]:
-        path = reader.data_path(e)
+        head = texts.place(e)
         name = None if e.file.embedded_index is not None else index_name(e.file)
-        place = "embedded" if name is None else f"{path.rsplit('/', 1)[0]}/{name}"
-        head = (as_text(fields, reader.values(e.partition)), e.bucket, path)
-        opened = open_file_index(state.store, path, e.file, schemas[e.file.schema_id])
+        place = "embedded" if name is None else f"{head[2].rsplit('/', 1)[0]}/{name}"
+        opened = open_file_index(state.store, head[2], e.file, schemas[e.file.schema_id])
         assert opened is not None
         rows: list[tuple[Any, ...]] = []
         for column, kinds in opened.columns.items():
@@ -410,8 +398,7 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
     if state.snapshot is None or state.snapshot.index_manifest is None:
         return by_rows(_VECTORS, ())
     live = {e.file.file_name: e for e in state.entries()}
-    reader = PartitionReader(state.schema, state.paths)
-    fields = state.schema.partition_fields
+    texts = _Texts(state)
     named = read_index_manifest(state.table_files, state.snapshot.index_manifest)
     files = [e for e in named if e.ranges and any(r.data_file in live for r in e.ranges)]
 
@@ -426,8 +413,8 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
             vector = decode_frame(frame, place, count)
             gone = vector.cardinality
             span = (vector.rows.min(), vector.rows.max()) if gone else (None, None)
-            head = (as_text(fields, reader.values(entry.partition)), entry.bucket, reader.data_path(entry), path)
             width = 64 if vector.wide else 32
+            head = (*texts.place(entry), path)
             rows.append((*head, place.offset, place.length, width, gone, count, gone / count if count else 0.0, *span))
         return rows
 

@@ -15,21 +15,21 @@ from typing import Any
 
 from bitlake.errors import NotFound
 from bitlake.metadata.java_json import dumps, flat, load_object
-from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.consumers import consumers
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import existing_snapshots, load_schema, schema_ids, snapshot_ids
-from bitlake.system_tables.rows import Metadata, by_rows, columns, local_time
+from bitlake.system_tables.rows import Metadata, by_rows, columns, listed, local_time
 from bitlake.types.datatypes import field_to_json
 
-_SNAPSHOTS = columns(
-    "snapshot_id BIGINT NOT NULL",
+_SNAPSHOTS = listed(
+    lambda state: existing_snapshots(state.table_files, snapshot_ids(state.table_files)),
+    ("snapshot_id BIGINT NOT NULL", lambda s: s.id),
     "schema_id BIGINT NOT NULL",
     "commit_user STRING NOT NULL",
     "commit_identifier BIGINT NOT NULL",
     "commit_kind STRING NOT NULL",
-    "commit_time TIMESTAMP(3) NOT NULL",
+    ("commit_time TIMESTAMP(3) NOT NULL", lambda s: local_time(s.time_millis)),
     "base_manifest_list STRING NOT NULL",
     "delta_manifest_list STRING NOT NULL",
     "changelog_manifest_list STRING",
@@ -41,91 +41,36 @@ _SNAPSHOTS = columns(
     "operation STRING",
     "writer_version STRING",
 )
-_SCHEMAS = columns(
-    "schema_id BIGINT NOT NULL",
-    "fields STRING NOT NULL",
-    "partition_keys STRING NOT NULL",
-    "primary_keys STRING NOT NULL",
-    "options STRING NOT NULL",
+_SCHEMAS = listed(
+    lambda state: (load_schema(state.table_files, i) for i in schema_ids(state.table_files)),
+    ("schema_id BIGINT NOT NULL", lambda s: s.id),
+    ("fields STRING NOT NULL", lambda s: flat([field_to_json(f) for f in s.fields])),
+    ("partition_keys STRING NOT NULL", lambda s: flat(list(s.partition_keys))),
+    ("primary_keys STRING NOT NULL", lambda s: flat(list(s.primary_keys))),
+    ("options STRING NOT NULL", lambda s: flat(dict(s.options))),
     "comment STRING",
-    "update_time TIMESTAMP(3) NOT NULL",
+    ("update_time TIMESTAMP(3) NOT NULL", lambda s: local_time(s.time_millis)),
+)
+_TAGS = listed(
+    list_tags,
+    ("tag_name STRING NOT NULL", lambda t: t.name),
+    ("snapshot_id BIGINT NOT NULL", lambda t: t.snapshot.id),
+    ("schema_id BIGINT NOT NULL", lambda t: t.snapshot.schema_id),
+    ("commit_time TIMESTAMP(3) NOT NULL", lambda t: local_time(t.snapshot.time_millis)),
+    ("record_count BIGINT", lambda t: t.snapshot.total_record_count),
+    ("create_time TIMESTAMP(3)", lambda t: t.created_ms),
+    ("time_retained STRING", lambda t: None if t.retained_ms is None else _duration(t.retained_ms)),
 )
 _OPTIONS = columns("key STRING NOT NULL", "value STRING NOT NULL")
-_TAGS = columns(
-    "tag_name STRING NOT NULL",
-    "snapshot_id BIGINT NOT NULL",
-    "schema_id BIGINT NOT NULL",
-    "commit_time TIMESTAMP(3) NOT NULL",
-    "record_count BIGINT",
-    "create_time TIMESTAMP(3)",
-    "time_retained STRING",
-)
 _BRANCHES = columns("branch_name STRING NOT NULL", "create_time TIMESTAMP(3) NOT NULL")
 _CONSUMERS = columns("consumer_id STRING NOT NULL", "next_snapshot_id BIGINT NOT NULL")
-
-
-def _snapshots(state: TableState) -> Mapping[str, Any]:
-    ids = snapshot_ids(state.table_files)
-    return by_rows(
-        _SNAPSHOTS,
-        (
-            (
-                s.id,
-                s.schema_id,
-                s.commit_user,
-                s.commit_identifier,
-                s.commit_kind,
-                local_time(s.time_millis),
-                s.base_manifest_list,
-                s.delta_manifest_list,
-                s.changelog_manifest_list,
-                s.total_record_count,
-                s.delta_record_count,
-                s.changelog_record_count,
-                s.watermark,
-                s.next_row_id,
-                s.operation,
-                s.writer_version,
-            )
-            for s in existing_snapshots(state.table_files, ids)
-        ),
-    )
-
-
-def _schemas(state: TableState) -> Mapping[str, Any]:
-    return by_rows(_SCHEMAS, (_schema_row(s) for s in _all_schemas(state)))
-
-
-def _all_schemas(state: TableState) -> list[TableSchema]:
-    return [load_schema(state.table_files, i) for i in schema_ids(state.table_files)]
-
-
-def _schema_row(s: TableSchema) -> tuple[Any, ...]:
-    fields = [field_to_json(f) for f in s.fields]
-    keys = flat(list(s.partition_keys)), flat(list(s.primary_keys))
-    return s.id, flat(fields), *keys, flat(dict(s.options)), s.comment, local_time(s.time_millis)
-
-
-def _options(state: TableState) -> Mapping[str, Any]:
-    return by_rows(_OPTIONS, sorted(state.schema.options.items()))
-
-
-def _tags(state: TableState) -> Mapping[str, Any]:
-    return by_rows(
-        _TAGS,
-        (
-            (
-                t.name,
-                t.snapshot.id,
-                t.snapshot.schema_id,
-                local_time(t.snapshot.time_millis),
-                t.snapshot.total_record_count,
-                t.created_ms,
-                None if t.retained_ms is None else _duration(t.retained_ms),
-            )
-            for t in list_tags(state)
-        ),
-    )
+_STATISTICS = columns(
+    "snapshot_id BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "mergedRecordCount BIGINT",
+    "mergedRecordSize BIGINT",
+    "colstat STRING",
+)
 
 
 def _duration(millis: int) -> str:
@@ -153,29 +98,6 @@ def _branches(state: TableState) -> Mapping[str, Any]:
     return by_rows(_BRANCHES, rows)
 
 
-def _consumers(state: TableState) -> Mapping[str, Any]:
-    return by_rows(_CONSUMERS, sorted(consumers(state.table_files).items()))
-
-
-HISTORY_TABLES = {
-    "snapshots": Metadata(_SNAPSHOTS, _snapshots),
-    "schemas": Metadata(_SCHEMAS, _schemas),
-    "options": Metadata(_OPTIONS, _options),
-    "tags": Metadata(_TAGS, _tags),
-    "branches": Metadata(_BRANCHES, _branches),
-    "consumers": Metadata(_CONSUMERS, _consumers),
-}
-
-
-_STATISTICS = columns(
-    "snapshot_id BIGINT NOT NULL",
-    "schema_id BIGINT NOT NULL",
-    "mergedRecordCount BIGINT",
-    "mergedRecordSize BIGINT",
-    "colstat STRING",
-)
-
-
 def _statistics(state: TableState) -> Mapping[str, Any]:
     if state.snapshot is None or state.snapshot.statistics is None:
         return by_rows(_STATISTICS, ())
@@ -191,4 +113,12 @@ def _statistics(state: TableState) -> Mapping[str, Any]:
     return by_rows(_STATISTICS, [(found.int("snapshotId"), found.int("schemaId"), *counts, stats)])
 
 
-STATISTICS_TABLES = {"statistics": Metadata(_STATISTICS, _statistics)}
+HISTORY_TABLES = {
+    "snapshots": _SNAPSHOTS,
+    "schemas": _SCHEMAS,
+    "options": Metadata(_OPTIONS, lambda state: by_rows(_OPTIONS, sorted(state.schema.options.items()))),
+    "tags": _TAGS,
+    "branches": Metadata(_BRANCHES, _branches),
+    "consumers": Metadata(_CONSUMERS, lambda state: by_rows(_CONSUMERS, sorted(consumers(state.table_files).items()))),
+    "statistics": Metadata(_STATISTICS, _statistics),
+}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from bitlake.metadata.paths import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, RowType, arrow_schema
+from bitlake.types import AtomicType, DataField, DataType, arrow_schema
 from bitlake.types.datatypes import parse_type
 
 
@@ -27,16 +28,6 @@ def columns(*specs: str | tuple[str, DataType]) -> tuple[DataField, ...]:
         name, kind = spec.split(" ", 1) if isinstance(spec, str) else spec
         made.append(DataField(number, name, parse_type(kind) if isinstance(kind, str) else kind))
     return tuple(made)
-
-
-def array_of(element: DataType) -> ArrayType:
-    """A nullable array type."""
-    return ArrayType(element)
-
-
-def row_of(*specs: str) -> RowType:
-    """A nullable struct type."""
-    return RowType(columns(*specs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +49,13 @@ class Metadata:
     def schema(self) -> TableSchema:
         """The columns as a table's."""
         return TableSchema(0, self.fields, len(self.fields))
+
+
+def listed(items: Callable[[TableState], Iterable[Any]], *specs: str | tuple[str, Callable[[Any], Any]]) -> Metadata:
+    """A system table with a row for each item: a column is the attribute of its name, or what a function returns."""
+    fields = columns(*(s if isinstance(s, str) else s[0] for s in specs))
+    values = [attrgetter(f.name) if isinstance(s, str) else s[1] for f, s in zip(fields, specs, strict=True)]
+    return Metadata(fields, lambda state: by_rows(fields, ([v(item) for v in values] for item in items(state))))
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:

@@ -68,7 +68,6 @@ TABLES: dict[str, Metadata] = {
     **history.HISTORY_TABLES,
     **files.FILE_TABLES,
     **files.INDEX_TABLES,
-    **history.STATISTICS_TABLES,
 }
 """System tables that are gathered from metadata, by name."""
 
