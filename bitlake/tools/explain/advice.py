@@ -240,7 +240,11 @@ def _untried(
         index = next((i for leaf in leaves if (i := policy.first_to_try(plan.schema, leaf)) is not None), None)
         if index is None:
             continue
-        lack = "no file has an index of it" if all(s.files_without == s.files for s in about) else "files lack one"
+        lack = "files lack an index of it"
+        if not any(s.files_without for s in about):
+            lack = "no index of it answers this condition" if about else "no file has an index of it"
+        elif all(s.files_without == s.files for s in about):
+            lack = "no file has an index of it"
         why = f"{lack}, and statistics left {counted(len(plan.files), 'file')} to read ({human_bytes(left)} of columns)"
         yield Advice(
             column,
