@@ -27,8 +27,6 @@ from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry, decode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
-from bitlake.scan import index_reader
-from bitlake.snapshot import manifests as live
 
 if TYPE_CHECKING:
     from bench.cases import Bench
@@ -134,8 +132,7 @@ def measure(table: bitlake.Table, files: int, rounds: int = 3) -> Times:
     found: list[list[float]] = []
     for _ in range(rounds):
         row = [cpu(lambda: [decode_manifest(m) for m in manifests])]
-        live.clear_caches()
-        index_reader.clear_index_caches()
+        table._core.store.caches.clear()
         gc.collect()
         state = table._core.state()
         state.entries()
@@ -150,8 +147,7 @@ def measure(table: bitlake.Table, files: int, rounds: int = 3) -> Times:
         row += [plan(stats, files // 100), plan(stats, files // 100), plan(None, files)]
         row += [plan(_INDEX, 0), plan(_INDEX, 0)]
         for where, left in ((stats, files // 100), (_INDEX, 0)):
-            live.clear_caches()
-            index_reader.clear_index_caches()
+            table._core.store.caches.clear()
             row += [plan(where, left), plan(where, left)]
         row.append(plan(_HIT, files))
         found.append(row)

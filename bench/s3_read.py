@@ -99,7 +99,6 @@ def s3_read(bench: Bench) -> list[Result]:
 
 
 def _cost(proxy: Any, read: Callable[[], int]) -> Cost:
-    _forget()
     proxy.seen.clear()
     proxy.received = 0
     found: list[int] = []
@@ -166,13 +165,3 @@ def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:
             left -= batch.num_rows
 
     return pa.RecordBatchReader.from_batches(source.schema_arrow, batches())
-
-
-def _forget() -> None:
-    from bitlake.scan.column_reader import clear_footers
-    from bitlake.scan.index_reader import clear_index_caches
-    from bitlake.snapshot import manifests
-
-    manifests.clear_caches()
-    clear_footers()
-    clear_index_caches()

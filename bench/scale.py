@@ -27,8 +27,7 @@ from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.mergetree.bucket import LiveBuckets
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.scan import index_reader
-from bitlake.snapshot import manifests as live
+from bitlake.runtime import process_caches
 
 if TYPE_CHECKING:
     from bench.cases import Bench
@@ -64,9 +63,11 @@ def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
     return table
 
 
-def _forget() -> None:
-    live.clear_caches()
-    index_reader.clear_index_caches()
+def _forget(table: bitlake.Table) -> None:
+    """Clear the caches of the lake and, for what is unpickled, of this process."""
+    store = table._core.store
+    store.caches.clear()
+    process_caches(store.identity, store.caches.budget.size).clear()
     gc.collect()
 
 
@@ -82,7 +83,7 @@ def results(folder: Path, files: int, partitions: int, say: Callable[[str], None
 
         def plan(where: str | None, cold: bool) -> float:
             if cold:
-                _forget()
+                _forget(table)
             started = time.perf_counter()
             planned = table.scan(where=where).plan()
             taken = time.perf_counter() - started
@@ -104,7 +105,7 @@ def results(folder: Path, files: int, partitions: int, say: Callable[[str], None
         lines += _keyed_write(table, partitions, told)
         extra = table._core.state().entries()[:1]
         new = [replace(extra[0], file=replace(extra[0].file, file_name="data-one-more-0.parquet"))]
-        _forget()
+        _forget(table)
         started = time.perf_counter()
         table._core.commit_files(table._core.state(), new, "WRITE")
         lines.append(
@@ -120,7 +121,7 @@ def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Resul
     types = [f.type for f in table.schema.partition_fields]
 
     def driver(lazy: bool) -> tuple[float, int]:
-        _forget()
+        _forget(table)
         started = time.perf_counter()
         sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=lazy))
         return time.perf_counter() - started, len(sent)
@@ -129,7 +130,7 @@ def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Resul
         first = partitions // 2
         rows = [encode_row_with_arity(types, (part,)) for part in range(first, min(first + count, partitions))]
         sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=True))
-        _forget()
+        _forget(table)
         started = time.perf_counter()
         found = pickle.loads(sent).load(rows)
         assert len({partition for partition, _ in found}) == len(rows)

@@ -7,11 +7,14 @@ of the seam ``run(items, fn)``; :mod:`bitlake.spark.runner` is the other half.
 from __future__ import annotations
 
 import functools
+import hashlib
+import heapq
+import itertools
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from bitlake.progress import counting
@@ -34,52 +37,210 @@ class Recorder(Protocol):
         """The :class:`~bitlake.tools.scan_log.ScanLog` of a table."""
 
 
-_MOST_REMEMBERED = 256
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+DEFAULT_CACHE_BYTES = 1 << 30
+"""The default of ``connect(cache_bytes=…)``: the metadata of about 500,000 files, or many indexes and footers."""
+
+_lock = threading.RLock()
+"""Held by whatever changes a cache of this process, and across a fork.  Reentrant: freed values may run finalizers."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+@dataclass(frozen=True, eq=False)
+class CacheName(Generic[Key, Value]):
+    """The name of a cache, with the types of its keys and values: a constant of the module that fills the cache.
+
+    ``limit``: its entries take at most these bytes of another process's memory, such as a JVM's, and none of this one.
+    """
+
+    name: str
+    limit: int | None = None
+
+
+class CacheBudget:
+    """Bytes that several caches share: when they are used up, the least recently used entry is dropped."""
+
+    def __init__(self, size: int = DEFAULT_CACHE_BYTES) -> None:
+        self.size = size
+        self.used = 0
+        self.tick = itertools.count().__next__
+        """Numbers the uses of entries."""
+        self._queue: list[tuple[int, _Entry]] = []
+        """A heap with one item for each entry: the number of its last use, or of an earlier one."""
+
+    def add(self, entry: _Entry) -> None:
+        """Count a new entry, which :meth:`make_room` may drop."""
+        self.used += entry.size
+        heapq.heappush(self._queue, (entry.tick, entry))
+
+    def make_room(self) -> list[object]:
+        """Drop entries until the budget is kept; returns their values."""
+        dropped = []
+        while self.used > self.size:
+            tick, entry = self._queue[0]
+            if entry.tick != tick:  # used since: only now does the item move
+                heapq.heapreplace(self._queue, (entry.tick, entry))
+                continue
+            heapq.heappop(self._queue)
+            self.used -= entry.size
+            dropped.append(entry.drop())
+        return dropped
+
+    def remove(self, entries: Collection[_Entry]) -> None:
+        """Forget entries that were dropped."""
+        self.used -= sum(e.size for e in entries)
+        gone = set(entries)
+        self._queue = [item for item in self._queue if item[1] not in gone]
+        heapq.heapify(self._queue)
+
+
+class _Entry:
+    __slots__ = ("entries", "key", "size", "tick", "value")
+
+    def __init__(self, entries: dict[Any, _Entry], key: Hashable, value: Any, size: int, tick: int) -> None:
+        self.entries = entries
+        self.key = key
+        self.value = value
+        self.size = size
+        self.tick = tick
+
+    def drop(self) -> object:
+        del self.entries[self.key]
+        return self.value
 
 
 class Cache(Generic[Key, Value]):
-    """Keeps the most recently used values up to ``capacity`` units, each weighing what ``put`` says."""
+    """Keeps values that never change, each with the size in bytes that its maker states.  Threads may share it."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._used = 0
-        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._lock = threading.Lock()
+    def __init__(self, budget: CacheBudget) -> None:
+        self._budget = budget
+        self._tick = budget.tick
+        self._entries: dict[Key, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def used(self) -> int:
+        """The bytes of all entries."""
+        return sum(e.size for e in list(self._entries.values()))
 
     def get(self, key: Key) -> Value | None:
         """The value, which becomes the most recently used one, or None."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            return found[0]
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.tick = self._tick()
+        return entry.value  # type: ignore[no-any-return]
 
-    def put(self, key: Key, value: Value, weight: int = 1) -> None:
-        """Keep a value; the least recently used ones make room.  One heavier than the cache stays alone."""
-        with self._lock:
-            old = self._values.pop(key, None)
-            if old is not None:
-                self._used -= old[1]
-            self._values[key] = (value, weight)
-            self._used += weight
-            while self._used > self._capacity and len(self._values) > 1:
-                _, (_, dropped) = self._values.popitem(last=False)
-                self._used -= dropped
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Keep a value of about ``size`` bytes; others make room.  One that is larger than the budget is not kept."""
+        size = max(1, size)
+        with _lock:
+            entry = self._entries.get(key)
+            if size > self._budget.size:
+                dropped = self._remove([] if entry is None else [entry])
+            elif entry is None:
+                entry = self._entries[key] = _Entry(self._entries, key, value, size, self._tick())
+                self._budget.add(entry)
+                dropped = self._budget.make_room()
+            else:
+                replaced, entry.value, entry.tick = entry.value, value, self._tick()
+                self._budget.used += size - entry.size
+                entry.size = size
+                dropped = [replaced, *self._budget.make_room()]
+        del dropped  # without the lock: to free much memory takes a while
 
-    def get_or(self, key: Key, make: Callable[[], Value], weigh: Callable[[Value], int] = lambda _: 1) -> Value:
+    def resize(self, key: Key, value: Value, size: int) -> None:
+        """State the size of a value that has grown since :meth:`put`, if it is still there."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.value is value and entry.size != size:
+            self.put(key, value, size)
+
+    def get_or(self, key: Key, make: Callable[[], Value], size_of: Callable[[Value], int]) -> Value:
         """The cached value, or what ``make`` returns (two threads may both make it; the last one is kept)."""
-        found = self.get(key)
-        if found is None:
-            found = make()
-            self.put(key, found, weigh(found))
-        return found
+        value = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value, size_of(value))
+        return value
 
     def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._values.clear()
-            self._used = 0
+        """Drop all entries."""
+        with _lock:
+            dropped = self._remove(list(self._entries.values()))
+        del dropped
+
+    def _remove(self, entries: Collection[_Entry]) -> list[object]:
+        if entries:
+            self._budget.remove(entries)
+        return [e.drop() for e in entries]
+
+
+class Caches:
+    """The caches of what was read through one store, by name.  Several stores may share a budget, never an entry."""
+
+    def __init__(self, budget: CacheBudget | None = None) -> None:
+        self.budget = CacheBudget() if budget is None else budget
+        self._caches: dict[CacheName[Any, Any], Cache[Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"Caches({self.budget.used:,} of {self.budget.size:,} bytes)"
+
+    def __getitem__(self, name: CacheName[Key, Value]) -> Cache[Key, Value]:
+        cache = self._caches.get(name)
+        return self._add(name) if cache is None else cache
+
+    def _add(self, name: CacheName[Key, Value]) -> Cache[Key, Value]:
+        own = None if name.limit is None else CacheBudget(min(name.limit, self.budget.size))
+        with _lock:
+            return self._caches.setdefault(name, Cache(own or self.budget))
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each cache, by its name."""
+        return {name.name: cache.used for name, cache in list(self._caches.items())}
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        for cache in list(self._caches.values()):
+            cache.clear()
+
+
+class _ProcessCaches:
+    """The caches of stores that came to this process from another one: a Spark worker's, kept from task to task."""
+
+    def __init__(self) -> None:
+        self._budget = CacheBudget(0)
+        self._caches: dict[bytes, Caches] = {}
+
+    def of(self, owner: object, size: int) -> Caches:
+        """See :func:`process_caches`."""
+        # A digest: options of stores hold secrets, which should not stay in memory longer than a store.
+        key = hashlib.sha256(repr(owner).encode()).digest()
+        with _lock:
+            self._budget.size = max(self._budget.size, size)
+            return self._caches.setdefault(key, Caches(self._budget))
+
+
+@functools.cache
+def _of_process() -> _ProcessCaches:
+    return _ProcessCaches()
+
+
+def process_caches(owner: object, size: int) -> Caches:
+    """The caches in this process of all stores that equal ``owner``: they stay when such a store is gone.
+
+    For processes in which no lake lives long enough to own caches.  All of them share one budget, the largest ``size``
+    that was given; with ``size`` 0 nothing is cached.
+    """
+    return _of_process().of(owner, size) if size else Caches(CacheBudget(0))
+
+
+# --- memoisation ------------------------------------------------------------------------------------------------------
+
+_MOST_REMEMBERED = 256
 
 
 def by_identity(function: _Function) -> _Function:
@@ -88,11 +249,11 @@ def by_identity(function: _Function) -> _Function:
     For positional arguments that never change, and that come again as the very same objects; they live on as long as
     the result is remembered (256 results at most).
     """
-    known: dict[tuple[int, ...], tuple[tuple[Any, ...], Any]] = {}
+    known: dict[int | tuple[int, ...], tuple[tuple[Any, ...], Any]] = {}
 
     @functools.wraps(function)
     def remembered(*objects: Any) -> Any:
-        key = tuple(map(id, objects))
+        key = id(objects[0]) if len(objects) == 1 else tuple(map(id, objects))
         found = known.get(key)
         if found is None:
             if len(known) >= _MOST_REMEMBERED:

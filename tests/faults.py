@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caches import forget
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -15,10 +16,8 @@ from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.scan.column_reader import clear_footers
-from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests
-from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
@@ -76,6 +75,7 @@ class Between:
 
     def __init__(self, inner: Store, at: int, work: Callable[[], object]) -> None:
         self._inner, self._left, self._work, self.done = inner, at, work, False
+        self.caches = inner.caches
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)
@@ -90,14 +90,6 @@ class Between:
             return member(*args, **named)
 
         return call
-
-
-def forget() -> None:
-    """Clear every cache of this process."""
-    manifests.clear_caches()
-    clear_index_manifests()
-    clear_footers()
-    clear_index_caches()
 
 
 def strays(table: Table) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from builders import terms
-from faults import forget
+from caches import forget
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from faults import forget
+from caches import forget
 
 import bitlake
 from bitlake.table.table import Table

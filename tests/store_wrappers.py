@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from bitlake.errors import StorageUnavailable
 from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store
+from bitlake.runtime import Caches
 
 
 class CountingStore:
@@ -23,6 +24,16 @@ class CountingStore:
         self.inner = inner
         self._lock = threading.Lock()
         self.reset()
+
+    @property
+    def caches(self) -> Caches:
+        """Those of the store below."""
+        return self.inner.caches
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """As the store below."""
+        return self.inner.identity
 
     def reset(self) -> None:
         """Start counting from nothing."""
@@ -171,6 +182,16 @@ class FaultyStore:
         self.count = 0
         self.failed = False
         self._lock = threading.Lock()
+
+    @property
+    def caches(self) -> Caches:
+        """Those of the store below."""
+        return self.inner.caches
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """As the store below."""
+        return self.inner.identity
 
     def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
         if self.only is not None and name not in self.only:

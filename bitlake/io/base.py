@@ -7,12 +7,14 @@ partition folders may contain ``%3A``, and Paimon treats paths as plain text, to
 from __future__ import annotations
 
 import builtins
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.runtime import Caches, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
 """The size limit of files that are read whole, such as manifests and HASH indexes, in bytes."""
@@ -39,6 +41,25 @@ class Store(Protocol):
     Every method raises :class:`~bitlake.errors.StorageUnavailable` when the system fails or refuses; reading methods
     raise :class:`~bitlake.errors.NotFound` for a missing file.  Implementations are safe to share between threads.
     """
+
+    @functools.cached_property
+    def caches(self) -> Caches:
+        """The caches of what is read through the store; the budget of a lake's store is the lake's.
+
+        A store that is sent to another process leaves them behind, and joins the caches of that process.
+        """
+        return Caches()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for stores that find the same files at the same paths, with the same rights."""
+        return (type(self).__name__,)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        state = self.__getstate__()
+        if isinstance(state, dict):
+            state = {name: value for name, value in state.items() if name != "caches"}
+        return _reopened, (type(self), state, self.caches.budget.size)
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Read a whole file; raises ``CorruptError``, without reading, if it has more than ``limit`` bytes."""
@@ -142,6 +163,17 @@ class Store(Protocol):
         An object store copies and then deletes: see :func:`has_cheap_rename`.
         """
         ...
+
+
+def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:
+    """A store of another process, in this one."""
+    store: Any = object.__new__(kind)
+    if hasattr(store, "__setstate__"):
+        store.__setstate__(state)
+    else:
+        vars(store).update(state)
+    store.caches = process_caches(store.identity, cache_bytes)
+    return store
 
 
 def check_whole(path: str, size: int, limit: int) -> None:

@@ -21,6 +21,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from typing import Any
 
 import pyarrow as pa
@@ -262,6 +263,11 @@ class WebHdfsStore(HdfsStore):
     def __repr__(self) -> str:
         return f"WebHdfsStore({self._options!r})"
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """See :attr:`Store.identity`."""
+        return ("webhdfs", *astuple(self._options))
+
     def __getstate__(self) -> HdfsOptions:
         return self._options
 
@@ -453,6 +459,11 @@ class NativeHdfsStore(HdfsStore):
 
     def __repr__(self) -> str:
         return f"NativeHdfsStore({self._authority!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """See :attr:`Store.identity`."""
+        return ("hdfs", *astuple(self._options), sorted(self._settings.items()))
 
     def __getstate__(self) -> tuple[HdfsOptions, dict[str, str]]:
         return self._options, self._settings

@@ -35,7 +35,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -291,6 +291,11 @@ class ObjectStore(Store):
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._options!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """See :attr:`Store.identity`."""
+        return astuple(self._options)
 
     def __getstate__(self) -> StoreOptions:
         if self._options.kind == "memory":

@@ -85,6 +85,11 @@ class ResolvingStore(Store):
     def __repr__(self) -> str:
         return f"ResolvingStore({self._home!r})"
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """See :attr:`Store.identity`."""
+        return (self._home, sorted(self._options.items()), sorted(self._configured.items()))
+
     def __getstate__(self) -> Any:
         return self._options, self._configured, self._home
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bitlake.codec.binary_row import (
@@ -34,6 +35,7 @@ from bitlake.metadata.manifest import DataFileMeta, SimpleStats
 from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import by_identity
 from bitlake.types import AtomicType, DataField, DataType, Root
 from bitlake.types.datatypes import BINARIES, STRINGS
 
@@ -144,24 +146,18 @@ class _Layout:
     places: dict[str, _Place]
 
 
-_layouts: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[DataField, ...], _Layout]] = {}
-_LAYOUTS_KEPT = 1024
-
-
-def _layout(fields: tuple[DataField, ...], columns: tuple[str, ...] | None) -> _Layout:
-    """Cached by the identity of ``fields``: hashing a wide schema for each file would cost more than all the rest."""
-    key = (id(fields), columns)
-    known = _layouts.get(key)
-    if known is not None and known[0] is fields:
-        return known[1]
+@by_identity
+def _layouts(fields: tuple[DataField, ...]) -> Callable[[tuple[str, ...] | None], _Layout]:
+    """From columns to the layout of files of a schema: to hash a wide schema for each file would cost more."""
     types = {f.name: f.type for f in fields}
-    names = tuple(types) if columns is None else columns
-    places = {n: _place(types[n], len(names), i) for i, n in enumerate(names) if n in types}
-    made = _Layout(len(names).to_bytes(4, "big"), 4 + null_bytes(len(names)) + 8 * len(names), places)
-    if len(_layouts) >= _LAYOUTS_KEPT:
-        _layouts.clear()
-    _layouts[key] = (fields, made)
-    return made
+
+    @lru_cache(64)
+    def of_columns(columns: tuple[str, ...] | None) -> _Layout:
+        names = tuple(types) if columns is None else columns
+        places = {n: _place(types[n], len(names), i) for i, n in enumerate(names) if n in types}
+        return _Layout(len(names).to_bytes(4, "big"), 4 + null_bytes(len(names)) + 8 * len(names), places)
+
+    return of_columns
 
 
 def _place(made: DataType, arity: int, index: int) -> _Place:
@@ -182,7 +178,7 @@ class FileStats(Mapping[str, ColumnStats]):
 
     def __init__(self, stats: SimpleStats, fields: tuple[DataField, ...], columns: tuple[str, ...] | None) -> None:
         self._stats = stats
-        self._layout = _layout(fields, columns)
+        self._layout = _layouts(fields)(columns)
         self._decoded: dict[str, ColumnStats] | None = None
 
     def __getitem__(self, name: str) -> ColumnStats:

@@ -24,7 +24,7 @@ from bitlake.formats.parquet.pages import read_parts
 from bitlake.formats.parquet.scan import read_columns
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import Cache
+from bitlake.runtime import CacheName
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Rows = tuple[pa.Table | pa.RecordBatch, Ints]
@@ -40,7 +40,7 @@ _LOCATION_BYTES = 10
 _SMALL_PAGE = 16 * 1024
 """The bytes in which Arrow looks for a page header."""
 
-_footers: Cache[str, Footer] = Cache(2000)
+_FOOTERS: CacheName[str, Footer] = CacheName("footers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,7 @@ def footer_of(store: Store, task: FileTask) -> Footer:
             )
         return footer
 
-    return _footers.get_or(task.path, load)
-
-
-def clear_footers() -> None:
-    """Drop every cached footer (tests that break files on purpose need it)."""
-    _footers.clear()
+    return store.caches[_FOOTERS].get_or(task.path, load, lambda footer: footer.memory)
 
 
 def fetch_rows(store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts) -> pa.Table:

@@ -17,9 +17,9 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import Cache, LocalRunner
+from bitlake.runtime import CacheName, LocalRunner
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
-from bitlake.snapshot.index_manifest import clear_index_manifests, index_path, read_index_manifest
+from bitlake.snapshot.index_manifest import index_path, read_index_manifest
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
@@ -28,15 +28,10 @@ _THREADS = 16
 _Ranges = Mapping[str, tuple[IndexFileEntry, VectorRange]]
 
 # Index files and manifests never change, so what was read of them stays true.
-_ranges: Cache[str, _Ranges] = Cache(500_000)
-_vectors: Cache[tuple[str, int, int], DeletionVector] = Cache(64 * 1024 * 1024)
-
-
-def clear_vectors() -> None:
-    """Forget cached vectors and index manifests (tests that break files on purpose need it)."""
-    clear_index_manifests()
-    _ranges.clear()
-    _vectors.clear()
+_RANGES: CacheName[str, _Ranges] = CacheName("ranges of deletion vectors")
+_VECTORS: CacheName[tuple[str, int, int], DeletionVector] = CacheName("deletion vectors")
+_RANGE_BYTES, _VECTOR_BYTES = 300, 400
+"""What a range takes in memory, and a vector beside its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +74,14 @@ class DeletionVectors:
         if self.index_manifest is None or not opt.Options(self.schema.options).get(opt.DV_ENABLED):
             return {}
         path = self.paths.manifest(self.index_manifest)
-        ranges = _ranges.get(path)
+        cache = self.store.caches[_RANGES]
+        ranges = cache.get(path)
         if ranges is None:
             try:
                 ranges = vectors_by_file(read_index_manifest(TableFiles(self.store, self.paths), self.index_manifest))
             except CorruptError as e:
                 raise e if e.path else e.within(path) from e
-            _ranges.put(path, ranges, len(ranges) + 1)
+            cache.put(path, ranges, len(path) + _RANGE_BYTES * len(ranges))
         return ranges
 
     def _read(self, files: Sequence[PlannedFile], ranges: _Ranges) -> tuple[dict[str, DeletionVector], int]:
@@ -93,10 +89,11 @@ class DeletionVectors:
         vectors: dict[str, DeletionVector] = {}
         missing: dict[str, list[PlannedFile]] = {}
         total = 0
+        cache = self.store.caches[_VECTORS]
         for file in files:
             entry, vector_range = ranges[file.entry.file.file_name]
             path = index_path(self.paths, self.schema, entry)
-            vector = _vectors.get((path, vector_range.offset, file.row_count))
+            vector = cache.get((path, vector_range.offset, file.row_count))
             if vector is None:
                 missing.setdefault(path, []).append(file)
             else:
@@ -109,7 +106,7 @@ class DeletionVectors:
             for file, (name, vector, size) in zip(missing[path], loaded, strict=True):
                 vectors[name] = vector
                 total += size
-                _vectors.put((path, ranges[name][1].offset, file.row_count), vector, size)
+                cache.put((path, ranges[name][1].offset, file.row_count), vector, size + _VECTOR_BYTES)
         return vectors, total
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.options import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_option
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import CacheName
 from bitlake.scan.plan import MergedFiles, Plan, PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkippedFiles
 from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from bitlake.metadata.manifest import ManifestEntry
 
 log = logging.getLogger(__name__)
-_warned: set[tuple[str, str]] = set()
+_WARNED: CacheName[tuple[str, str], bool] = CacheName("warnings of branches")
+"""The tables and missing branches that were logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,9 @@ def other_branch(
     name = f"{state.name}$branch_{branch}"
     latest = load_state(name, state.table_files.on_branch(branch))
     if latest is None:
-        if (state.paths.root, branch) not in _warned:
-            _warned.add((state.paths.root, branch))
+        warned, key = state.store.caches[_WARNED], (state.paths.root, branch)
+        if warned.get(key) is None:
+            warned.put(key, True, len(state.paths.root))
             log.warning("table '%s' is read without '%s' = '%s': no such branch", state.name, option, branch)
         return None
     other = _at(latest, state, when, timezone)

@@ -23,7 +23,7 @@ from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, has_index
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import LocalRunner
+from bitlake.runtime import CacheName, LocalRunner
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
 from bitlake.scan.index_reader import IndexResult, cache_result, cached_result, open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
@@ -32,7 +32,8 @@ from bitlake.schema.evolution import MappedPredicate
 log = logging.getLogger("bitlake")
 
 _THREADS = 16
-_warned: set[str] = set()
+_WARNED: CacheName[str, bool] = CacheName("warnings of indexes")
+"""The problems that were logged."""
 
 
 def prune_by_index(
@@ -65,13 +66,13 @@ def prune_by_index(
         return _ask(file, question_of(file), store, strict)
 
     # Embedded indexes and cached results are in memory; `.index` files wait for storage and are read in parallel.
-    stored = [f for f in asked if _needs_storage(f, question_of(f))]
+    stored = [f for f in asked if _needs_storage(f, question_of(f), store)]
     waiting = {id(f) for f in stored}
     in_memory = [f for f in asked if id(f) not in waiting]
     answers = [ask(f) for f in in_memory] + LocalRunner(_THREADS).run(stored, ask)
     answered = {id(f): a.file for f, a in zip([*in_memory, *stored], answers, strict=True)}
     problems = tuple(p for a in answers for p in a.problems)
-    _warn(problems)
+    _warn(store, problems)
     kept, skipped = [], []
     for before in files:
         file = answered.get(id(before), before)
@@ -118,10 +119,10 @@ class _Answered(NamedTuple):
     bytes: int = 0
 
 
-def _needs_storage(planned: PlannedFile, question: _Question) -> bool:
+def _needs_storage(planned: PlannedFile, question: _Question, store: Store) -> bool:
     file = planned.entry.file
     try:
-        return file.embedded_index is None and cached_result(planned.path, file, question.key) is None
+        return file.embedded_index is None and cached_result(store, planned.path, file, question.key) is None
     except CorruptError:
         return False  # asking reports it, as for every index that cannot be read
 
@@ -132,11 +133,11 @@ def _ask(planned: PlannedFile, question: _Question, store: Store, strict: bool) 
     problems: Sequence[str] = ()
     size = 0
     try:
-        result = cached_result(planned.path, file, question.key)
+        result = cached_result(store, planned.path, file, question.key)
         if result is None:
             result, problems, size = _evaluate(planned, question, store)
             if not problems:
-                cache_result(planned.path, file, question.key, result)
+                cache_result(store, planned.path, file, question.key, result)
     except BitlakeError as e:
         if strict:
             raise _refused(planned.path, str(e)) from e
@@ -189,11 +190,12 @@ def _refused(path: str, why: str) -> CorruptError:
     )
 
 
-def _warn(problems: Sequence[str]) -> None:
-    """Log each problem once per process."""
+def _warn(store: Store, problems: Sequence[str]) -> None:
+    """Log each problem once, as long as the store's caches remember it."""
+    warned = store.caches[_WARNED]
     for problem in problems:
-        if problem not in _warned:
-            _warned.add(problem)
+        if warned.get(problem) is None:
+            warned.put(problem, True, len(problem))
             log.warning("%s; its data is read without the index", problem)
 
 

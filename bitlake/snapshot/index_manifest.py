@@ -12,28 +12,26 @@ from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifes
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.runtime import Cache
+from bitlake.runtime import CacheName
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.table_files import TableFiles
 
-_manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)
-
-
-def clear_index_manifests() -> None:
-    """Clear the cache; for tests that damage files."""
-    _manifests.clear()
+_INDEX_MANIFESTS: CacheName[str, tuple[IndexFileEntry, ...]] = CacheName("index manifests")
+_ENTRY_BYTES, _RANGE_BYTES = 600, 200
+"""What an entry takes in memory, and each of its ranges."""
 
 
 def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, ...]:
     """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
     path = table.paths.manifest(name)
-    entries = _manifests.get(path)
+    cache = table.store.caches[_INDEX_MANIFESTS]
+    entries = cache.get(path)
     if entries is None:
         try:
             entries = tuple(decode_index_manifest(table.store.read(path)))
         except CorruptError as e:
             raise e if e.path else e.within(path) from e
-        _manifests.put(path, entries, 1 + sum(1 + len(e.ranges or ()) for e in entries))
+        cache.put(path, entries, len(path) + sum(_ENTRY_BYTES + _RANGE_BYTES * len(e.ranges or ()) for e in entries))
     return entries
 
 

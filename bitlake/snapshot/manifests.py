@@ -2,7 +2,7 @@
 
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
 repeats.  Manifests never change once written, so decoded ones are cached by full path.  The live files of a snapshot
-are also cached by column for planning (:mod:`bitlake.snapshot.manifests`, which needs numpy).
+are also cached by column for planning, which needs numpy.
 
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
@@ -54,10 +54,9 @@ from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
 from bitlake.metadata.stats import column_bounds
-from bitlake.runtime import Cache
+from bitlake.runtime import Cache, CacheName
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
-    clear_versions,
     earliest_snapshot_id,
     latest_schema,
     latest_snapshot,
@@ -75,7 +74,6 @@ __all__ = [
     "ManifestWriter",
     "PartitionFilter",
     "PartitionSet",
-    "clear_caches",
     "earliest_snapshot_id",
     "is_cached",
     "latest_schema",
@@ -102,7 +100,17 @@ class LiveFiles(tuple[ManifestEntry, ...]):
     """The live files of a snapshot, as ADD entries; cached with the decoded statistics of their columns."""
 
     columns: FileColumns | None = None
-    """Set by :func:`bitlake.snapshot.manifests.columns_of_files`, which needs numpy, when a plan first needs it."""
+    """Set by :func:`columns_of_files`, which needs numpy, when a plan first needs it."""
+
+    @property
+    def memory(self) -> int:
+        """An estimate of the bytes in memory; it grows with what plans decode."""
+        return self._entry_bytes + (0 if self.columns is None else self.columns.memory)
+
+    @cached_property
+    def _entry_bytes(self) -> int:
+        sample = self[:: max(1, len(self) // _SAMPLE)]
+        return memory_of(sample) * len(self) // max(1, len(sample))
 
 
 T = TypeVar("T")
@@ -111,17 +119,19 @@ _READERS = 8
 MANY_ENTRIES = 5_000
 """From this many entries on, only the required partitions of a manifest are decoded."""
 
-# An entry takes about 1 kB: at most 200 MB, for tables of that many files.
-_manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
-_lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
-_live: Cache[tuple[str, frozenset[bytes] | None], LiveFiles] = Cache(400_000)
+_MANIFESTS: CacheName[str, tuple[ManifestEntry, ...]] = CacheName("manifests")
+_LISTS: CacheName[str, tuple[ManifestFileMeta, ...]] = CacheName("manifest lists")
+_LIVE: CacheName[tuple[str, frozenset[bytes] | None], LiveFiles] = CacheName("live files")
+
+_ENTRY_BYTES, _META_BYTES = 800, 400
+"""What an entry takes in memory beside its index, and a manifest in a list, measured with seven columns."""
+_SAMPLE = 64
+"""Entries whose size is looked at to estimate that of many."""
 
 
-def clear_caches() -> None:
-    """Clear all caches of metadata; for tests and measurements."""
-    for cache in (_manifests, _lists, _live):
-        cache.clear()
-    clear_versions()
+def memory_of(entries: Sequence[ManifestEntry]) -> int:
+    """An estimate of the bytes that entries take in memory."""
+    return sum([_ENTRY_BYTES + len(e.file.embedded_index or b"") for e in entries])
 
 
 # --- manifests and files ----------------------------------------------------------------------------------------------
@@ -139,7 +149,8 @@ def read_manifest_list(table: TableFiles, name: str, size: int | None = None) ->
             raise CorruptError(f"the manifest list has {len(data):,} bytes; its snapshot expects {size:,}")
         return metas
 
-    return _read(table.store, table.paths.manifest(name), _lists, decode)
+    lists = table.store.caches[_LISTS]
+    return _read(table.store, table.paths.manifest(name), lists, decode, lambda metas: _META_BYTES * len(metas))
 
 
 def read_manifest(
@@ -151,19 +162,19 @@ def read_manifest(
     """
     path = table.paths.manifest(name)
     if partitions is None:
-        return _read(table.store, path, _manifests, decode_manifest)
-    found = _manifests.get(path)
+        return _read(table.store, path, table.store.caches[_MANIFESTS], decode_manifest, memory_of)
+    found = table.store.caches[_MANIFESTS].get(path)
     return _decoded(table.store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
 
 
 def _read(
-    store: Store, path: str, cache: Cache[str, tuple[T, ...]], decode: Callable[[bytes], list[T]]
+    store: Store,
+    path: str,
+    cache: Cache[str, tuple[T, ...]],
+    decode: Callable[[bytes], list[T]],
+    size_of: Callable[[Sequence[T]], int],
 ) -> tuple[T, ...]:
-    found = cache.get(path)
-    if found is None:
-        found = _decoded(store, path, decode)
-        cache.put(path, found, len(found) + 1)
-    return found
+    return cache.get_or(path, lambda: _decoded(store, path, decode), lambda found: size_of(found) + len(path))
 
 
 def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tuple[T, ...]:
@@ -185,7 +196,8 @@ def read_manifests(
     With ``partitions`` at least their entries: of a large uncached manifest, only these are decoded.
     """
     requested = list(metas)
-    missing = [m for m in requested if _manifests.get(table.paths.manifest(m.file_name)) is None]
+    cached = table.store.caches[_MANIFESTS]
+    missing = [m for m in requested if cached.get(table.paths.manifest(m.file_name)) is None]
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
         some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
@@ -238,28 +250,29 @@ def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilte
     nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
     that the snapshot has expired meanwhile.
     """
-    key = _live_key(table.paths, snapshot)
+    cache = table.store.caches[_LIVE]
+    name = _live_name(table.paths, snapshot)
     rows = None if partitions is None else partitions.rows
-    live = _live.get((key, None))
-    if live is None and rows is not None:
-        live = _live.get((key, rows))
-    if live is not None:
-        return live
+    for key in [(name, None)] if rows is None else [(name, None), (name, rows)]:
+        live = cache.get(key)
+        if live is not None:
+            cache.resize(key, live, live.memory)  # earlier plans may have added columns
+            return live
     metas = snapshot_manifests(table, snapshot)
     kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
     found = live_entries(read_manifests(table, kept, rows))
     live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
     if rows is not None or len(kept) == len(metas):
-        _live.put((key, rows), live, len(live) + 1)
+        cache.put((name, rows), live, live.memory + len(name))
     return live
 
 
-def is_cached(paths: TablePaths, snapshot: Snapshot) -> bool:
+def is_cached(table: TableFiles, snapshot: Snapshot) -> bool:
     """Whether all live files of a snapshot are cached."""
-    return _live.get((_live_key(paths, snapshot), None)) is not None
+    return table.store.caches[_LIVE].get((_live_name(table.paths, snapshot), None)) is not None
 
 
-def _live_key(paths: TablePaths, snapshot: Snapshot) -> str:
+def _live_name(paths: TablePaths, snapshot: Snapshot) -> str:
     return paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
 
 
@@ -496,6 +509,8 @@ def rolled_back_to(snapshot: Snapshot) -> int | None:
 
 _FEW = 4
 """Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""
+_FILE_BYTES, _BOUNDS_BYTES = 40, 48
+"""What a file takes in all columns but statistics, and in the bounds of one column."""
 
 
 @dataclass(slots=True)
@@ -588,6 +603,12 @@ class FileColumns:
     def schema_ids(self) -> frozenset[int]:
         """The ids of the schemas that the files were written with."""
         return frozenset(g.schema_id for g in self.groups)
+
+    @property
+    def memory(self) -> int:
+        """An estimate of the bytes that the columns take in memory, beside the files."""
+        groups: list[FileGroup] = vars(self).get("groups", [])
+        return _FILE_BYTES * len(self) + sum(_BOUNDS_BYTES * len(g.places) * len(g._bounds) for g in groups)
 
 
 def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:

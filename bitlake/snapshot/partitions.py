@@ -234,7 +234,7 @@ def _count(state: TableState) -> int:
 
 
 def _is_known(state: TableState) -> bool:
-    return state.snapshot is not None and live.is_cached(state.paths, state.snapshot)
+    return state.snapshot is not None and live.is_cached(state.table_files, state.snapshot)
 
 
 def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
@@ -250,7 +250,7 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
     """The live files of a table's snapshot that can hold rows for which ``predicate`` (bound) is TRUE, or all."""
     terms = terms_on(predicate, state.schema.partition_keys)
     snapshot = state.snapshot
-    if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.paths, snapshot):
+    if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.table_files, snapshot):
         return FilesToPlan(state.entries())
     metas = live.snapshot_manifests(state.table_files, snapshot)
     total = _count(state)

@@ -14,20 +14,16 @@ from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.metadata.paths import HINT_BYTES, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.runtime import Cache
+from bitlake.runtime import CacheName
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.table_files import TableFiles
 
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
-_schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
-_snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
-
-
-def clear_versions() -> None:
-    """Clear the caches of schemas and snapshots; for tests and measurements."""
-    _schemas.clear()
-    _snapshots.clear()
+_SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
+_SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
+_PARSED = 4
+"""What a parsed file takes in memory, in times its own bytes."""
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------
@@ -77,7 +73,8 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
     """
     path = table.paths.snapshot(snapshot_id)
     data = table.store.read(path, JSON_BYTES)
-    snapshot = _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
+    cache = table.store.caches[_SNAPSHOTS]
+    snapshot = cache.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: _PARSED * len(data))
     if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
         raise CorruptError(f"'id' is {snapshot.id}, but the file is snapshot {snapshot_id}'s", None, path)
     return snapshot
@@ -137,7 +134,8 @@ def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
     """
     path = table.paths.schema(schema_id)
     data = table.store.read(path, JSON_BYTES)
-    return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
+    cache = table.store.caches[_SCHEMAS]
+    return cache.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: _PARSED * len(data))
 
 
 def latest_schema(table: TableFiles) -> TableSchema | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,10 +183,6 @@ def _number(options: Mapping[str, str], name: str) -> int:
 # --- context ----------------------------------------------------------------------------------------------------------
 
 _numbers = itertools.count()
-_kept_views: weakref.WeakKeyDictionary[SparkSession, OrderedDict[int, tuple[DataFrame, str]]] = (
-    weakref.WeakKeyDictionary()
-)
-"""By session, which may outlive many lakes, and has the views of all."""
 _KEPT_VIEWS = 16
 
 
@@ -199,7 +194,8 @@ class EngineContext:
         self.spark = spark
         self.database = database
         self._views: Any = None
-        self._kept = _kept_views.setdefault(spark, OrderedDict())
+        # The session owns them: it has the views of all lakes, and may outlive many.
+        self._kept: OrderedDict[int, tuple[DataFrame, str]] = vars(spark).setdefault("_bitlake_views", OrderedDict())
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, Scan] = {}
         self.conf = SessionConf(spark)
@@ -340,7 +336,7 @@ class EngineContext:
                 name = f"__bitlake_{next(_numbers)}" if kept is None else kept[1]
                 if kept is None:
                     frame.createOrReplaceTempView(name)
-                    if is_lasting(frame):
+                    if is_lasting(self.catalog.store.caches, frame):
                         self._kept[id(frame)] = (frame, name)
                     else:
                         passing.append((frame, name))

@@ -18,7 +18,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.schema import Names
-from bitlake.runtime import Cache
+from bitlake.runtime import CacheName, Caches
 from bitlake.sql import scope
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
 from bitlake.sql.pushdown import Pushdown
@@ -31,8 +31,10 @@ __all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tab
 
 _Key: TypeAlias = tuple[str, str, bool, Names]
 _Known: TypeAlias = dict[TableName, tuple[DataField, ...] | None]
-_analysed: Cache[_Key, tuple[_Known, QueryAnalysis]] = Cache(1 << 20)
-"""By the characters of the texts: to parse a query of TPC-H takes 10 to 30 ms."""
+_ANALYSES: CacheName[_Key, tuple[_Known, QueryAnalysis]] = CacheName("query analyses")
+"""To parse a query of TPC-H takes 10 to 30 ms."""
+_CHARACTER_BYTES = 40
+"""What an analysis takes in memory for each character of the query."""
 
 Resolve = Callable[[TableName], Sequence[DataField] | None]
 """The columns of a lake table, or None for a name that is none (a view, a file, another catalog's table)."""
@@ -45,6 +47,7 @@ def analyse_query(
     *,
     quoted_patterns: bool = False,
     names: Names = Names.FOLDED,
+    caches: Caches | None = None,
 ) -> QueryAnalysis:
     """The lake tables a query uses, for :func:`replace_tables` to put other names in their places.
 
@@ -53,15 +56,16 @@ def analyse_query(
     Spark would not parse is passed as it is: no error is raised here for wrong SQL.  Moments of tables are not names:
     :func:`bitlake.sql.time_travel.take_relations` comes before.
 
-    The analysis of a text is remembered with what ``resolve`` said, and given again if it says the same.
+    With ``caches``, the analysis of a text is kept with what ``resolve`` returned, and used while it returns the same.
     """
     key = (text, timezone, quoted_patterns, names)
-    found = _analysed.get(key)
+    found = None if caches is None else caches[_ANALYSES].get(key)
     if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
         return found[1]
     tables = _Tables(resolve, names)
     made = _analyse(text, tables, timezone, quoted_patterns)
-    _analysed.put(key, (tables.known, made), len(text))
+    if caches is not None:
+        caches[_ANALYSES].put(key, (tables.known, made), 1000 + _CHARACTER_BYTES * len(text))
     return made
 
 

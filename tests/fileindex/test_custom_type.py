@@ -31,7 +31,6 @@ from bitlake.fileindex.capabilities import ColumnFacts, IndexType
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
-from bitlake.scan.index_reader import clear_index_caches
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataType, Root
 
@@ -284,7 +283,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         findings = table.maintenance.verify().findings
         assert [f.code for f in findings] == [code] and what in findings[0].what
     # A scan answers without it, and says why.
-    clear_index_caches()
+    table._core.store.caches.clear()
     scan = table.scan(["id"], where=f"v = {int(_values[7])}")
     assert scan.to_arrow().num_rows > 0 and "index 'block-bounds' of column 'v'" in str(scan.plan().problems)
 

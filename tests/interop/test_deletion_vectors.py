@@ -10,10 +10,10 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, encode_index_manifest
-from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.tableindex.deletion_vectors import DeletionVector, encode_index_file
 
 pytestmark = pytest.mark.interop
@@ -63,7 +63,7 @@ def test_java_leaves_out_the_same_rows(java: ModuleType, tmp_path: Path, wide: b
         vectors[Path(path).name] = DeletionVector.of(gone[number], wide)
         kept.append(np.delete(ids, gone[number]))
     delete_by_hand(tmp_path / "default.db" / "t", table, {k: v for k, v in vectors.items() if v.rows})
-    clear_vectors()
+    forget()
     wanted = np.sort(np.concatenate(kept))
     found = lake.table("t").scan()
     assert np.array_equal(np.sort(found.to_arrow().column(0).to_numpy()), wanted)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import forget
 from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
 from store_wrappers import FaultyStore
@@ -18,7 +19,6 @@ from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUn
 from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.compaction import RecordExpire, compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
-from bitlake.scan.column_reader import clear_footers
 from bitlake.snapshot.index_manifest import index_path
 
 DV = {"deletion-vectors.enabled": "true"}
@@ -34,7 +34,7 @@ def table(tmp_path: Path) -> Iterator[BucketTable]:
     made.write([0, 3])
     assert {e.file.level for e in made.state.files} == {0, 4, 5} and made.vectors()
     yield made
-    clear_footers()
+    forget()
 
 
 def unit_of(table: BucketTable) -> CompactUnit:
@@ -48,13 +48,13 @@ def test_a_file_that_cannot_be_read_is_named(table: BucketTable, level: int) -> 
     data = bytearray(path.read_bytes())
     data[20:-800] = b"\xaa" * (len(data) - 820)
     path.write_bytes(data)
-    clear_footers()
+    forget()
     before = sorted(p for p in path.parents[1].rglob("*"))
     with pytest.raises(BitlakeError, match=entry.file.file_name):
         compact_unit(table.context, table.store, table.state, unit_of(table))
     assert sorted(p for p in path.parents[1].rglob("*")) == before
     path.unlink()
-    clear_footers()
+    forget()
     with pytest.raises(BitlakeError, match=entry.file.file_name):
         compact_unit(table.context, table.store, table.state, unit_of(table))
 

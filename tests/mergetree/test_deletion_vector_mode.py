@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caches import forget
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -19,7 +20,6 @@ from bitlake.io.local import LocalStore
 from bitlake.mergetree import dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
 from bitlake.mergetree.writer import prepare_rows, write_changes
-from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table.table import Table
@@ -257,14 +257,14 @@ def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -
         table = make(tmp_path / str(number), bucket="1", write_only="true", commit__max_retries="0", **options)
         model: dict[int, int] = {}
         some_rounds(table, model, range(1))
-        manifests.clear_caches()
+        forget()
         store = FaultyStore(LocalStore(), number, after=after, dead=True)
         try:
             dying = through(table, store)
             dying.maintenance.enable_deletion_vectors() if on else dying.maintenance.disable_deletion_vectors()
         except StorageUnavailable:
             pass
-        manifests.clear_caches()
+        forget()
         table.maintenance.compact()  # level 0 shows with vectors only then; without, it changes nothing
         assert rows_of(table) == model, f"died at call {number}"
         switched += table.schema.options[ENABLED] == str(on).lower() if ENABLED in table.schema.options else 0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from caches import forget
 from lsm_builders import context_of, put_files, rows_of, state_of
 
 from bitlake.codec.binary_row import EMPTY_ROW
@@ -22,7 +23,6 @@ from bitlake.mergetree import lookup
 from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.lookup import KeyLookup
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.scan.index_reader import clear_index_caches
 from bitlake.schema.merge_spec import encode_key
 from bitlake.snapshot.index_files import read_vectors
 from bitlake.snapshot.table_files import TableFiles
@@ -148,7 +148,7 @@ def test_few_keys_ask_the_indexes_of_a_file(kind: str, threshold: str, tmp_path:
     if threshold == "1 b":
         for path in tmp_path.rglob("*.index"):
             path.unlink()
-        clear_index_caches()
+        forget()
         assert not KeyLookup(reader, files, 1).find([pa.array([50], pa.int32()), pa.array(["absent1"])])
         assert reader.counts.bytes > 0
 

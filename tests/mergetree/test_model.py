@@ -15,13 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caches import forget
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 import bitlake
-from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.versions import snapshot_ids
 
 SCHEMA = pa.schema(
@@ -191,8 +190,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
         self.kept = {i: rows for i, rows in self.kept.items() if i in ids}
 
     def reopen(self) -> None:
-        clear_caches()
-        clear_vectors()
+        forget()
         self.table = bitlake.connect(self.folder).table("default.t")
 
     # --- what is asked of it ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import CorruptError, UnsupportedFeature
@@ -15,8 +16,6 @@ from bitlake.metadata.index_manifest import decode_index_manifest, encode_index_
 from bitlake.metadata.manifest import EntryKind, decode_manifest, decode_manifest_list, encode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan.deletion_vectors import clear_vectors
-from bitlake.snapshot.manifests import clear_caches
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def read(root: Path) -> int:
-    clear_caches()
-    clear_vectors()
+    forget()
     return bitlake.connect(root.parents[1]).table("t").scan().to_arrow().num_rows
 
 

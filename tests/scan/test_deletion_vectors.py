@@ -6,13 +6,13 @@ import zlib
 from pathlib import Path
 
 import pytest
+from caches import forget
 from fixtures import copy_warehouse
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.metadata.index_manifest import decode_index_manifest, encode_index_manifest
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan.deletion_vectors import clear_vectors
 
 NAMES = ["append_dv", "append_dv_bitmap64", "pk_dv", "pk_dv_bitmap64"]
 
@@ -20,7 +20,7 @@ NAMES = ["append_dv", "append_dv_bitmap64", "pk_dv", "pk_dv_bitmap64"]
 @pytest.fixture(params=NAMES)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bitlake.Table, Path]:
     root = copy_warehouse(tmp_path, request.param)
-    clear_vectors()
+    forget()
     return bitlake.connect(str(root)).table(request.param), root / "default.db" / request.param
 
 
@@ -47,14 +47,14 @@ def test_every_damaged_byte_of_a_vector_file_is_an_error(table: tuple[bitlake.Ta
     # The version byte is not among what is read for one file's vector.
     for at in range(1, len(good), 3):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :])
-        clear_vectors()
+        forget()
         with pytest.raises(CorruptError, match=f"{path.name}"):
             lake_table.scan().to_arrow()
         with pytest.raises(CorruptError):
             lake_table.scan().count()
     for size in (0, 5, len(good) - 1):
         path.write_bytes(good[:size])
-        clear_vectors()
+        forget()
         with pytest.raises(BitlakeError):
             lake_table.scan().to_arrow()
 
@@ -106,7 +106,7 @@ def test_two_vectors_of_one_file_are_an_error(table: tuple[bitlake.Table, Path])
 
 def test_a_vector_is_read_once(tmp_path: Path) -> None:
     root = copy_warehouse(tmp_path, "append_dv")
-    clear_vectors()
+    forget()
     table = bitlake.connect(str(root)).table("append_dv")
     first = table.scan().plan()
     second = table.scan().plan()

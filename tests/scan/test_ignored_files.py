@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound
-from bitlake.scan.column_reader import clear_footers
-from bitlake.scan.deletion_vectors import clear_vectors
-from bitlake.snapshot.manifests import clear_caches
 
 CORRUPT = "scan.ignore-corrupt-files"
 LOST = "scan.ignore-lost-files"
@@ -26,12 +24,6 @@ def damage(path: Path) -> None:
 
 def cut_to_nothing(path: Path) -> None:
     path.write_bytes(b"")
-
-
-def forget() -> None:
-    clear_caches()
-    clear_vectors()
-    clear_footers()
 
 
 def table_of(tmp_path: Path, file_format: str = "parquet", **options: str) -> bitlake.Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import CorruptError
@@ -18,7 +19,6 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.scan import metadata_pruning
 from bitlake.scan.metadata_pruning import MetadataPruning
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
-from bitlake.snapshot import manifests
 from bitlake.snapshot.manifests import FileColumns, LiveFiles, columns_of_files
 
 CONDITIONS = [
@@ -83,7 +83,7 @@ def test_each_by_itself_says_the_same(table: bitlake.Table, condition: str, monk
 
 
 def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifests.clear_caches()
+    forget()
     pruned(table, "id > 10")
 
     def refuse(*args: object) -> None:

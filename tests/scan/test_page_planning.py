@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.scan import page_pruning
 from bitlake.scan import page_pruning as page_planning
-from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.plan import SkipReason
 from bitlake.table.table import Table
 
@@ -65,7 +65,7 @@ def test_a_plan_has_the_pages_that_can_hold_a_value(table: Table, asked: list[st
     assert [f.pruned_by for f in plan.files] == [("page bounds(key)",)] * FILES and all(f.by_pages for f in plan.files)
     assert plan.chosen_rows == 2 * PAGE * FILES - 1, "a row of a page is deleted"
     assert "by page bounds(key), to be filtered again" in scan.explain()
-    clear_footers()
+    forget("footers")
     phases = {p.name: p for p in scan.explanation(analyze=True).phases}
     assert phases["page bounds"].bytes > 0 and not phases["indexes"].bytes and not phases["footers"].bytes
     expected = live().filter(pc.field("key").isin([30060, 30061, 31]))
@@ -103,7 +103,7 @@ def test_a_footer_that_cannot_be_read_is_an_error_of_reading(tmp_path: Path) -> 
     (file,) = tmp_path.rglob("*.parquet")
     data = file.read_bytes()
     file.write_bytes(data[:-4] + b"PAR2")
-    clear_footers()
+    forget()
     scan = made.scan(where="key = 600")
     assert scan.plan().chosen_rows == ROWS
     with pytest.raises(bitlake.CorruptError):

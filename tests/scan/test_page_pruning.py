@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from caches import forget
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ import bitlake
 from bitlake.formats.parquet.page_index import PageBounds
 from bitlake.scan import page_pruning
 from bitlake.scan import reader as read
-from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.page_pruning import _bounds
 from bitlake.table.table import Table
 
@@ -119,7 +119,7 @@ def test_a_damaged_column_index_leaves_nothing_out(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[chunk.bounds_offset : chunk.bounds_offset + 8] = b"\xff" * 8
     file.write_bytes(bytes(data))
-    clear_footers()
+    forget()
     scan = made.scan(where="id = 4000")
     assert scan.to_arrow().num_rows == 1 and scan.plan().metrics.rows_read == ROWS
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from answers import arrow_rows
+from caches import forget
 from fixtures import copy_warehouse, expected, warehouse
 
 import bitlake
@@ -19,7 +20,6 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan import top_n as topn_read
-from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.planner import key_predicate, split_files
 from bitlake.types.datatypes import parse_type
@@ -168,7 +168,7 @@ def test_vectors_beside_the_data(tmp_path: Path) -> None:
     for path in (root / "index").iterdir():
         path.rename(root / "bucket-0" / path.name)
     plain = bitlake.connect(str(warehouse())).table("append_dv").scan().to_arrow()
-    clear_vectors()
+    forget()
     assert sorted(arrow_rows(table.scan().to_arrow()), key=repr) == sorted(arrow_rows(plain), key=repr)
 
 

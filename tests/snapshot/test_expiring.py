@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import terms
+from caches import forget
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -24,7 +25,6 @@ from bitlake.runtime import LocalRunner
 from bitlake.snapshot import branches, consumers, tags
 from bitlake.snapshot import expiry as expire_module
 from bitlake.snapshot.expiry import Retention, expire
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.references import listed_entries
 from bitlake.snapshot.removal_markers import load_line
@@ -40,6 +40,7 @@ class Between:
 
     def __init__(self, inner: Store, at: int, work: Callable[[], object]) -> None:
         self._inner = inner
+        self.caches = inner.caches
         self._left = at
         self._work = work
         self.done = False
@@ -51,9 +52,9 @@ class Between:
             self._left -= 1
             if self._left < 0 and not self.done:
                 self.done = True
-                clear_caches()
+                forget()
                 self._work()
-                clear_caches()
+                forget()
             return member(*args, **named)
 
         return call
@@ -77,10 +78,10 @@ def moments(
     for at in range(500):
         shutil.rmtree(table.path)
         shutil.copytree(whole, table.path)
-        clear_caches()
+        forget()
         store = Between(table._core.store, at, lambda: late(then))
         late(lambda: first(store))  # noqa: B023 - called at once
-        clear_caches()
+        forget()
         if not store.done:
             assert at > 2
             return
@@ -197,7 +198,7 @@ def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, mo
     """A tag that came too late for its snapshot is there for a moment, and its files are not."""
     text = Path(table.path, "snapshot", "snapshot-1").read_bytes()
     table.maintenance.expire_snapshots(**terms(ALL))
-    clear_caches()
+    forget()
     late = Path(table.path, "tag", "tag-late")
     late.write_bytes(text)
     waited: list[float] = []
@@ -205,7 +206,7 @@ def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, mo
     with pytest.raises(NotFound):
         table.maintenance.remove_orphan_files(1 << 60)
     assert ids(table) == [2, 12]
-    clear_caches()
+    forget()
     monkeypatch.setattr("bitlake.snapshot.removal_markers.time.sleep", lambda _: late.unlink(missing_ok=True))
     table.maintenance.remove_orphan_files(1 << 60)
     assert ids(table) == [2, 12] and ids(table, tag="old") == [1, 11]
@@ -215,7 +216,7 @@ def test_what_a_killed_expiry_announced_goes_whatever_is_asked_next(table: Table
     state = table._core.state()
     with pytest.raises(StorageUnavailable):
         expire(TableFiles(FaultyStore(table._core.store, 5, dead=True, only=WRITES), state.paths), state.schema, ALL)
-    clear_caches()
+    forget()
     assert load_line(state.table_files).kept == [3]
     with pytest.raises(NotFound, match="expired while"):
         table.history.create_tag("late", 1)
@@ -247,7 +248,7 @@ def test_an_expiry_that_gives_up_takes_back_no_others_word(table: Table, monkeyp
     monkeypatch.setattr(expire_module, "_announce", after_the_other)
     with pytest.raises(StorageUnavailable, match="the other"):
         expire(state.table_files, state.schema, ALL)
-    clear_caches()
+    forget()
     assert load_line(state.table_files).kept == [3], "those that are half gone are not offered"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from builders import terms
+from caches import forget
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 from bitlake.snapshot.expiry import Retention, expire
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import snapshot_ids
 from bitlake.table.table import Table
@@ -54,10 +54,10 @@ def test_kept_snapshots_read_as_before_and_only_what_they_need_is_left(table: Ta
     before = contents(table)
     done = table.maintenance.expire_snapshots(retain_max=3, retain_min=1, older_than=0)
     assert done.snapshots == (1, 2, 3, 4) and done.end == 5
-    clear_caches()
+    forget()
     assert contents(table) == {i: before[i] for i in (5, 6, 7)}
     table.maintenance.expire_snapshots(**terms(EVERYTHING))
-    clear_caches()
+    forget()
     assert contents(table) == {7: before[7]}
     left = files_of(table)
     state = table._core.state()
@@ -126,7 +126,7 @@ def test_tags_and_branches_hold_their_files(table: Table, where: str) -> None:
     folder.mkdir(parents=True)
     (folder / ("snapshot-2" if where.endswith("snapshot") else "tag-kept")).write_text(text)
     table.maintenance.expire_snapshots(**terms(EVERYTHING))
-    clear_caches()
+    forget()
     assert 2 not in contents(table)
     Path(table.path, "snapshot", "snapshot-2").write_text(text)
     assert sorted(table.scan(snapshot=2).to_arrow().column("id").to_pylist()) == wanted
@@ -152,7 +152,7 @@ def test_killed_at_any_step_it_goes_on_the_next_time(table: Table, tmp_path: Pat
     for step in range(100):
         shutil.rmtree(table.path)
         shutil.copytree(whole, table.path)
-        clear_caches()
+        forget()
         state = table._core.state()
         store = FaultyStore(table._core.store, fail_at=step, dead=True, only=WRITES)
         try:
@@ -160,7 +160,7 @@ def test_killed_at_any_step_it_goes_on_the_next_time(table: Table, tmp_path: Pat
             break
         except StorageUnavailable:
             steps += 1
-        clear_caches()
+        forget()
         assert sorted(table.scan().to_arrow().column("id").to_pylist()) == wanted
         table.maintenance.expire_snapshots(**terms(EVERYTHING))
         assert files_of(table) == done, f"killed at step {step}"

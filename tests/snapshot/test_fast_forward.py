@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import Between, each_call_failing, forget
+from caches import forget
+from faults import Between, each_call_failing
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake

@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from builders import terms
-from faults import distinct, forget
+from caches import forget
+from faults import distinct
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake

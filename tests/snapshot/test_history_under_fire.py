@@ -11,7 +11,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from faults import Between, forget
+from caches import forget
+from faults import Between
 from history_model import BY_NAME, EXPIRY, OPERATIONS, WRITER, Lake, Operation, judge, prepared, repeat
 from store_wrappers import WRITES, FaultyStore
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caches import forget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_wrappers import FaultyStore
@@ -24,7 +25,7 @@ from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_hashes, write_vectors, write_vectors_rolling
-from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
@@ -409,8 +410,7 @@ def test_failing_each_call_in_turn_shows_the_old_vectors_or_the_new(tmp_path: Pa
         t.mark([], base := t.vectors({"a": {1}}))
         t.mark([base], t.vectors({"a": {1, 2}}))
         plan = CommitPlan("COMPACT", index=(t.change([base], t.vectors({"a": {1, 5}})),), changelog=(t.file("log"),))
-        manifests.clear_caches()
-        clear_index_manifests()
+        forget()
         store = FaultyStore(STORE, number, after=after, dead=dead)
         try:
             t.commit(plan, store)
@@ -418,8 +418,7 @@ def test_failing_each_call_in_turn_shows_the_old_vectors_or_the_new(tmp_path: Pa
         except StorageUnavailable:
             done = False
             assert dead
-        manifests.clear_caches()
-        clear_index_manifests()
+        forget()
         found = t.marks()
         assert found in ({"a": {1, 2}}, {"a": {1, 2, 5}})
         assert not done or found == {"a": {1, 2, 5}}

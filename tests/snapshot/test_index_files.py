@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caches import forget
 from fixtures import warehouse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import read_hashes, read_vectors, write_hashes, write_vectors, write_vectors_rolling
-from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
@@ -174,7 +175,7 @@ def test_a_hash_that_is_there_twice_is_damage(tmp_path: Path) -> None:
 
 
 def test_index_manifests_are_read_once(tmp_path: Path) -> None:
-    clear_index_manifests()
+    forget()
     assert index_entries(TableFiles(STORE, TablePaths(str(tmp_path))), None) == []
     folder = warehouse() / "default.db/append_dv"
     paths = TablePaths(str(folder))

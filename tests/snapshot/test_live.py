@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from caches import forget
 from fixtures import copy_warehouse, warehouse
 from store_wrappers import CountingStore
 
@@ -54,7 +55,7 @@ def test_every_fixture_list_record_is_what_we_would_write() -> None:
 
 
 def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    live.clear_caches()
+    forget()
     paths = TablePaths(str(copy_warehouse(tmp_path, "partitioned") / "default.db/partitioned"))
     store = CountingStore(STORE)
     snapshot = live.latest_snapshot(TableFiles(store, paths))
@@ -73,10 +74,10 @@ def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     some = tuple(e for e in first if e.partition == partition)
     monkeypatch.setattr(live, "MANY_ENTRIES", 1)
     for rows in (wanted.rows, None):
-        live.clear_caches()
+        forget()
         found = live.live_files(TableFiles(store, paths), snapshot, live.PartitionFilter(held.meets, rows))
         assert tuple(e for e in found if e.partition == partition) == some
-        assert not live.is_cached(paths, snapshot)
+        assert not live.is_cached(TableFiles(store, paths), snapshot)
         if rows is not None:
             store.reset()
             assert found == some and live.live_files(TableFiles(store, paths), snapshot, wanted) is found

@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caches import forget
 from store_wrappers import CountingStore
 
 import bitlake
-from bitlake.io.local import LocalStore
-from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests, partitions
 from bitlake.snapshot.state import TableState
 
@@ -51,8 +50,7 @@ def table(tmp_path: Path) -> bitlake.Table:
 
 
 def planned(table: bitlake.Table, where: str) -> tuple[list[str], Any]:
-    manifests.clear_caches()
-    clear_index_caches()
+    forget()
     plan = table.scan(where=where).plan()
     return [f.path for f in plan.files], plan.metrics
 
@@ -71,17 +69,17 @@ def test_the_same_files_are_planned(table: bitlake.Table, where: str, monkeypatc
 
 def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "MANY_FILES", 1)
-    manifests.clear_caches()
+    forget()
     scan = table.scan(where="p = 0 AND q = 'a'")  # only the first commit wrote to it
     metrics = scan.plan().metrics
     assert metrics.manifests_read < metrics.manifests
     assert metrics.files_unseen == metrics.files - len(scan.plan().files) > 50
     assert f"{metrics.files_unseen} files of other partitions were not looked at" in scan.explain()
     assert scan.explain("dict")["manifests"]["files_unseen"] == metrics.files_unseen
-    store = CountingStore(LocalStore())
+    store = CountingStore(table._core.store)
     snapshot = table.snapshot
     assert snapshot is not None
-    assert not manifests.is_cached(table._core.state().paths, snapshot)
+    assert not manifests.is_cached(table._core.state().table_files, snapshot)
     again = partitions.files_to_plan(
         TableState("t", table._core.state().paths, store, table.schema, snapshot), scan.predicate
     )
@@ -89,6 +87,6 @@ def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkey
 
 
 def test_small_tables_are_looked_at_as_a_whole(table: bitlake.Table) -> None:
-    manifests.clear_caches()
+    forget()
     plan = table.scan(where="p = 0 AND q = 'a'").plan()
     assert plan.metrics.files_unseen == 0 and len(plan.skipped) == plan.metrics.files - 1

@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import terms
-from faults import Between, forget
+from caches import forget
+from faults import Between
 from history_model import ALL, BY_NAME, EVER, SCHEMA, Lake, judge, look, prepared
 from long import long
 
@@ -44,6 +45,7 @@ class DyingStore:
 
     def __init__(self, inner: Store, before: Callable[[], object] = lambda: None) -> None:
         self._inner, self._before, self.died = inner, before, False
+        self.caches = inner.caches
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 from builders import terms
-from faults import forget
+from caches import forget
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -48,6 +48,7 @@ class Between:
 
     def __init__(self, inner: Store, at: int, work: Callable[[], object], only: frozenset[str] | None = None) -> None:
         self._inner, self._left, self._work, self._only, self.done = inner, at, work, only, False
+        self.caches = inner.caches
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from builders import terms
+from caches import forget
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
@@ -16,7 +17,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import Scan
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Retention
-from bitlake.snapshot.manifests import clear_caches, snapshot_manifests
+from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.rollback import rollback
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_snapshot, load_snapshot, snapshot_ids
@@ -36,7 +37,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def read(table: Table, snapshot: Snapshot) -> list[int]:
-    clear_caches()
+    forget()
     state = replace(table._core.state(), snapshot=snapshot)
     return sorted(Scan(state=state, store=table._core.store, columns=["id"]).to_arrow().column("id").to_pylist())
 
@@ -121,7 +122,7 @@ def test_a_branch_of_a_tag_outlives_tag_and_expiry(table: Table) -> None:
     with pytest.raises(NotFound, match="its branches: next"):
         branches.find_branch(table._core.state(), "dev")
     branches.fast_forward(table._core.state(), "next")
-    clear_caches()
+    forget()
     assert snapshot_ids(table._core.state().table_files) == [2]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [99]}, schema=SCHEMA))
@@ -156,7 +157,7 @@ def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
     tags.create_tag(table._core.state(), "one", 1)
     table.maintenance.expire_snapshots(**terms(ALL))
     rollback(table._core.state(), tags.load_tag(table._core.state(), "one").snapshot)
-    clear_caches()
+    forget()
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [0, 10]
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
 

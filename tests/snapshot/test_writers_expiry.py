@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import terms
+from caches import forget
 
 import bitlake
 from bitlake.errors import CommitConflict
 from bitlake.io import Store
 from bitlake.snapshot.expiry import Retention
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -30,6 +30,7 @@ class Between:
 
     def __init__(self, inner: Store, at: int, work: Callable[[], object]) -> None:
         self._inner, self._left, self._work, self.done = inner, at, work, False
+        self.caches = inner.caches
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)
@@ -41,7 +42,7 @@ class Between:
             if self._left < 0 and not self.done and name != "local_path" and not last_step:
                 self.done = True
                 self._work()
-                clear_caches()
+                forget()
             return member(*args, **named)
 
         return call
@@ -77,7 +78,7 @@ def test_a_writer_whose_base_expires_at_any_moment_goes_on(tmp_path: Path, name:
     shutil.copytree(made.path, whole)
 
     def other() -> None:
-        clear_caches()
+        forget()
         table = bitlake.connect(root).table("t")
         put(table, 99)
         if "compact" in name or "delete" in name:
@@ -87,7 +88,7 @@ def test_a_writer_whose_base_expires_at_any_moment_goes_on(tmp_path: Path, name:
     for at in range(1000):
         shutil.rmtree(made.path)
         shutil.copytree(whole, made.path)
-        clear_caches()
+        forget()
         table = bitlake.connect(root).table("t")
         store = table._core.store = Between(table._core.store, at, other)  # type: ignore[assignment]
         given_up = False
@@ -95,7 +96,7 @@ def test_a_writer_whose_base_expires_at_any_moment_goes_on(tmp_path: Path, name:
             work(table)
         except CommitConflict:
             given_up = True
-        clear_caches()
+        forget()
         if not store.done:
             assert at > 5
             return

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from caches import forget
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -69,7 +70,7 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
     table = made(tmp_path, {"bucket": "1"})
     table.add_column("x", "INT")
     table.upsert(rows(range(0, 60, 6), "wide", ["d0"]))
-    manifests.clear_caches()
+    forget()
     asked.clear()
     state = table._core.state()
     job = primary_key.WriteJob(LiveBuckets.of(state, lazy=True), "me", None, grouped=True)
@@ -87,7 +88,7 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
 
 def test_an_assigner_knows_the_buckets_that_are_there(tmp_path: Path, asked: list[int]) -> None:
     state = made(tmp_path, KINDS["dynamic"])._core.state()
-    manifests.clear_caches()
+    forget()
     asked.clear()
     job = loads(dumps(AssignJob(LiveBuckets.of(state, lazy=True), AssignerLayout.of(state.schema, 1))))
     day = b"".join(sorted({p for p, _ in hash_index_states(state)})[:1])
@@ -108,7 +109,7 @@ def test_a_file_is_measured_on_the_newest_files(tmp_path: Path, asked: list[int]
     for day in range(3):
         table.append(rows(range(20_000), "v" * (day + 1), [f"d{day}"]))
     newest = table.scan(where="day = 'd2'").plan().files[0].entry.file
-    manifests.clear_caches()
+    forget()
     monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
     assert rows_per_file(table._core.state()) == int((256 << 20) / (newest.file_size / newest.row_count))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.scan.column_reader import clear_footers
 from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     if request.param == "pages":
         monkeypatch.setattr(spark_scan, "_native_types", lambda plan: False)
     yield request.param
-    clear_footers()
+    forget()
 
 
 @pytest.mark.parametrize("kind", ["corrupt", "lost"])

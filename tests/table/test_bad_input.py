@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders import events
+from caches import forget
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
@@ -23,10 +24,6 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.scan import index_pruning
-from bitlake.scan.column_reader import clear_footers
-from bitlake.scan.index_reader import clear_index_caches
-from bitlake.snapshot import manifests
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
 
@@ -34,20 +31,6 @@ INDEXES = {"file-index.bitmap.columns": "status", "file-index.bloom-filter.colum
 BITMAP = {**INDEXES, "file-index.in-manifest-threshold": "1 mb"}
 SEPARATE = {**INDEXES, "file-index.in-manifest-threshold": "1 b"}
 ROWS = events(1000)
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    forget_caches()
-    index_pruning._warned.clear()
-    yield
-    forget_caches()
-
-
-def forget_caches() -> None:
-    manifests.clear_caches()
-    clear_footers()
-    clear_index_caches()
 
 
 @pytest.fixture
@@ -67,7 +50,7 @@ def files(table: bitlake.Table, pattern: str) -> list[Path]:
 
 def read_all(table: bitlake.Table) -> int:
     """Everything that touches files: a new handle, a whole scan, and one with a condition."""
-    forget_caches()
+    forget()
     again = bitlake.Table(FileStoreTable(table.name, table.path, table._core.store))
     return again.scan().to_arrow().num_rows + again.scan(where="status = 'S2'").to_arrow().num_rows
 
@@ -206,7 +189,7 @@ def replaced(table: bitlake.Table, change: Callable[[ManifestEntry], ManifestEnt
     adds = tuple(change(e) for e in state.entries())
     shutil.rmtree(state.paths.snapshot_dir)
     shutil.rmtree(state.paths.manifest_dir)
-    forget_caches()
+    forget()
     commit(table._core.store, state.paths, CommitPlan("APPEND", adds), state.schema, "test")
 
 
@@ -216,7 +199,7 @@ def test_a_wrong_row_count_in_the_manifest(lake: bitlake.Lake, rows: int) -> Non
     replaced(table, lambda e: dataclasses.replace(e, file=dataclasses.replace(e.file, row_count=rows)))
     (path,) = files(table, FILES["data file"])
     for scan in (table.scan(), table.scan(where="amount > 3"), table.scan(where="id < 5", columns=["region"])):
-        forget_caches()
+        forget()
         with pytest.raises(CorruptError) as caught:
             scan.to_arrow()
         assert all(part in str(caught.value) for part in ("default.t", str(path), "1000 rows", str(rows)))
@@ -238,7 +221,7 @@ def test_a_data_file_without_the_column(lake: bitlake.Lake) -> None:
     pq.write_table(ROWS.drop_columns(["region"]), path)
     replaced(table, lambda e: dataclasses.replace(e, file=dataclasses.replace(e.file, file_size=path.stat().st_size)))
     for scan in (table.scan(), table.scan(columns=["region"]), table.scan(where="region = 'EU'")):
-        forget_caches()
+        forget()
         with pytest.raises((CorruptError, NotFound)) as caught:
             scan.to_arrow()
         assert all(part in str(caught.value) for part in ("default.t", str(path), "region"))
@@ -262,7 +245,7 @@ def test_nulls_in_a_column_that_has_none(lake: bitlake.Lake) -> None:
     (path,) = files(table, FILES["data file"])
     pq.write_table(pa.table({"id": pa.array([1, None], pa.int64()), "v": ["a", "b"]}), path)
     replaced(table, lambda e: dataclasses.replace(e, file=dataclasses.replace(e.file, file_size=path.stat().st_size)))
-    forget_caches()
+    forget()
     with pytest.raises(CorruptError) as caught:
         table.scan().to_arrow()
     assert all(part in str(caught.value) for part in ("default.t", str(path), "'id'", "NOT NULL"))
@@ -342,7 +325,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch, names: set[str]) -> None:
 
 def test_a_warehouse_that_may_not_be_read(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(lake, **SEPARATE)
-    forget_caches()
+    forget()
     forbid(monkeypatch, READING)
     actions: list[Callable[[], Any]] = [
         lake.databases, lake.tables, lambda: lake.table("t"), table.scan, lambda: table.append(ROWS),
@@ -411,7 +394,7 @@ def with_index(lake: bitlake.Lake, change: Callable[[bytes], bytes | None], embe
         else:
             path.write_bytes(new)
         name = data.name
-    forget_caches()
+    forget()
     return table, name
 
 
@@ -578,7 +561,7 @@ def test_a_table_whose_folder_vanishes(lake: bitlake.Lake) -> None:
     table = made(lake)
     scan = table.scan()
     shutil.rmtree(table.path)
-    forget_caches()
+    forget()
     with pytest.raises(NotFound, match=r"default\.t"):
         scan.to_arrow()
     with pytest.raises(NotFound, match=r"default\.t"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -16,8 +17,6 @@ from bitlake.lake import Lake
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
 from bitlake.schema.data_paths import _entropy
 from bitlake.snapshot import references
-from bitlake.snapshot.index_manifest import clear_index_manifests
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 
@@ -44,8 +43,7 @@ def options(roots: list[Path], strategy: str = "round-robin", **more: str) -> di
 
 
 def reread(lake: Lake) -> Table:
-    clear_caches()
-    clear_index_manifests()
+    forget()
     return lake.table("t")
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import age_terms
+from caches import forget
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
 from bitlake.schema.partition_age import PartitionAge
-from bitlake.snapshot import expiry, manifests
+from bitlake.snapshot import expiry
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])
@@ -78,7 +79,7 @@ def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> No
     assert {o.size for o in looked} == {5}
     assert table.maintenance.remove_orphan_files(SOON) == looked
     assert files(table) == kept | own and not Path(table.path, ".staging/abc").exists()
-    manifests.clear_caches()
+    forget()
     assert dev.scan().count() == 3 and table.scan(tag="one").count() == 2 and table.scan(snapshot=2).count() == 3
 
 
@@ -96,7 +97,7 @@ def test_nothing_is_deleted_where_a_snapshot_cannot_be_read(table: Table) -> Non
     snapshot = table.snapshot
     assert snapshot is not None
     Path(table.path, "manifest", snapshot.delta_manifest_list).unlink()
-    manifests.clear_caches()
+    forget()
     before = files(table)
     with pytest.raises(BitlakeError):
         table.maintenance.remove_orphan_files(SOON)

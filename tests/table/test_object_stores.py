@@ -15,7 +15,7 @@ import flaky_proxy
 import pyarrow as pa
 import pytest
 import s3_server
-from faults import forget
+from caches import forget
 from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
 
 import bitlake

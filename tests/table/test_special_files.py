@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io.local import LocalStore
 from bitlake.metadata.java_json import JSON_BYTES
-from bitlake.scan.column_reader import clear_footers
-from bitlake.scan.deletion_vectors import clear_vectors
-from bitlake.scan.index_reader import clear_index_caches
-from bitlake.snapshot.manifests import clear_caches
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +71,7 @@ def test_a_file_that_is_not_one_is_an_error(table: bitlake.Table, place: str, ma
     # A FIFO as a snapshot or manifest waited for ever; a device, and a sparse file of 1 TB, exhausted memory.
     for path in Path(table.path).glob(place):
         make(path)
-    clear_caches()
-    clear_vectors()
-    clear_footers()
+    forget()
     with pytest.raises(BitlakeError) as caught:
         bitlake.connect(Path(table.path).parents[1]).table("t").scan().to_arrow()
     if make is not sparse or not place.endswith("parquet"):
@@ -96,7 +91,7 @@ def test_a_hint_that_is_not_a_file_is_ignored(table: bitlake.Table, hint: str, m
 def test_an_index_that_is_not_a_file_is_not_asked(table: bitlake.Table, make: Callable[[Path], None]) -> None:
     (path,) = Path(table.path).glob("bucket-0/*.index")
     make(path)
-    clear_index_caches()
+    forget()
     scan = table.scan(where="s = 's3'")
     (problem,) = scan.plan().problems
     assert path.name.removesuffix(".index") in problem

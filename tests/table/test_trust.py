@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from caches import forget
 
 import bitlake
 from bitlake.errors import CorruptError, InvalidRequest
@@ -24,8 +25,6 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
 )
 from bitlake.metadata.paths import TablePaths, are_file_names, data_file_name, is_file_name
-from bitlake.snapshot.index_manifest import clear_index_manifests
-from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int32())})
@@ -44,8 +43,7 @@ def hostile(lake: Lake, rewrite: Callable[[Path], None], commits: int = 3) -> Ta
         table.append(ROWS)
     table.delete("id = 1")
     rewrite(Path(table.path))
-    clear_caches()
-    clear_index_manifests()
+    forget()
     return lake.table("t")
 
 

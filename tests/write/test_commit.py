@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from caches import forget
 from fixtures import copy_warehouse
 from store_wrappers import FaultyStore
 
@@ -54,7 +55,7 @@ def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, stor
 
 
 def names(paths: TablePaths) -> set[str]:
-    manifests.clear_caches()
+    forget()
     snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
     return (
         set()
@@ -65,7 +66,7 @@ def names(paths: TablePaths) -> set[str]:
 
 def check_table(paths: TablePaths) -> None:
     """Every snapshot is whole: its manifests are there, its totals add up, and nothing else is lying around."""
-    manifests.clear_caches()
+    forget()
     referenced = set()
     total = 0
     ids = manifests.snapshot_ids(TableFiles(STORE, paths))
@@ -316,7 +317,7 @@ def test_a_base_snapshot_that_lacks_a_file_is_no_lost_race(tmp_path: Path, monke
     paths, schema = make_table(tmp_path / "t")
     base = append(paths, schema, entry("a"))
     STORE.delete(paths.manifest(base.delta_manifest_list))
-    manifests.clear_caches()
+    forget()
     waits: list[float] = []
     monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
     with pytest.raises(NotFound, match=base.delta_manifest_list):
@@ -375,7 +376,7 @@ def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path
     while True:
         paths, schema = _prepared(tmp_path / f"t{number}")
         schema = schema.with_options({"commit.max-retries": "0" if dead else "3"})
-        manifests.clear_caches()
+        forget()
         store = FaultyStore(STORE, number, after=after, dead=dead)
         try:
             made = commit(store, paths, PLAN, schema, "me")
@@ -473,9 +474,9 @@ def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
                     continue
                 assert commit(STORE, paths, plan, schema, "other", identifier=9) is not None
                 STORE.delete(paths.snapshot(5))
-                manifests.clear_caches()
+                forget()
     STORE.delete(paths.snapshot(2))  # expired since
-    manifests.clear_caches()
+    forget()
     again = CommitPlan("APPEND", (entry("x"),), batch=StreamBatch("user-1", 3, 1))
     with pytest.raises(BatchCommitted, match="as snapshot 3$"):
         commit(STORE, paths, again, schema, "user-1", identifier=3)
@@ -496,7 +497,7 @@ def test_keys_looked_up_in_a_snapshot_suffer_no_other_rows_after_it(tmp_path: Pa
             continue
         assert commit(STORE, paths, plan, schema, "me") is not None
         STORE.delete(paths.snapshot(6))
-        manifests.clear_caches()
+        forget()
 
 
 def test_another_writer_takes_the_id_of_a_try_that_failed(tmp_path: Path) -> None:

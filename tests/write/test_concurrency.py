@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders import events
-from faults import forget
+from caches import forget
 from long import long
 
 import bitlake

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from builders import events
-from faults import distinct, each_call_failing, forget, strays
+from caches import forget
+from faults import distinct, each_call_failing, strays
 from long import long
 
 import bitlake

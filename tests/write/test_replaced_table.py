@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import Between, forget
+from caches import forget
+from faults import Between
 from store_wrappers import FaultyStore
 
 import bitlake

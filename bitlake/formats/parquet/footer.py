@@ -156,6 +156,10 @@ class FooterCache:
     """Of a leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
 
 
+_FOOTER_BYTES, _CHUNK_BYTES = 4096, 2500
+"""What a footer takes in memory, and each of its column chunks with its pages, parsed here and by pyarrow."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Footer:
     """A parsed footer; keep it as long as the file may be read again, its cache makes later reads cheap."""
@@ -178,6 +182,12 @@ class Footer:
         if found is None:
             raise NotFound(f"the Parquet file has no column '{name}'; it has {', '.join(self.columns)}")
         return found
+
+    @property
+    def memory(self) -> int:
+        """An estimate of the bytes in memory, with what will be derived from the footer."""
+        chunks = len(self.row_groups) * len(self.leaves)
+        return _FOOTER_BYTES + _CHUNK_BYTES * chunks + len(self.raw) + len(self.cache.tail)
 
     @property
     def metadata(self) -> pq.FileMetaData:

@@ -68,7 +68,14 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
 
     scans_by_name: dict[TableName, Scan] = {}
     patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
-    analysis = analyse_query(text, resolve, context.timezone, quoted_patterns=patterns, names=context.names)
+    analysis = analyse_query(
+        text,
+        resolve,
+        context.timezone,
+        quoted_patterns=patterns,
+        names=context.names,
+        caches=context.catalog.store.caches,
+    )
     scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is Scan and not is_forced(scan) for scan in scans)

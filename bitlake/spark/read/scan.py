@@ -33,7 +33,7 @@ from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
-from bitlake.runtime import Cache, LocalRunner
+from bitlake.runtime import Cache, CacheName, Caches, LocalRunner
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile
@@ -69,12 +69,17 @@ _SPARKS = (FILE_PATH, ROW_INDEX)
 
 _MOST_NUMBERED = 1000
 """More paths than this would make the query's own text large."""
-_frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
 SMALL_BYTES = 1 << 20
 """Files of up to this many bytes in all are a small table: what was read of one stays for the next query over it."""
-_small: Cache[tuple[object, ...], DataFrame] = Cache(32 << 20)
-"""Local relations of small tables; by bytes of Arrow, which the JVM holds too."""
-_lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
+_SMALL: CacheName[tuple[object, ...], DataFrame] = CacheName("local relations", 32 << 20)
+"""Local relations of small tables, by bytes of Arrow; the JVM holds them."""
+_FRAME_BYTES, _PATH_BYTES = 1 << 20, 512
+"""What Spark's plan of a file relation takes in the JVM, and each of its files."""
+_FRAMES: CacheName[tuple[object, ...], DataFrame] = CacheName("file relations", 64 << 20)
+"""File relations by their files; the JVM holds them."""
+_LASTING: CacheName[int, weakref.ref[DataFrame]] = CacheName("cached frames", 64 << 10)
+"""The frames of both caches by their ids."""
+_REFERENCE_BYTES = 256
 
 
 def is_forced(scan: Scan) -> bool:
@@ -82,9 +87,10 @@ def is_forced(scan: Scan) -> bool:
     return scan.state.schema.opts.of(opt.SPARK_READ_PATH) != "auto"
 
 
-def is_lasting(frame: DataFrame) -> bool:
+def is_lasting(caches: Caches, frame: DataFrame) -> bool:
     """Whether the same frame will be given again for the same files."""
-    return frame in _lasting
+    reference = caches[_LASTING].get(id(frame))
+    return reference is not None and reference() is frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,12 +383,12 @@ class SparkReader:
         what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
         paths = tuple(f.path for f in plan.files)
         key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
-        found = _small.get(key)
+        cache = self._store.caches[_SMALL]
+        found = cache.get(key)
         if found is None:
             rows = scan.to_arrow()
             found = local_frame(self._spark, rows, types)
-            _small.put(key, found, max(1, rows.nbytes))
-            _lasting.add(found)
+            self._keep(cache, key, found, rows.nbytes)
         return found
 
     def _native(
@@ -399,7 +405,8 @@ class SparkReader:
         """
         paths = tuple(f.path for f in files)
         key = (id(self._spark), types.json(), paths, root, tuple(fields))
-        found = _frames.get(key)
+        cache = self._store.caches[_FRAMES]
+        found = cache.get(key)
         if found is None:
             # With all columns: by their share, Spark estimates what a query's own take, and which side to broadcast.
             stored = _stored(plan, types)
@@ -417,9 +424,14 @@ class SparkReader:
                 if fields:
                     columns.append(F.struct(*[F.col(f"{METADATA}.{f}").alias(f) for f in fields]).alias(METADATA))
                 found = found.select(*columns)
-            _frames.put(key, found)
-            _lasting.add(found)
+            self._keep(cache, key, found, _FRAME_BYTES + _PATH_BYTES * len(paths))
         return found
+
+    def _keep(
+        self, cache: Cache[tuple[object, ...], DataFrame], key: tuple[object, ...], frame: DataFrame, size: int
+    ) -> None:
+        cache.put(key, frame, size)
+        self._store.caches[_LASTING].put(id(frame), weakref.ref(frame), _REFERENCE_BYTES)
 
     def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""

@@ -24,7 +24,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job
 from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
-from bitlake.scan.index_reader import clear_index_caches
+from bitlake.scan.index_reader import forget_indexes
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.system_tables.files import FILE_INDEXES
@@ -172,7 +172,7 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
 
     What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
     """
-    clear_index_caches()
+    forget_indexes(table.store)
     scan = table.scan_of(table.state()).select(question.columns).where_bound(question.predicate)
     plan = scan.plan()
     metrics = plan.metrics

@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builders import events
+from caches import forget
 from fixtures import warehouse
 from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.io.local import LocalStore
-from bitlake.scan.column_reader import clear_footers
-from bitlake.scan.index_reader import clear_index_caches
 from bitlake.scan.scan import Scan
 from bitlake.table.table import Table
 from bitlake.tools.explain.explanation import MOST_FILES, Explanation, Meter, MeteringStore
@@ -168,7 +167,7 @@ def _data_bytes(store: CountingStore, told: Explanation) -> int:
 
 def test_streamed_bytes_are_counted_too(table: Table) -> None:
     """Whole files are read by Arrow through a file object: its reads are what the file system gives."""
-    clear_footers()
+    forget()
     told = table.scan().explanation(analyze=True)
     check(told)
     sizes = sum(f.entry.file.file_size for f in told.plan.files)
@@ -278,7 +277,7 @@ def test_what_is_not_advised_would_not_help(tmp_path: Path, where: str, column: 
         table.append(orders(1, seed))
 
     def read() -> int:
-        clear_index_caches()
+        forget()
         m = table.scan(["id"], where=where).explanation(analyze=True).plan.metrics
         return m.data_bytes_read + m.index_bytes_read
 

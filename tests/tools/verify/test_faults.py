@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import verify_tables as made
-from faults import forget
+from caches import forget
 from verify_damage import (
     added_again,
     base_without_a_file,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import verify_damage as damage
 import verify_tables as made
-from faults import forget
+from caches import forget
 from verify_tables import Patient
 
 from bitlake.errors import InvalidRequest

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import rest_server
 import verify_tables as made
-from faults import forget
+from caches import forget
 
 import bitlake
 from bitlake.snapshot.partitions import PartitionReader
