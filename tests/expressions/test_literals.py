@@ -37,6 +37,17 @@ def test_constants_of_small_integer_types_end_at_their_bounds() -> None:
                 constant(parse_one(f"CAST({value} AS {kind})", dialect="spark"), "UTC")
 
 
+def test_sums_of_constants_are_as_wide_as_the_wider_one() -> None:
+    def folded(text: str) -> object:
+        return constant(parse_one(text, dialect="spark"), "UTC")
+
+    assert folded("2147483648 + 1") == 2**31 + 1 and folded("-2147483649 - 1") == -(2**31) - 2
+    assert folded("2147483646 + 1") == 2**31 - 1
+    for text in ("2147483647 + 1", "-2147483648 - 1", "9223372036854775807 + 1"):
+        with pytest.raises(NotConstant):
+            folded(text)
+
+
 def test_an_integer_has_less_than_60_characters() -> None:
     """BIGINT has 19 digits; of thousands Python makes no number, and of many it is slow."""
     assert parse_integer("0" * 58 + "5") == 5 and parse_integer(" " * 58 + "5") == 5

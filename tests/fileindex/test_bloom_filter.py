@@ -109,7 +109,15 @@ def test_big_filters_are_probed_not_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [{"items": "0"}, {"items": "x"}, {"fpp": "1"}, {"fpp": "-"}, {"items": "2000000000", "fpp": "1e-9"}]
+    "option",
+    [
+        {"items": "0"},
+        {"items": "x"},
+        {"fpp": "1"},
+        {"fpp": "-"},
+        {"items": "2000000000", "fpp": "1e-9"},
+        {"items": "2147483648", "fpp": "0.9"},
+    ],
 )
 def test_bad_options(option: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):

@@ -143,8 +143,9 @@ def test_many_values_read_little() -> None:
 
 def test_another_files_index_and_future_versions() -> None:
     data = written("INT", pa.array([1, 2, None]))
-    with pytest.raises(CorruptError, match="3 rows"):
+    with pytest.raises(CorruptError, match="3 rows") as raised:
         reader("INT", data, 4).test(IsNull("c"))
+    assert raised.value.offset == 5
     with pytest.raises(UnsupportedFeature, match="version 3"):
         reader("INT", data[:4] + b"\3" + data[5:], 3).test(IsNull("c"))
     with pytest.raises(InvalidRequest):

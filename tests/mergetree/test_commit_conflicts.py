@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from fixtures import warehouse
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.io.local import LocalStore
+from bitlake.mergetree.bucket import BucketState, Compaction
+from bitlake.mergetree.commit import _is_current
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
@@ -46,6 +49,16 @@ def run(table: tuple[TablePaths, TableSchema], plan: CommitPlan) -> Snapshot:
     made = commit(STORE, table[0], plan, table[1], "me")
     assert made is not None
     return made
+
+
+def test_a_compaction_holds_while_the_files_above_level_0_stay() -> None:
+    old, read, late = entry("old", 1), entry("read", 0), entry("late", 0)
+    base = BucketState(EMPTY_ROW, 0, 2, (read, old))
+    compaction = Compaction(before=(read,), after=(entry("new", 5),))
+    assert _is_current(compaction, base, replace(base, files=(read, old, late)))
+    assert not _is_current(compaction, base, replace(base, files=(read, old, entry("other", 1))))
+    assert not _is_current(compaction, base, replace(base, files=(old,)))
+    assert not _is_current(compaction, base, None)
 
 
 def test_files_of_one_level_do_not_overlap(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.mergetree import dml as keyed_tables
-from bitlake.mergetree import task_writes
-from bitlake.mergetree import task_writes as staged_rows
+from bitlake.mergetree import dml, task_writes
 from bitlake.mergetree import writer as upserts
 from bitlake.mergetree.task_writes import TaskJob, check_tasks, commit_tasks, discard_tasks, write_task
 from bitlake.table.table import Table
@@ -109,6 +108,26 @@ def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
         assert rows(table) == {0: "x", 1: "x", 9: "other"}
 
 
+def test_an_upsert_of_a_batch_that_is_committed_is_refused(lake: bitlake.Lake) -> None:
+    mine = keyed(lake)._core.written_by("stream")
+    for number in (4, 5):
+        assert dml.upsert(mine, batch([number], "x"), identifier=number) is not None
+    with pytest.raises(BatchCommitted, match="batch 4 of stream"):
+        dml.upsert(mine, batch([4], "again"), identifier=4)
+    assert rows(Table(mine)) == {4: "x", 5: "x"}
+
+
+def test_rows_that_come_once_are_renumbered_beside_another_writer(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+
+    def coming() -> Iterator[pa.RecordBatch]:
+        yield batch([1, 2], "mine")
+        table.upsert(batch([2, 3], "theirs"))
+
+    table.upsert(coming())
+    assert rows(table) == {1: "mine", 2: "mine", 3: "theirs"}
+
+
 def test_a_process_given_up_for_dead_may_commit_the_batch_first(lake: bitlake.Lake) -> None:
     for table in (lake.create_table("t", SCHEMA), keyed(lake)):
         mine = Table(table._core.written_by("stream"))
@@ -155,7 +174,7 @@ def placed(lake: bitlake.Lake, where: str, **options: str) -> Table:
 def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
     lake: bitlake.Lake, where: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_rows, "FILE_BYTES", 100)
+    monkeypatch.setattr(task_writes, "FILE_BYTES", 100)
     table = placed(lake, where, deletion_vectors_enabled=vectors)
     chance, model = random.Random(7), dict[int, str]()
     for number in range(4):
@@ -202,11 +221,11 @@ def test_staged_rows_are_written_again_when_another_writer_came_first(
 
     def late(*args: object, **more: object) -> object:
         made = written(*args, **more)  # type: ignore[arg-type]
-        monkeypatch.setattr(keyed_tables, "write_changes", written)
+        monkeypatch.setattr(dml, "write_changes", written)
         table.upsert(pa.table([[5, 9], ["other", "other"]], schema=SCHEMA))
         return made
 
-    monkeypatch.setattr(keyed_tables, "write_changes", late)
+    monkeypatch.setattr(dml, "write_changes", late)
     commit_tasks(table._core, job, done)
     assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1", 9: "other"}
     assert not staged(table)

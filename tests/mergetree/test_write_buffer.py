@@ -18,7 +18,15 @@ from bitlake.formats.file_format import reader_for
 from bitlake.io import Store
 from bitlake.mergetree import bucket_writer as buffer
 from bitlake.mergetree.bucket import BucketChange, BucketReader, BucketState, MergeTreeContext
-from bitlake.mergetree.bucket_writer import BucketWriter, SortedMerge, sorted_merged, sorted_rows, split_by_bucket
+from bitlake.mergetree.bucket_writer import (
+    BucketWriter,
+    SortedMerge,
+    merge_numbered,
+    sorted_merged,
+    sorted_rows,
+    split_by_bucket,
+    with_sequence,
+)
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import MergeSpec
 from bitlake.write.writer import split_groups
@@ -57,6 +65,14 @@ def plain(rows: pa.Table) -> list[dict[str, Any]]:
     names = ["k", "i", "a", "b", "_VALUE_KIND"]
     found: list[dict[str, Any]] = rows.select(names).to_pylist()
     return found
+
+
+def test_merged_rows_are_numbered_in_the_order_of_keys(tmp_path: Path) -> None:
+    _, _, spec = spec_of(tmp_path, {})
+    rows = some_rows(random.Random(1), 2).set_column(0, "k", pa.array(["b", "a"]))
+    made = merge_numbered(spec, with_sequence(rows, 7), 7)
+    assert made.column("k").to_pylist() == ["a", "b"]
+    assert made.column("_SEQUENCE_NUMBER").to_pylist() == [7, 8]
 
 
 @pytest.mark.parametrize("options", ENGINES)
