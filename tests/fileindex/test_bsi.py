@@ -7,11 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
 from bitlake.fileindex.bsi import BsiReader, BsiWriter, supports
 from bitlake.fileindex.container import read_header
+from bitlake.fileindex.keyed import Key
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import DataField, parse_type
 from tests.fileindex.payloads import check_every_comparison, column, leaf_of, parsed, truth, written_in_parts
@@ -28,6 +30,18 @@ def written(kind: str, array: pa.Array) -> bytes:
 
 def reader(kind: str, data: bytes, rows: int) -> BsiReader:
     return BsiReader(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
+
+
+def test_an_index_that_only_compares_wrongly_differs_from_the_rebuilt_one() -> None:
+    class Shifted(BsiReader):
+        def compared(self, op: Op, key: Key) -> BitMap | None:
+            rows = super().compared(op, key)
+            return None if rows is None else rows ^ BitMap([0])
+
+    data = written("INT", pa.array([3, 1, None, 2], pa.int32()))
+    stored = Shifted(parse_type("INT"), lambda o, n: data[o : o + n], len(data), 4)
+    assert reader("INT", data, 4).difference(reader("INT", data, 4)) is None
+    assert stored.difference(reader("INT", data, 4)) is not None
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda p: p["type"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
 from bitlake.fileindex.capabilities import memory
 from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, indexed_type, parse_index_options
 from bitlake.types import DataField, MapType, parse_type
@@ -21,6 +22,23 @@ def test_sizes_have_binary_units() -> None:
     assert {text: memory(text) for text in sizes} == sizes
     with pytest.raises(ValueError, match="below 2 gb"):
         memory("2 gb")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "kind", "ranked"),
+    [
+        (Comparison("c", Op.EQ, 1), "INT", ["bitmap", "bloom-filter", "range-bitmap"]),
+        (In("c", (1, 2)), "DOUBLE", ["bloom-filter", "bitmap"]),
+        (Comparison("c", Op.LT, 1), "INT", ["range-bitmap"]),
+        (IsNull("c"), "INT", ["bitmap", "range-bitmap"]),
+        (Like("c", "a%"), "STRING", ["bitmap"]),
+    ],
+)
+def test_the_most_suitable_index_of_a_condition_comes_first(leaf: Leaf, kind: str, ranked: list[str]) -> None:
+    names = ("bitmap", "bloom-filter", "range-bitmap")
+    rates = {name: INDEX_TYPES[name].suitability(leaf, parse_type(kind)) for name in names}
+    found = sorted((name for name in names if rates[name]), key=lambda name: -rates[name])
+    assert found == ranked and len({rates[n] for n in ranked}) == len(ranked)
 
 
 def test_columns_and_their_options() -> None:

@@ -52,6 +52,15 @@ def test_an_append_whose_numbers_are_always_taken_gives_up(tmp_path: Path, monke
     assert len(tries) == publish.COMPACT_TRIES
 
 
+def test_rows_written_before_another_commit_get_later_numbers(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    _, state, changes = written(table, pa.table({"id": [1, 2], "v": ["mine", "mine"]}))
+    assert BucketChange(changes[0].partition, changes[0].bucket).rows == 0 and sum(c.rows for c in changes) == 2
+    table.upsert(pa.table({"id": [2, 3], "v": ["theirs", "theirs"]}))
+    assert publish.publish(table._core, state, changes, operation="WRITE") is not None
+    assert read(table) == {1: "mine", 2: "mine", 3: "theirs"}
+
+
 # --- other writers in between -----------------------------------------------------------------------------------------
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
 
+import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.mergetree import compaction as stream
 from bitlake.mergetree.bucket import BucketReader
@@ -195,3 +197,20 @@ def test_files_of_older_schemas_are_compacted_as_the_table_is_now(tmp_path: Path
     lower = replace(above[0], file=replace(above[0].file, level=4))
     kept = compact_unit(now, store, state_of(now, store, [lower]), CompactUnit((lower,), 5))
     assert [e.file for e in kept.after] == [above[0].file]
+
+
+def test_changelogs_of_full_compactions_pair_the_rows_of_text_keys(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.string(), nullable=False), ("v", pa.int64())])
+    options = {"bucket": "1", "changelog-producer": "full-compaction"}
+    table = bitlake.connect(tmp_path).create_table("t", schema, primary_key=["k"], options=options)
+    keys = [f"{i * 37 % 101:x}" for i in range(60)]
+    table.upsert(pa.table({"k": keys, "v": range(60)}, schema=schema))
+    table.maintenance.compact(full=True)
+    before = table.snapshot
+    assert before is not None
+    table.upsert(pa.table({"k": keys[40:10:-3], "v": range(100, 110)}, schema=schema))
+    table.maintenance.compact(full=True)
+    changed = table.changes(before.id, mode="changelog").to_arrow().to_pylist()
+    expected = {("-U", keys[i], i) for i in range(40, 10, -3)}
+    expected |= {("+U", k, v) for k, v in zip(keys[40:10:-3], range(100, 110), strict=True)}
+    assert {(r["rowkind"], r["k"], r["v"]) for r in changed} == expected and len(changed) == 20

@@ -156,6 +156,7 @@ REFUSED = [
     (aggregate("lr", "nested_update", nested_key="q"), "'q', and the rows have x, y"),
     (aggregate("lr", "nested_update", nested_key="x", nested_key_null_strategy="skip"), "merge, ignore, error"),
     (aggregate("lr", "nested_update", count_limit="few"), "'few' is not allowed"),
+    (aggregate("lr", "nested_update", count_limit="2147483648"), "'2147483648' is not allowed"),
     (aggregate("s", "rbm32"), "'rbm32' takes VARBINARY"),
     (aggregate("s", "hll_sketch"), "'hll_sketch' takes VARBINARY"),
     (aggregate("n", "sum", ignore_retract="perhaps"), "true or false"),
@@ -191,6 +192,12 @@ REFUSED = [
     ({"upsert-key": "id"}, "would not be honoured"),
     ({"fields.m.map.storage-layout": "shared-shredding"}, "would not be honoured"),
 ]
+
+
+def test_the_largest_count_limit_is_taken(tmp_path: Path) -> None:
+    options = aggregate("lr", "nested_update", count_limit="2147483647")
+    table = bitlake.connect(tmp_path).create_table("t", MORE, options={"primary-key": "id", **options})
+    assert table.schema.options["fields.lr.count-limit"] == "2147483647"
 
 
 @pytest.mark.parametrize(("options", "why"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
