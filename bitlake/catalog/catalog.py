@@ -1,13 +1,11 @@
-"""The base class of catalogs: which databases and tables exist, and where the files of each table are.
+"""Catalog: the names of databases, tables and views, and the folder of each table.
 
 A table's own state (schemas, snapshots, data) is in the files of its folder, whatever the catalog.  A catalog decides
-which names exist, which folder each name has, and which single step creates, renames or drops a name.  What all
-catalogs share is here and in :mod:`bitlake.catalog.catalog`; :mod:`bitlake.catalog.filesystem` creates and deletes the
-folders of catalogs that do so themselves.
+which names exist, which folder each name has, and which single step creates, renames or drops a name.
+:class:`Catalog` is the base class of all kinds and has what they share; catalogs that create and delete the folders
+themselves do so through :mod:`bitlake.catalog.filesystem`.
 
-Views: queries that a catalog keeps by name.
-
-Resolve identifiers in a catalog: to a table, a branch of it, or a system table.
+An identifier resolves to a table, a branch of one, or a system table (:func:`resolve`).
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class View:
         return dumps(out)
 
 
-# --- catalog ----------------------------------------------------------------------------------------------------------
+# --- base class of catalogs -------------------------------------------------------------------------------------------
 
 DATABASE_SUFFIX = ".db"
 """The end of the name of a database's folder."""
@@ -322,7 +320,7 @@ def _match_folded(name: str, names: Sequence[str]) -> str:
     return matches[0] if len(matches) == 1 else name
 
 
-# --- lookup -----------------------------------------------------------------------------------------------------------
+# --- identifiers: tables, branches and system tables ------------------------------------------------------------------
 
 
 class ResolvedName(NamedTuple):

@@ -1,22 +1,19 @@
 """The filesystem catalog: databases and tables are folders, ``<warehouse>/<database>.db/<table>``.
 
-A table exists when its ``schema`` folder holds a schema.  Source: table-format spec, section 1.
-
-Creating and dropping a table take effect in one step each (:mod:`bitlake.catalog.filesystem`).  So does a rename of
-the folder on a file system.  An object store copies the folder, its schemas last, and deletes the old one, its schemas
-first: a process that dies meanwhile leaves the table under both names, with the same rows, or under the new one.
-
-Create and delete the folder of a table, for catalogs that do so themselves.
-
-A table exists when its ``schema`` folder holds a schema.  What a process leaves that dies before or after the step that
-takes effect:
+A table exists when its ``schema`` folder holds a schema.  Creating, dropping and renaming a table take effect in one
+step each.  What a process that dies before or after this step leaves behind:
 
 * create: ``schema/schema-0``, created only if absent.  The table exists from then on.
 * drop: the ``schema`` folder is renamed to ``.dropped-<uuid>`` beside it (an object store, which has no rename, deletes
-  it).  Then the table's folder is deleted.  A death between leaves files and no table: the next DROP TABLE or CREATE
+  it).  Then the table's folder is deleted.  A death in between leaves files but no table: the next DROP TABLE or CREATE
   TABLE of this name deletes them.
+* rename: the folder is renamed.  An object store copies it, its schemas last, and deletes the old one, its schemas
+  first: a death in between leaves the table under both names, with the same rows, or under the new one.
 
-Writers that have the table open detect both (:mod:`bitlake.write.commit`), and their commits fail.
+Writers that have the table open detect a drop, also when the name is used again, and their commits fail
+(:mod:`bitlake.write.commit`).  The JDBC catalog creates and deletes table folders with the same functions.
+
+Source: table-format spec, section 1.
 """
 
 from __future__ import annotations
@@ -35,9 +32,14 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.table_files import TableFiles, is_link
 from bitlake.snapshot.versions import JOURNAL, has_schema
 
+log = logging.getLogger("bitlake")
+
 _DROPPED = ".dropped-"
 _HISTORY = ("snapshot", "tag", "branch", "consumer", "changelog")
 """Folders of a dropped table whose files (``tag/tag-…``) a new table of its name would take for its own."""
+
+
+# --- table folders ----------------------------------------------------------------------------------------------------
 
 
 def create_first_schema(store: Store, root: str, schema: TableSchema) -> bool:
@@ -103,9 +105,7 @@ def deleting_external_files(table: TableFiles) -> Iterator[None]:
     delete_external(table, files)
 
 
-# --- filesystem -------------------------------------------------------------------------------------------------------
-
-log = logging.getLogger("bitlake")
+# --- the catalog ------------------------------------------------------------------------------------------------------
 
 
 class FileSystemCatalog(Catalog):

@@ -1,4 +1,4 @@
-"""Paimon's ``jdbc`` catalog: names are rows of a database, and several lakes may share one.
+"""Paimon's ``jdbc`` catalog: names are rows of a relational database, which several lakes may share.
 
 Tables (of ``org.apache.paimon.jdbc.JdbcUtils``; names are VARCHAR(255), values VARCHAR(1000))::
 
@@ -19,10 +19,9 @@ object store copies it before and deletes the old one after, so that either name
 ``view_schema`` is JSON (Paimon's ``ViewSchema``): fields as in a table's schema, query, dialects (the query by engine),
 comment, options.  Its table is created with the first view.
 
-A small relational database: SQLite by Python's own module, PostgreSQL and MySQL by the optional SQLAlchemy Core.
-
-Statements take ``?`` for their values.  A connection is opened for each transaction: a catalog is asked seldom, and a
-connection that is kept may be lost, or belong to a thread that is gone.
+The database is SQLite, through Python's own module, or PostgreSQL or MySQL, through the optional SQLAlchemy Core.
+Statements take ``?`` for their values.  Each transaction opens a connection of its own: catalogs are queried rarely,
+and a connection that is kept may be lost, or belong to a thread that has ended.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.table_files import TableFiles
+
+# --- relational databases ---------------------------------------------------------------------------------------------
 
 _WAIT_SECONDS = 30.0
 """How long a transaction waits for another one's lock."""
@@ -222,10 +223,7 @@ def _errors(kind: str) -> tuple[type[Exception], type[Exception]]:
     return exc.IntegrityError, exc.SQLAlchemyError
 
 
-__all__ = ["SqlDatabase", "Transaction", "open_database"]
-
-
-# --- jdbc -------------------------------------------------------------------------------------------------------------
+# --- the catalog ------------------------------------------------------------------------------------------------------
 
 _EXISTS, _LOCATION = "exists", "location"
 _LONGEST = 1000
@@ -243,11 +241,6 @@ _TABLES = (
 _NAMES = ("paimon_tables", "paimon_database_properties", "paimon_table_properties")
 _OF_DATABASE = "catalog_key = ? AND database_name = ?"
 _OF_TABLE = f"{_OF_DATABASE} AND table_name = ?"
-_VIEW_TABLE = (
-    "CREATE TABLE IF NOT EXISTS paimon_views (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
-    "view_name VARCHAR(255) NOT NULL, view_schema TEXT NOT NULL, PRIMARY KEY (catalog_key, database_name, view_name))"
-)
-_OF_VIEW = f"{_OF_DATABASE} AND view_name = ?"
 
 
 class JdbcCatalog(Catalog):
@@ -564,6 +557,15 @@ def _check_properties(name: str, properties: Mapping[str, str]) -> None:
                 f"database '{name}': property '{key[:40]}' is too long; keys have at most 255 characters, values "
                 f"{_LONGEST}"
             )
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+_VIEW_TABLE = (
+    "CREATE TABLE IF NOT EXISTS paimon_views (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
+    "view_name VARCHAR(255) NOT NULL, view_schema TEXT NOT NULL, PRIMARY KEY (catalog_key, database_name, view_name))"
+)
+_OF_VIEW = f"{_OF_DATABASE} AND view_name = ?"
 
 
 class JdbcViews:

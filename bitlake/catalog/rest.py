@@ -1,11 +1,6 @@
-"""A client of Paimon's ``rest`` catalog: a server keeps the names and folders of tables, and commits their snapshots.
+"""Paimon's ``rest`` catalog: a server keeps the names and folders of tables, and commits their snapshots.
 
-Requests and responses follow ``docs/static/rest-catalog-open-api.yaml`` in Paimon's repository.  The warehouse is a
-name that the server defines.  Files are read and written directly (:mod:`bitlake.catalog.rest`).
-
-The HTTP side of a REST catalog: addresses, who asks, pages, what errors mean, and what is tried again.
-
-Source: Paimon's ``docs/static/rest-catalog-open-api.yaml``; what it leaves open is as in Paimon's clients::
+Requests and responses::
 
     GET /v1/config?warehouse=…   → {"defaults": {…}, "overrides": {…}}: options below and above the client's own; the
                                    option ``prefix`` begins all other paths: /v1/<prefix>/databases/…
@@ -14,21 +9,25 @@ Source: Paimon's ``docs/static/rest-catalog-open-api.yaml``; what it leaves open
     401 403 → AccessDenied   400 → InvalidRequest   404 → NotFound   409 → AlreadyExists   501 → UnsupportedFeature
     anything else → StorageUnavailable
 
-:class:`~bitlake.io.http.HttpClient` retries: reads and deletions after lost connections, 429 and 503, anything else
-only where the server cannot have acted on it, both after ``Retry-After`` if the server sends it.
+The warehouse is a name that the server defines.  :class:`~bitlake.io.http.HttpClient` retries: reads and deletions
+after lost connections, 429 and 503, anything else only where the server cannot have acted on it, both after
+``Retry-After`` if the server sends it.
 
-The store of a REST catalog's tables: files are read and written directly, but the server commits.
+Files of the tables that the catalog opened are read and written directly, but the server commits
+(:class:`RestStore`):
 
-For a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the
-snapshot, the uuid of the snapshot before it, and the change of each partition's statistics.  The server accepts or
-rejects it, and writes the file.
+* creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the snapshot, the uuid of the snapshot before
+  it, and the change of each partition's statistics.  The server accepts or rejects it, and writes the file;
+* creating ``schema/schema-<n>`` is a request, too: the changes from the schema before it (``AlterTableRequest``).
+  Columns are matched by their ids, so that a rename differs from a drop and an add.  The server makes the schema from
+  the changes itself; its result is compared with the requested schema;
+* the server writes the hint LATEST.  Tags, branches and rollbacks are refused: they would change the history without
+  the server.
 
-Creating ``schema/schema-<n>`` is a request, too: the changes from the schema before it, as in ``AlterTableRequest`` of
-Paimon's OpenAPI file.  Columns are matched by their ids, so that a rename differs from a drop and an add.  The server
-makes the schema from the changes itself; what it made is compared with what was asked for.
+External tables commit by files, as in Paimon: the server keeps their schemas only.
 
-The server writes the hint LATEST.  Tags, branches and rollbacks, which would change the history without the server, are
-refused.  External tables commit by files, as in Paimon: the server keeps their schemas only.
+Source: ``docs/static/rest-catalog-open-api.yaml`` in Paimon's repository; what it leaves open is as in Paimon's
+clients.
 """
 
 from __future__ import annotations
@@ -203,14 +202,14 @@ class RestClient:
         return found
 
     def _meaning(self, response: Response) -> BitlakeError:
-        code, told = _error(response)[0], self._told(response)
+        code, told = _failure(response)[0], self._told(response)
         if code in (401, 403):
             return AccessDenied(f"{told}; check the catalog option 'token', and what it allows")
         kinds = {400: InvalidRequest, 404: NotFound, 409: AlreadyExists, 501: UnsupportedFeature}
         return kinds.get(code, StorageUnavailable)(told)
 
     def _told(self, response: Response) -> str:
-        code, message = _error(response)
+        code, message = _failure(response)
         if self.options.token:
             message = message.replace(self.options.token, "***")
         request = response.headers.get("x-request-id")
@@ -228,7 +227,7 @@ def _joined(path: tuple[str, ...]) -> str:
     return "/".join(quote(part, safe="") for part in path)
 
 
-def _error(response: Response) -> tuple[int, str]:
+def _failure(response: Response) -> tuple[int, str]:
     """The code and message of a failure; a code in the body is nearer to the cause than a proxy's status."""
     try:
         found = json.loads(response.body)
@@ -243,7 +242,7 @@ def _texts(found: object) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
 
 
-# --- rest store -------------------------------------------------------------------------------------------------------
+# --- the store of the tables ------------------------------------------------------------------------------------------
 
 _HISTORY = re.compile(r"^(?P<folder>snapshot|schema|tag|branch)(?:/(?P<rest>.*))?$")
 _NUMBERED = re.compile(r"^(?:snapshot|schema)-(\d{1,19})$")
@@ -454,7 +453,7 @@ def partition_statistics(table: TableFiles, snapshot: Snapshot) -> list[dict[str
     return [*statistics.values()]
 
 
-# --- schema changes ---------------------------------------------------------------------------------------------------
+# --- schema changes as requests ---------------------------------------------------------------------------------------
 
 Change = dict[str, Any]
 
@@ -471,7 +470,7 @@ def schema_changes(old: TableSchema, new: TableSchema) -> list[Change]:
             raise UnsupportedFeature(
                 "a REST catalog cannot change the keys of a table; create a new table and copy the rows"
             )
-    out = _fields((), old.fields, new.fields)
+    out = _field_changes((), old.fields, new.fields)
     out += [{"action": "removeOption", "key": k} for k in old.options if k not in new.options]
     out += [{"action": "setOption", "key": k, "value": v} for k, v in new.options.items() if old.options.get(k) != v]
     if old.comment != new.comment:
@@ -479,7 +478,7 @@ def schema_changes(old: TableSchema, new: TableSchema) -> list[Change]:
     return out
 
 
-def _fields(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[DataField]) -> list[Change]:
+def _field_changes(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[DataField]) -> list[Change]:
     out: list[Change] = []
     kept = {f.id: f for f in new}
     old_ids = {f.id for f in old}
@@ -488,16 +487,16 @@ def _fields(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[Dat
     for f in old:
         changed = kept.get(f.id)
         if changed is not None:
-            out += _column(parent, f, changed)
+            out += _column_changes(parent, f, changed)
     for i, f in enumerate(new):
         if f.id not in old_ids:
             last = i == len(new) - 1
-            out += _added(parent, f, None if last else new[i - 1].name if i else "")
+            out += _added_column(parent, f, None if last else new[i - 1].name if i else "")
             order.insert(len(order) if last else order.index(new[i - 1].id) + 1 if i else 0, f.id)
-    return out + _moves(parent, order, new)
+    return out + _column_moves(parent, order, new)
 
 
-def _added(parent: tuple[str, ...], field: DataField, after: str | None) -> list[Change]:
+def _added_column(parent: tuple[str, ...], field: DataField, after: str | None) -> list[Change]:
     path = [*parent, field.name]
     add: Change = {"action": "addColumn", "fieldNames": path, "dataType": type_to_json(field.type)}
     if field.description is not None:
@@ -510,12 +509,12 @@ def _added(parent: tuple[str, ...], field: DataField, after: str | None) -> list
     return out
 
 
-def _column(parent: tuple[str, ...], old: DataField, new: DataField) -> list[Change]:
+def _column_changes(parent: tuple[str, ...], old: DataField, new: DataField) -> list[Change]:
     out: list[Change] = []
     path = (*parent, new.name)
     if old.name != new.name:
         out.append({"action": "renameColumn", "fieldNames": [*parent, old.name], "newName": new.name})
-    out += _type(path, old.type, new.type)
+    out += _type_changes(path, old.type, new.type)
     if old.description != new.description:
         out.append({"action": "updateColumnComment", "fieldNames": [*path], "newComment": new.description})
     if old.default_value != new.default_value:
@@ -523,14 +522,14 @@ def _column(parent: tuple[str, ...], old: DataField, new: DataField) -> list[Cha
     return out
 
 
-def _type(path: tuple[str, ...], old: DataType, new: DataType) -> list[Change]:
+def _type_changes(path: tuple[str, ...], old: DataType, new: DataType) -> list[Change]:
     out: list[Change] = []
     if isinstance(old, RowType) and isinstance(new, RowType):
-        out += _fields(path, old.fields, new.fields)
+        out += _field_changes(path, old.fields, new.fields)
     elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        out += _type((*path, "element"), old.element, new.element)
+        out += _type_changes((*path, "element"), old.element, new.element)
     elif isinstance(old, MapType) and isinstance(new, MapType) and old.key == new.key:
-        out += _type((*path, "value"), old.value, new.value)
+        out += _type_changes((*path, "value"), old.value, new.value)
     elif replace(old, nullable=True) != replace(new, nullable=True):
         new_type = type_to_json(replace(new, nullable=old.nullable))
         out.append(
@@ -541,7 +540,7 @@ def _type(path: tuple[str, ...], old: DataType, new: DataType) -> list[Change]:
     return out
 
 
-def _moves(parent: tuple[str, ...], order: list[int], new: Sequence[DataField]) -> list[Change]:
+def _column_moves(parent: tuple[str, ...], order: list[int], new: Sequence[DataField]) -> list[Change]:
     out: list[Change] = []
     for i, f in enumerate(new):
         if order[i] != f.id:
@@ -561,7 +560,7 @@ def _move(name: str, after: str) -> Change:
     return {"fieldName": name, "referenceFieldName": after, "type": "AFTER"}
 
 
-# --- rest -------------------------------------------------------------------------------------------------------------
+# --- the catalog ------------------------------------------------------------------------------------------------------
 
 _PAIMON_TABLE = (None, "", "table")
 """Values of the option ``type`` of tables in Paimon's own format."""
@@ -666,7 +665,7 @@ class RestCatalog(Catalog):
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:
         """Ask the server to create a table; it writes the first schema."""
         check_name(name.table, "table")
-        body = {"identifier": _identifier(name), "schema": _schema(schema)}
+        body = {"identifier": _identifier(name), "schema": _schema_request(schema)}
         path = ("databases", name.database, "tables")
         try:
             try:
@@ -741,7 +740,7 @@ def _identifier(name: Identifier) -> dict[str, str]:
     return {"database": name.database, "object": name.table}
 
 
-def _schema(schema: TableSchema) -> dict[str, Any]:
+def _schema_request(schema: TableSchema) -> dict[str, Any]:
     """A schema as in requests: without version, id and time, which the server sets."""
     return {
         "fields": [field_to_json(f) for f in schema.fields],

@@ -1,14 +1,13 @@
-"""Files of HDFS, by WebHDFS (:mod:`bitlake.io.webhdfs`) or Hadoop's own protocol (:mod:`bitlake.io.hdfs`).
+"""HDFS stores: files of HDFS over WebHDFS (:mod:`bitlake.io.webhdfs`) or Hadoop's own protocol.
 
 Atomic creation: the bytes go to a hidden file in the same folder, which is then renamed; HDFS renames in one step and
-refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try detects what
-became of the first: a hidden file that is gone was renamed, by us.
+refuses a name that is taken.  A response may get lost.  The hidden name holds a uuid, so a second try detects what
+became of the first: a hidden file that no longer exists was renamed, by us.
 
-Files of HDFS by Hadoop's own protocol, through the optional package hdfs-native: namenodes, datanodes, Kerberos.
-
-hdfs-native repeats a call whose connection broke, without a word.  A rename that was carried out is then answered by
-FileNotFoundError: its source is gone.  The hidden file of a creation belongs to its writer alone, so the target tells
-what became of it: with the same bytes, it was moved.
+Hadoop's own protocol (namenodes, datanodes, Kerberos) needs the optional package hdfs-native, which silently repeats a
+call whose connection broke.  A rename that had already taken place then raises FileNotFoundError, because its source no
+longer exists.  The hidden file of a creation belongs to its writer alone, so the target shows the outcome: if it holds
+the same bytes, the rename took place.
 """
 
 from __future__ import annotations
@@ -254,6 +253,27 @@ class HdfsStore(Store):
         return "/" + tail.strip("/")
 
 
+def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]:
+    """Ranges ``[start, end)`` that cover these, those with small gaps together."""
+    out: builtins.list[tuple[int, int]] = []
+    for offset, length in sorted(r for r in ranges if r[1]):
+        if out and offset <= out[-1][1] + _GAP:
+            out[-1] = (out[-1][0], max(out[-1][1], offset + length))
+        else:
+            out.append((offset, offset + length))
+    return out
+
+
+def _side_by_side(work: Any, items: Sequence[Any]) -> builtins.list[Any]:
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(items)), "bitlake-hdfs") as pool:
+        return builtins.list(pool.map(work, items))
+
+
+# --- WebHDFS ----------------------------------------------------------------------------------------------------------
+
+
 class WebHdfsStore(HdfsStore):
     """A cluster by WebHDFS."""
 
@@ -298,12 +318,12 @@ class WebHdfsStore(HdfsStore):
     def _status(self, path: str) -> FileInfo:
         place = self._place(path)
         answer = self._client.call("stat", path, lambda: self._client.ask("GET", "GETFILESTATUS", place, path))
-        return _info(member(answer, "FileStatus"))
+        return _webhdfs_file_info(member(answer, "FileStatus"))
 
     def _entries(self, directory: str) -> builtins.list[FileInfo]:
         place = self._place(directory)
         answer = self._client.call("list", directory, lambda: self._client.ask("GET", "LISTSTATUS", place, directory))
-        return [_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
+        return [_webhdfs_file_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
 
     def open_output(self, path: str) -> Any:
         """A file whose bytes go to a datanode as they are written."""
@@ -410,7 +430,7 @@ class HdfsOutput(UploadFile):
             self._forget()
 
 
-def _info(status: Any) -> FileInfo:
+def _webhdfs_file_info(status: Any) -> FileInfo:
     """An entry as LISTSTATUS and GETFILESTATUS tell it."""
     try:
         folder = status["type"] == "DIRECTORY"
@@ -420,25 +440,7 @@ def _info(status: Any) -> FileInfo:
         raise StorageUnavailable("the namenode's answer is not a file status; is this WebHDFS?") from None
 
 
-def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]:
-    """Ranges ``[start, end)`` that cover these, those with small gaps together."""
-    out: builtins.list[tuple[int, int]] = []
-    for offset, length in sorted(r for r in ranges if r[1]):
-        if out and offset <= out[-1][1] + _GAP:
-            out[-1] = (out[-1][0], max(out[-1][1], offset + length))
-        else:
-            out.append((offset, offset + length))
-    return out
-
-
-def _side_by_side(work: Any, items: Sequence[Any]) -> builtins.list[Any]:
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(_AT_A_TIME, len(items)), "bitlake-hdfs") as pool:
-        return builtins.list(pool.map(work, items))
-
-
-# --- native hdfs ------------------------------------------------------------------------------------------------------
+# --- Hadoop's own protocol, through hdfs-native -----------------------------------------------------------------------
 
 _PORT = 8020
 """Where a namenode answers Hadoop's protocol unless its configuration says otherwise."""
@@ -516,12 +518,12 @@ class NativeHdfsStore(HdfsStore):
 
     def _status(self, path: str) -> FileInfo:
         with self._failures("stat", path):
-            return _native_info(self._client.get_file_info(self._place(path)), "")
+            return _native_file_info(self._client.get_file_info(self._place(path)), "")
 
     def _entries(self, directory: str) -> builtins.list[FileInfo]:
         place = self._place(directory)
         with self._failures("list", directory):
-            return [_native_info(status, place) for status in self._client.list_status(place)]
+            return [_native_file_info(status, place) for status in self._client.list_status(place)]
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -637,7 +639,7 @@ class _Upload:
             self.close()
 
 
-def _native_info(status: Any, folder: str) -> FileInfo:
+def _native_file_info(status: Any, folder: str) -> FileInfo:
     """An entry of a folder; the folder itself has no name."""
     name = "" if status.path.rstrip("/") == folder.rstrip("/") else status.path.rpartition("/")[2]
     return FileInfo(name, 0 if status.isdir else status.length, status.isdir, status.modification_time)

@@ -1,11 +1,11 @@
 """Object stores (S3 and its compatibles, GCS, Azure, this process's memory) through obstore.
 
-What is different from a file system, and what that means here:
+Differences from a file system:
 
 * folders do not exist: names contain slashes, and ``list`` shows their prefixes as folders.  So that a database without
   tables is visible, :meth:`ObjectStore.make_dirs` creates an empty object ``.folder``;
 * objects cannot be renamed: :meth:`ObjectStore.rename` copies, then deletes.  Writers write files to their final place
-instead;
+  instead;
 * an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
   that a commit needs; stores without it return an error, and never overwrite;
 * a response may get lost.  Reads, replacements and deletions are retried.  A conditional creation is not: its retry
@@ -14,14 +14,12 @@ instead;
 
 Keys are the text of the path, not decoded: names of partition folders may contain ``%3A``.
 
+Options: an option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with
+``spark.hadoop.`` before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are read
+from the environment variables that each cloud's own tools use.
+
 Errors: obstore's messages may quote a whole response of the server, with a key id or a signed address.  So they are
 neither shown nor kept as the cause: bitlake's errors contain the relevant parts, without secrets.
-
-Options of object stores: several spellings of one option, and secrets that no text may show.
-
-An option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with ``spark.hadoop.``
-before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are read from the
-environment variables that each cloud's own tools use.
 """
 
 from __future__ import annotations
@@ -57,6 +55,9 @@ KINDS = {
     "memory": "memory",
 }
 """The kind of store by scheme."""
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
 
 _NAMES = {
     "s3": {
@@ -262,7 +263,7 @@ def _examples(kind: str) -> str:
     }[kind]
 
 
-# --- object store -----------------------------------------------------------------------------------------------------
+# --- the store --------------------------------------------------------------------------------------------------------
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""
@@ -581,6 +582,8 @@ class ObjectStore(Store):
 def _bucket(path: str) -> str:
     return path.partition("://")[2].split("/", 1)[0]
 
+
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 FAILURES = (ob.BaseError, OSError, ValueError)
 """Everything obstore raises."""

@@ -1,8 +1,7 @@
-"""Open the store of a path by its scheme.
+"""Open the store of a path by its scheme, and a store over several stores.
 
-A store over several stores: each path goes to the store of its scheme and bucket or host, opened when needed.
-
-For tables with external paths in another store, and for catalogs with tables in several stores.
+:class:`ResolvingStore` sends each path to the store of its scheme and bucket or host, which it opens at the first use:
+for tables with external paths in another store, and for catalogs with tables in several stores.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def open_store(
     )
 
 
-# --- resolving --------------------------------------------------------------------------------------------------------
+# --- a store over several stores --------------------------------------------------------------------------------------
 
 _COPY_BYTES = 8 << 20
 

@@ -14,7 +14,8 @@ A failure is a status of 400 and above with {"RemoteException": {"exception", "m
 a rename answers by exceptions and never moves into a folder that has the new name; HttpFS gateways pass the option
 over and answer {"boolean": …}.  Source: "WebHDFS REST API" in Hadoop's documentation.
 
-How to reach an HDFS cluster: Hadoop's settings and a few short names become one value that shows no secret.
+:class:`HdfsOptions` says how to reach a cluster: one value made from Hadoop's settings and a few short names; its text
+shows no secret.
 """
 
 from __future__ import annotations
@@ -277,6 +278,8 @@ def member(answer: Response, *path: str) -> Any:
         raise StorageUnavailable(f"the namenode's answer has no {'.'.join(path)}; is this WebHDFS?") from None
     return found
 
+
+# --- options of a cluster ---------------------------------------------------------------------------------------------
 
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 HTTP_PORT, HTTPS_PORT = 9870, 9871
