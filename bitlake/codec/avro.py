@@ -1,27 +1,21 @@
-"""Avro object containers, read within bounds: what a hostile file may claim is checked before anything is decoded.
-
-::
-
-    "Obj" 01 | meta: map (avro.schema, avro.codec) | 16 bytes sync
-    per block: count (zigzag) | size (zigzag) | the records, compressed | sync
-
-A schema may not refer to a type it is inside, and each value takes at least one byte: a count of values is therefore
-bounded by the bytes that hold them.  A block decompresses to a bounded size.
-
-Source: the Apache Avro specification.
-
-Avro object containers as Paimon writes them, around records that fastavro encodes.
+"""Avro object containers: Paimon's metadata files, and bounded reading of any container.
 
 ::
 
     size     name     meaning
     4        magic    "Obj" 01
-    …        meta     map: avro.schema (Paimon's exact text) and avro.codec ("zstandard")
+    …        meta     map: avro.schema and avro.codec
     16       sync     random
-    per block: count (zigzag), size (zigzag), zstd-compressed records, sync
+    per block: count (zigzag) | size (zigzag) | the records, compressed | sync
 
-An empty file is header only.  Nullable is ``["null", T]``: Paimon's reader takes branch 0 for null.
-Source: table-format spec, section 4.
+Paimon's metadata files have Paimon's exact schema text and the codec ``zstandard``; an empty one is header only.
+Nullable is ``["null", T]``: Paimon's reader takes branch 0 for null.  fastavro encodes and decodes the records.
+
+Claims of a hostile file are checked before anything is decoded.  A schema may not refer to a type it is inside, and
+each value takes at least one byte: a count of values is therefore bounded by the bytes that hold them.  A block
+decompresses to a bounded size.
+
+Sources: the Apache Avro specification; table-format spec, section 4.
 """
 
 from __future__ import annotations
@@ -153,6 +147,9 @@ class PlainContainer:
         return data
 
 
+# --- codecs -----------------------------------------------------------------------------------------------------------
+
+
 def decompress_zstd(body: bytes, most: int) -> bytes:
     """Decompress the frames of ``body``; the result is longer than ``most`` if there is more than that."""
     return _frames(zstd.ZstdDecompressor, body, most)
@@ -210,7 +207,7 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
+# --- schemas of containers --------------------------------------------------------------------------------------------
 
 
 def check_schema(text: bytes, what: str, logical: bool = True) -> tuple[Any, int]:
@@ -308,7 +305,7 @@ class _SchemaWalk:
         return self.type(definition[0], depth + 1, definition[1])
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
+# --- numbers and bytes of a stream ------------------------------------------------------------------------------------
 
 
 def _long(stream: BinaryIO, what: str, first: int | None = None) -> int:
@@ -341,12 +338,7 @@ def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
     return data
 
 
-# --- avro -------------------------------------------------------------------------------------------------------------
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+# --- Paimon's metadata files ------------------------------------------------------------------------------------------
 
 _BLOCK_BYTES = 64_000
 """Uncompressed size at which a block ends; Avro's own default in Java."""

@@ -1,4 +1,4 @@
-"""BinaryRow: the row form of partitions, keys and statistics in manifests, and of what bucket hashes run over.
+"""BinaryRow: the encoding of partitions, keys and statistics in manifests, and of rows for bucket hashes.
 
 Layout of a row of n fields (little-endian; table-format spec, section 6)::
 
@@ -19,10 +19,9 @@ Layout of a row of n fields (little-endian; table-format spec, section 6)::
 A null slot is zero, except that DECIMAL p > 18 and TIMESTAMP p > 3 still reserve their piece and keep its offset
 in the slot.  Offsets count from the start of the row.  In files a row is prefixed with its arity, big-endian int32.
 
-BinaryRow over whole columns: the same bytes as :mod:`bitlake.codec.binary_row`, for many rows at once.
-
-Rows are multiples of 8 bytes, so the fixed part of all rows is one matrix of 64-bit words, scattered to where each row
-starts; variable pieces are copied with one flat gather a column.  No Python loop runs over rows.
+Whole columns (:func:`encode_rows`) give the same bytes.  Rows are multiples of 8 bytes, so the fixed part of all rows
+is one matrix of 64-bit words, scattered to where each row starts; variable pieces are copied with one flat gather a
+column.  No Python loop runs over rows.
 """
 
 from __future__ import annotations
@@ -37,6 +36,13 @@ from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types import AtomicType, DataType, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    U8 = NDArray[np.uint8]
+    I64 = NDArray[np.int64]
+    U64 = NDArray[np.uint64]
 
 EMPTY_ROW = bytes(12)
 """The row of no fields, with its arity."""
@@ -257,14 +263,7 @@ _DECODERS: dict[Root, Callable[[AtomicType, bytes, int], Any]] = {
 }
 
 
-# --- binary row arrays ------------------------------------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    U8 = NDArray[np.uint8]
-    I64 = NDArray[np.int64]
-    U64 = NDArray[np.uint64]
+# --- whole columns ----------------------------------------------------------------------------------------------------
 
 _NUMPY = {
     Root.TINYINT: "int8",

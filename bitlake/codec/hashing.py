@@ -1,17 +1,14 @@
-"""Hashes of whole columns: XXH64 of strings and Paimon's 64-bit number hash, as bloom filters use them, and the hash
-of Paimon's strings in Java hash maps.
+"""Hashes of whole columns, and the iteration orders of Java hash maps that Paimon's writers leave in their files.
 
-Source: index-format spec, sections 2.2 and 3.4.  Everything wraps.
+Bloom filters use XXH64 of strings and Paimon's 64-bit number hash; bucket hashes use Murmur3.  Everything wraps.
 
-Orders of Java hash maps, which Paimon's writers leave in their files.
+Orders of Java hash maps do not matter to readers; they are reproduced so that files equal those of Java byte for byte.
+A bucket is ``(h ^ h >>> 16) & (capacity - 1)``, ascending; capacity starts at 16 and doubles above three quarters full;
+a resize keeps the order inside a bucket.  ``put`` appends to its bucket and resizes after inserting;
+``computeIfAbsent`` prepends, and resizes at the start of the *next* call.  (Buckets that Java turns into trees, eight
+collisions in a map of 64 or more, may come out in another order than Java's.)
 
-Readers do not care about them; they are reproduced so that files come out byte for byte as Java writes them.  A bucket
-is ``(h ^ h >>> 16) & (capacity - 1)``, ascending; capacity starts at 16 and doubles above three quarters full; a resize
-keeps the order inside a bucket.  ``put`` appends to its bucket and resizes after inserting; ``computeIfAbsent``
-prepends, and resizes at the start of the *next* call.  (Buckets that Java turns into trees, eight collisions in a map
-of 64 or more, may come out in another order than Java's.)
-
-Source: index-format spec, sections 1.2 and 3.4.
+Source: index-format spec, sections 1.2, 2.2 and 3.4.
 """
 
 from __future__ import annotations
@@ -187,6 +184,8 @@ def _round(accumulator: UInt64s, word: UInt64s) -> UInt64s:
 def _rotl(values: UInt64s, by: int) -> UInt64s:
     return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
 
+
+# --- orders of Java hash maps -----------------------------------------------------------------------------------------
 
 _FIRST_CAPACITY = 16
 

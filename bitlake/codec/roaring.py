@@ -1,4 +1,4 @@
-"""Portable 32-bit Roaring bitmaps: writing many at once, and reading ones nobody vouches for.
+"""Portable 32-bit Roaring bitmaps: fast serialization of many bitmaps, and checked reading of untrusted ones.
 
 One bitmap, little-endian (the public RoaringFormatSpec)::
 
@@ -13,10 +13,9 @@ One bitmap, little-endian (the public RoaringFormatSpec)::
 Paimon run-optimises before it writes: a container is a run container iff ``2 + 4*runs`` is strictly less than its size
 otherwise (index-format spec, section 0.3).
 
-Roaring bitmaps of many positions, made and asked through packed masks instead of position by position.
-
-A container of 65,536 rows that holds more than 4,096 of them *is* their packed mask, so setting bytes of a mask and
-packing it makes the same bitmap tens of times faster than adding positions does.  Layout: :mod:`bitlake.codec.roaring`.
+Bitmaps of many positions are built and queried through packed masks.  A container of 65,536 rows that holds more than
+4,096 of them *is* their packed mask, so setting bytes of a mask and packing it makes the same bitmap tens of times
+faster than adding positions one by one.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 
 UInt8s = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
 PLAIN, _WITH_RUNS = 12346, 12347
 _ONE_PLAIN = bytes.fromhex("3a30000001000000")
 _CONTAINER = struct.Struct("<HHI")
@@ -222,6 +222,9 @@ def _put4(out: UInt8s, at: Int64s, values: Int64s) -> None:
     np.ndarray((len(out) - 3,), "<u4", out.data, strides=(1,))[at] = values
 
 
+# --- reading untrusted bitmaps ----------------------------------------------------------------------------------------
+
+
 def deserialize(data: memoryview | bytes, limit: int) -> tuple[BitMap, int]:
     """Read one bitmap from the start of ``data``; returns it and how many bytes it took.
 
@@ -319,7 +322,8 @@ def _u4(view: UInt8s, at: int) -> int:
     return int(_part(view, at, 4).view("<u4")[0])
 
 
-Bools = npt.NDArray[np.bool_]
+# --- bitmaps of many positions, through packed masks ------------------------------------------------------------------
+
 _ROWS = 1 << 16
 _WINDOW = 64 * _ROWS
 """Rows in one mask: 4 MB of it stay in the cache while it is filled and packed."""

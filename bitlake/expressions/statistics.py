@@ -1,21 +1,18 @@
-"""What bounds and null counts prove about a bound predicate: no row, some rows, or all rows.
+"""Statistics of a column: what its bounds and NULL counts prove about a predicate: no row, some rows, or all rows.
 
-NONE and ALL are proofs; everything else is SOME.  What makes a bound no proof:
+NONE and ALL are proofs; everything else is SOME.  A bound is not a proof in these cases:
 
 * text and binary bounds may be cut (``truncated``): they still bound, but need not be values of the column;
 * a float column may hold NaN whatever its bounds say (Parquet writers leave NaN out), and NaN is the greatest value;
   a NaN bound says nothing at all;
 * Paimon cuts U+D7FF at the end of a maximum to ``?`` (table-format spec, trap 19): its upper bound is then raised.
 
-What bounds prove about a bound predicate, for many files at once: the rules of ``statistics`` as array operations.
-
-A verdict is the number of :class:`bitlake.expressions.statistics.Verdict` (0 NONE, 1 SOME, 2 ALL) in an int8 array.
-What has no vectorised form raises :class:`NotVectorised`; the caller then judges file by file.
+:func:`test_stats` judges one file, :func:`judge` many at once, with the same rules as array operations.  Predicates
+that have no vectorised form raise :class:`NotVectorised`; the caller then judges file by file.
 """
 
 from __future__ import annotations
 
-import enum
 import math
 import operator
 from bisect import bisect_left, bisect_right
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class Verdict(enum.Enum):
+class Verdict(Enum):
     """How many rows a predicate is TRUE for, as far as it can be proved."""
 
     NONE = 0
@@ -84,14 +81,14 @@ def test_stats(bound: Predicate, stats: Mapping[str, ColumnStats], row_count: in
         case Or(children):
             return Verdict(max((test_stats(c, stats, row_count).value for c in children), default=0))
         case IsNull(column, negated):
-            return _nulls(_of(column, stats), row_count, negated)
+            return _null_verdict(_stats_of(column, stats), row_count, negated)
         case Comparison() | In() | Like():
-            return _leaf(bound, _of(bound.column, stats), row_count)
+            return _leaf_verdict(bound, _stats_of(bound.column, stats), row_count)
         case _:
             return Verdict.SOME
 
 
-def _of(column: str, stats: Mapping[str, ColumnStats]) -> ColumnStats:
+def _stats_of(column: str, stats: Mapping[str, ColumnStats]) -> ColumnStats:
     # Nobody keeps statistics of a map's values, and a column may be called 'm[a]'.
     return UNKNOWN if isinstance(column, MapKey) else stats.get(column, UNKNOWN)
 
@@ -99,7 +96,7 @@ def _of(column: str, stats: Mapping[str, ColumnStats]) -> ColumnStats:
 test_stats.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test
 
 
-def _nulls(stats: ColumnStats, row_count: int, negated: bool) -> Verdict:
+def _null_verdict(stats: ColumnStats, row_count: int, negated: bool) -> Verdict:
     if stats.null_count is None:
         return Verdict.SOME
     if stats.null_count == 0:
@@ -109,17 +106,17 @@ def _nulls(stats: ColumnStats, row_count: int, negated: bool) -> Verdict:
     return Verdict.SOME
 
 
-def _leaf(leaf: Comparison | In | Like, stats: ColumnStats, row_count: int) -> Verdict:
+def _leaf_verdict(leaf: Comparison | In | Like, stats: ColumnStats, row_count: int) -> Verdict:
     if stats.null_count is not None and stats.null_count >= row_count:
         return Verdict.NONE
     known = bounds_of(stats)
     match leaf:
         case Comparison(_, op, value):
-            truth = _compare(op, value, known)
+            truth = _compare_verdict(op, value, known)
         case In(_, values, negated):
-            truth = _member(values, negated, known)
+            truth = _in_verdict(values, negated, known)
         case Like():
-            truth = _like(leaf, known)
+            truth = _like_verdict(leaf, known)
     if truth is Verdict.ALL and stats.null_count != 0:
         return Verdict.SOME
     return truth
@@ -147,7 +144,7 @@ def _verdict(none: bool, every: bool) -> Verdict:
     return Verdict.SOME if none == every else Verdict.NONE if none else Verdict.ALL
 
 
-def _compare(op: Op, value: Any, b: Bounds) -> Verdict:
+def _compare_verdict(op: Op, value: Any, b: Bounds) -> Verdict:
     """Over the values that are not NULL."""
     is_float = isinstance(value, float)
     if is_float and math.isnan(value):
@@ -174,7 +171,7 @@ def _compare(op: Op, value: Any, b: Bounds) -> Verdict:
             return _verdict(under and not is_float, from_)
 
 
-def _member(values: tuple[Any, ...], negated: bool, b: Bounds) -> Verdict:
+def _in_verdict(values: tuple[Any, ...], negated: bool, b: Bounds) -> Verdict:
     is_float = bool(values) and isinstance(values[0], float)
     numbers = tuple(v for v in values if not math.isnan(v)) if is_float else values
     has_nan = len(numbers) < len(values)
@@ -187,7 +184,7 @@ def _member(values: tuple[Any, ...], negated: bool, b: Bounds) -> Verdict:
     return _verdict(outside and not has_nan, inside)
 
 
-def _like(leaf: Like, b: Bounds) -> Verdict:
+def _like_verdict(leaf: Like, b: Bounds) -> Verdict:
     prefix, pure = like_prefix(like_pieces(leaf.pattern, leaf.escape))
     if not prefix:
         return Verdict.SOME
@@ -197,15 +194,15 @@ def _like(leaf: Like, b: Bounds) -> Verdict:
     return _verdict(every, apart) if leaf.negated else _verdict(apart, every)
 
 
-# --- statistics arrays ------------------------------------------------------------------------------------------------
+# --- many files at once -----------------------------------------------------------------------------------------------
 
 Verdicts: TypeAlias = "npt.NDArray[np.int8]"
 Bools: TypeAlias = "npt.NDArray[np.bool_]"
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Values: TypeAlias = Any
 """A numpy array, or an Arrow array of ``large_binary`` without NULL."""
-_NONE, _SOME, _ALL = range(3)
-"""The verdicts on a file, as int8: no row, some rows, all rows."""
+_NONE, _SOME, _ALL = (v.value for v in Verdict)
+"""Verdicts in int8 arrays."""
 _WIDE_BYTES = 16
 _FEW = 8
 """Files up to which comparing their texts one by one costs less than calling a kernel."""
@@ -227,7 +224,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """One column's statistics of n files: :class:`bitlake.expressions.statistics.ColumnStats` by column.
+    """One column's statistics of n files: :class:`ColumnStats` by column.
 
     ``low`` and ``high`` hold anything where ``has_low`` and ``has_high`` are false; ``nulls`` is -1 where unknown.
     """
@@ -290,11 +287,11 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
         return truth
     match leaf:
         case Comparison(_, op, value):
-            truth = _compare_many(op, value, bounds)
+            truth = _compare_verdicts(op, value, bounds)
         case In(_, values, negated):
-            truth = _member_many(values, negated, bounds)
+            truth = _in_verdicts(values, negated, bounds)
         case Like():
-            truth = _like_many(leaf, bounds)
+            truth = _like_verdicts(leaf, bounds)
     truth[(truth == _ALL) & (nulls != 0)] = _SOME
     truth[full] = _NONE
     return truth
@@ -305,7 +302,7 @@ def _verdicts(none: Bools, every: Bools) -> Verdicts:
     return made
 
 
-def _compare_many(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
+def _compare_verdicts(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
     literal = _literal(value, b.form)
     is_float = b.form is Form.FLOAT
     if is_float and math.isnan(value):
@@ -331,7 +328,7 @@ def _compare_many(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
             return _verdicts(nothing if is_float else under, from_)
 
 
-def _member_many(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Verdicts:
+def _in_verdicts(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Verdicts:
     is_float = b.form is Form.FLOAT
     numbers = [_literal(v, b.form) for v in values]
     if is_float:
@@ -358,7 +355,7 @@ def _places(values: Sequence[Any], bounds: Values, side: Any) -> Int64s:
     return found
 
 
-def _like_many(leaf: Like, b: ColumnBounds) -> Verdicts:
+def _like_verdicts(leaf: Like, b: ColumnBounds) -> Verdicts:
     prefix, pure = like_prefix(like_pieces(leaf.pattern, leaf.escape))
     if not prefix:
         return np.full(len(b.nulls), _SOME, np.int8)

@@ -1,4 +1,4 @@
-"""The predicate tree: one shape for SQL, strings, Arrow and Spark filters.
+"""The predicate tree: one form for SQL, strings, Arrow and Spark filters.
 
 A tree is first *unbound* (column names as written, Python literals) and then *bound* to a schema
 (:mod:`bitlake.expressions.binder`): names are the schema's own, literals are physical values, and neither ``Not`` nor
@@ -18,7 +18,7 @@ TIME                    ``int``, milliseconds of the day
 TIMESTAMP(p), LTZ       ``int`` since the epoch, in ms (p ≤ 3), µs (p ≤ 6) or ns — the unit of its Arrow type
 ======================  =========================================================================
 
-LIKE patterns: literal text and two wildcards.
+A LIKE pattern is a sequence of literal texts and two wildcards (:func:`like_pieces`).
 """
 
 from __future__ import annotations
@@ -30,67 +30,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.errors import InvalidRequest
-
-
-class Wild(enum.Enum):
-    """A wildcard of a LIKE pattern."""
-
-    MANY = "%"
-    """Any characters, also none."""
-    ONE = "_"
-    """Exactly one character (code point)."""
-
-
-Piece = str | Wild
-
-
-def like_pieces(pattern: str, escape: str = "\\") -> tuple[Piece, ...]:
-    """A pattern's literal texts (none empty) and wildcards, in order.
-
-    Raises :class:`InvalidRequest` where the escape character stands before anything but ``%``, ``_`` or itself, as
-    Spark does.
-
-    >>> like_pieces("a%b_")
-    ('a', <Wild.MANY: '%'>, 'b', <Wild.ONE: '_'>)
-    """
-    pieces: list[Piece] = []
-    text: list[str] = []
-    i = 0
-    while i < len(pattern):
-        c = pattern[i]
-        i += 1
-        if c == escape:
-            if i == len(pattern) or pattern[i] not in ("%", "_", escape):
-                raise InvalidRequest(f"LIKE pattern '{pattern}': '{escape}' may only stand before %, _ or itself")
-            text.append(pattern[i])
-            i += 1
-        elif c in "%_":
-            if text:
-                pieces.append("".join(text))
-                text.clear()
-            pieces.append(Wild(c))
-        else:
-            text.append(c)
-    if text:
-        pieces.append("".join(text))
-    return tuple(pieces)
-
-
-def like_prefix(pieces: tuple[Piece, ...]) -> tuple[str, bool]:
-    """The text every match starts with, and whether starting with it is all the pattern asks for."""
-    if not pieces or not isinstance(pieces[0], str):
-        return "", bool(pieces) and all(p is Wild.MANY for p in pieces)
-    rest = pieces[1:]
-    return pieces[0], bool(rest) and all(p is Wild.MANY for p in rest)
-
-
-def like_regex(pieces: tuple[Piece, ...]) -> str:
-    """A regular expression (RE2 and Python) that fully matches what the pattern matches."""
-    body = "".join(re.escape(p) if isinstance(p, str) else (".*" if p is Wild.MANY else ".") for p in pieces)
-    return rf"(?s)\A{body}\z"
-
-
-# --- tree -------------------------------------------------------------------------------------------------------------
 
 
 class Op(enum.Enum):
@@ -284,3 +223,64 @@ def named_values(terms: Iterable[Predicate], column: str) -> tuple[Any, ...] | N
             case _:
                 pass
     return min(named, key=len, default=None)
+
+
+# --- LIKE patterns ----------------------------------------------------------------------------------------------------
+
+
+class Wild(enum.Enum):
+    """A wildcard of a LIKE pattern."""
+
+    MANY = "%"
+    """Any characters, also none."""
+    ONE = "_"
+    """Exactly one character (code point)."""
+
+
+Piece = str | Wild
+
+
+def like_pieces(pattern: str, escape: str = "\\") -> tuple[Piece, ...]:
+    """A pattern's literal texts (none empty) and wildcards, in order.
+
+    Raises :class:`InvalidRequest` where the escape character stands before anything but ``%``, ``_`` or itself, as
+    Spark does.
+
+    >>> like_pieces("a%b_")
+    ('a', <Wild.MANY: '%'>, 'b', <Wild.ONE: '_'>)
+    """
+    pieces: list[Piece] = []
+    text: list[str] = []
+    i = 0
+    while i < len(pattern):
+        c = pattern[i]
+        i += 1
+        if c == escape:
+            if i == len(pattern) or pattern[i] not in ("%", "_", escape):
+                raise InvalidRequest(f"LIKE pattern '{pattern}': '{escape}' may only stand before %, _ or itself")
+            text.append(pattern[i])
+            i += 1
+        elif c in "%_":
+            if text:
+                pieces.append("".join(text))
+                text.clear()
+            pieces.append(Wild(c))
+        else:
+            text.append(c)
+    if text:
+        pieces.append("".join(text))
+    return tuple(pieces)
+
+
+def like_prefix(pieces: tuple[Piece, ...]) -> tuple[str, bool]:
+    """The text every match starts with, and whether starting with it is all the pattern asks for."""
+    if not pieces or not isinstance(pieces[0], str):
+        return "", bool(pieces) and all(p is Wild.MANY for p in pieces)
+    rest = pieces[1:]
+    return pieces[0], bool(rest) and all(p is Wild.MANY for p in rest)
+
+
+def like_regex(pieces: tuple[Piece, ...]) -> str:
+    """A regular expression (RE2 and Python) that fully matches what the pattern matches."""
+    body = "".join(re.escape(p) if isinstance(p, str) else (".*" if p is Wild.MANY else ".") for p in pieces)
+    return rf"(?s)\A{body}\z"

@@ -14,10 +14,6 @@ Differences from a file system:
 
 Keys are the text of the path, not decoded: names of partition folders may contain ``%3A``.
 
-Options: an option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with
-``spark.hadoop.`` before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are read
-from the environment variables that each cloud's own tools use.
-
 Errors: obstore's messages may quote a whole response of the server, with a key id or a signed address.  So they are
 neither shown nor kept as the cause: bitlake's errors contain the relevant parts, without secrets.
 """
@@ -134,7 +130,12 @@ RETRY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreOptions:
-    """The options of one store, by obstore's names.  Its ``repr`` shows no value, so that logs and errors cannot."""
+    """The options of one store, by obstore's names.  Its ``repr`` shows no value, so that logs and errors cannot.
+
+    An option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with
+    ``spark.hadoop.`` before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are
+    read from the environment variables that each cloud's own tools use.
+    """
 
     kind: str
     values: tuple[tuple[str, str], ...]

@@ -14,8 +14,7 @@ A failure is a status of 400 and above with {"RemoteException": {"exception", "m
 a rename answers by exceptions and never moves into a folder that has the new name; HttpFS gateways pass the option
 over and answer {"boolean": …}.  Source: "WebHDFS REST API" in Hadoop's documentation.
 
-:class:`HdfsOptions` says how to reach a cluster: one value made from Hadoop's settings and a few short names; its text
-shows no secret.
+:class:`HdfsOptions` says how to reach a cluster: one value made from Hadoop's settings and a few short names.
 """
 
 from __future__ import annotations
@@ -302,7 +301,13 @@ _EXAMPLES = "dfs.namenode.http-address, dfs.namenode.https-address, hadoop.user.
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HdfsOptions:
-    """A cluster: its name in paths, the addresses of its namenodes, and who asks.  Its text shows no token."""
+    """A cluster: its name in paths, the addresses of its namenodes, and the user.  Its ``repr`` shows no token.
+
+    Options have Hadoop's names (``dfs.namenode.http-address``, ``dfs.namenode.https-address``, also of one name service
+    and namenode; ``hadoop.user.name``), also with ``spark.hadoop.`` or ``hdfs.`` before them; or are one of
+    ``delegation-token``, ``max_retries``, ``retry_timeout`` and ``timeout``.  ``http-address``, ``https-address`` and
+    ``user`` are short names.  Without a user, ``HADOOP_USER_NAME`` or the login name is taken.
+    """
 
     authority: str
     addresses: tuple[str, ...]

@@ -1,20 +1,17 @@
-"""Which casts between column types Paimon allows.
+"""Casts between column types: which ones Paimon allows, and the conversion of the values.
 
 A column may change its type if the cast table allows it (implicitly, or explicitly unless
-``disable-explicit-type-casting`` is set) and a conversion of values exists (:mod:`bitlake.types.casts`, which is
-a module of its own since metadata commands must not wait for numpy and Arrow).
+``disable-explicit-type-casting`` is set) and a conversion of values exists (:func:`why_not_cast`).
 
-Source: table-format spec, section 2 (Evolution).
-
-Convert the values of a column to another type, as Paimon does.
-
-Conversions are those of Java: integers wrap and floating point numbers saturate like Java's primitive casts, decimals
-round half up and become NULL where they do not fit, timestamps lose digits by truncation, text is cut to the new
-length.  TIMESTAMP and TIMESTAMP_LTZ are converted in ``timezone``: the session's, where Paimon takes its process's
-default.
+Conversions (:func:`cast_values`) are those of Java: integers wrap and floating point numbers saturate like Java's
+primitive casts, decimals round half up and become NULL where they do not fit, timestamps lose digits by truncation,
+text is cut to the new length.  TIMESTAMP and TIMESTAMP_LTZ are converted in ``timezone``: the session's, where Paimon
+takes its process's default.
 
 Between text and other types, Arrow's kernels are used where Arrow's text equals Java's; elsewhere each **distinct**
 value is converted once in Python, which only columns that changed between a number and a text need.
+
+numpy and pyarrow are imported when values are converted: metadata commands only ask which casts are allowed.
 
 Source: table-format spec, section 2 (Evolution).
 """
@@ -166,219 +163,10 @@ def _convertible(source: AtomicType, target: AtomicType) -> bool:
     return a is not b or a in BINARIES or a is Root.DECIMAL
 
 
-def java_float(value: float, *, single: bool = False) -> str:
-    """A floating point number as Java prints it: ``0.1``, ``123456.789``, ``1.0E10``, ``NaN``, ``-Infinity``."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-
-    import numpy as np  # only partitions of floating point numbers need it
-
-    shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), trim="0")
-    mantissa, exponent = shortest.split("e")
-    power = int(exponent)
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        sign = "-" if mantissa.startswith("-") else ""
-        digits = mantissa.lstrip("-").replace(".", "")
-        if power < 0:
-            return f"{sign}0.{'0' * (-power - 1)}{digits.rstrip('0')}"
-        whole = digits[: power + 1].ljust(power + 1, "0")
-        return f"{sign}{whole}.{digits[power + 1 :].rstrip('0') or '0'}"
-    return f"{mantissa}E{power}"
-
-
-# --- cast values ------------------------------------------------------------------------------------------------------
+# --- casts of values --------------------------------------------------------------------------------------------------
 
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
-
-_TRUE = ("t", "true", "y", "yes", "1")
-_FALSE = ("f", "false", "n", "no", "0")
-_INTEGER = r"^[+-]?[0-9]*(\.[0-9]*)?$"
-_DIGITS = re.compile(r"[0-9]+")
-_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?")
-_TIME = re.compile(r"\s*(\d{1,2})\s*(?::\s*(\d{1,2})\s*(?::\s*(\d{1,2})(?:\.(\d+))?\s*)?)?")
-_TIMESTAMP = re.compile(r"(\d{4,9})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?")
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_CONTEXT = Context(prec=100, rounding=ROUND_HALF_UP)
-
-
-def to_text(array: Array, source: AtomicType) -> Array:
-    """Numbers, booleans, dates and times (LTZ ones as local times already) as Java prints them."""
-    root = source.root
-    if root in (Root.FLOAT, Root.DOUBLE):
-        single = root is Root.FLOAT
-        return by_distinct(array, lambda v: java_float(v, single=single), pa.string())
-    if root is Root.DECIMAL:
-        words = array.cast(pa.string())
-        if pc.any(pc.match_substring(words, "E")).as_py():  # BigDecimal's plain text has no exponent
-            words = by_distinct(words, lambda v: f"{Decimal(v):f}", pa.string())
-        return words
-    if root is Root.TIME:
-        digits = source.precision or 0
-        return by_distinct(array.cast(pa.int32()), lambda v: _clock(v, digits), pa.string())
-    if root in TIMESTAMPS:
-        precision = 6 if source.precision is None else source.precision
-        shown = array.cast(pa.timestamp("s"), safe=False) if precision == 0 else array
-        words = pc.strftime(shown, "%Y-%m-%d %H:%M:%S")
-        full = {"s": 0, "ms": 3, "us": 6, "ns": 9}[shown.type.unit]
-        return pc.utf8_slice_codeunits(words, 0, -(full - precision)) if full > precision else words
-    if root is Root.DATE:
-        return pc.strftime(array, "%Y-%m-%d")
-    return array.cast(pa.string())
-
-
-def _clock(ms: int, digits: int) -> str:
-    seconds, rest = divmod(ms % 86_400_000, 1000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    if not digits:
-        return text
-    fraction = f"{rest:03d}"[: min(digits, 3)]
-    return f"{text}.{fraction.rstrip('0') or '0'}"
-
-
-def by_distinct(array: Array, convert: Callable[[Any], Any], wanted: pa.DataType) -> Array:
-    """Convert each distinct value once; raises the :class:`ValueError` of ``convert``."""
-    encoded = array.dictionary_encode()
-    made = pa.array([convert(v) for v in encoded.dictionary.to_pylist()], wanted)
-    return made.take(encoded.indices)
-
-
-def parse(array: Array, target: AtomicType) -> Array:
-    """Texts as ``target``; timestamps without a zone.
-
-    An invalid value raises :class:`ValueError`, because Paimon fails to read it, too.
-    """
-    root = target.root
-    array = array.cast(pa.string())
-    if root is Root.BOOLEAN:
-        return _booleans(array)
-    if root in INTEGERS:
-        return _integers(array, target)
-    if root in (Root.FLOAT, Root.DOUBLE):
-        return _doubles(array, target)
-    if root is Root.DECIMAL:
-        return by_distinct(array, lambda t: _decimal(t, target), arrow_type(target))
-    if root is Root.DATE:
-        return by_distinct(array, _date, pa.int32()).cast(pa.date32())
-    if root is Root.TIME:
-        return by_distinct(array, _time, pa.int32()).cast(arrow_type(target))
-    unit = arrow_type(target).unit
-    precision = 6 if target.precision is None else target.precision
-    local = root is Root.TIMESTAMP
-    return by_distinct(array, lambda t: _timestamp(t, precision, unit, local), pa.int64()).cast(pa.timestamp(unit))
-
-
-def decimals_of(array: Array, target: AtomicType) -> Array:
-    """DOUBLE values as decimals, through their shortest text as Java does."""
-    return by_distinct(array, lambda v: _decimal(repr(v), target), arrow_type(target))
-
-
-def text_of_bytes(array: Array) -> Array:
-    """Bytes taken for UTF-8; what is not, is replaced."""
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return by_distinct(array.cast(pa.binary()), lambda b: b.decode("utf-8", "replace"), pa.string())
-
-
-def _booleans(array: Array) -> Array:
-    lower = pc.utf8_lower(array)
-    true = pc.is_in(lower, pa.array(_TRUE))
-    known = pc.or_(true, pc.is_in(lower, pa.array(_FALSE)))
-    _all_good(array, known, "BOOLEAN")
-    return pc.if_else(array.is_valid(), true, pa.scalar(None, pa.bool_()))
-
-
-def _integers(array: Array, target: AtomicType) -> Array:
-    good = pc.and_(pc.match_substring_regex(array, _INTEGER), pc.match_substring_regex(array, r"[0-9.]"))
-    _all_good(array, good, target.root.value)
-    whole = pc.replace_substring_regex(array, r"\..*$", "")
-    whole = pc.replace_substring_regex(whole, r"^([+-]?)0*", r"\1")
-    whole = pc.replace_substring_regex(whole, r"^\+", "")
-    whole = pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole)
-    try:
-        return whole.cast(arrow_type(target))
-    except pa.ArrowInvalid as e:
-        raise ValueError(f"a number is too large for {target.root.value}: {e}") from e
-
-
-def _doubles(array: Array, target: AtomicType) -> Array:
-    try:
-        return array.cast(arrow_type(target))
-    except pa.ArrowInvalid:
-        return by_distinct(array, _double, pa.string()).cast(arrow_type(target))
-
-
-def _double(text: str) -> str:
-    """What Java's parseDouble takes, without blanks around it and without a type's letter."""
-    stripped = text.strip()
-    if not _DOUBLE.fullmatch(stripped):
-        raise ValueError(f"invalid number '{text}'")
-    if stripped.lstrip("+-").startswith(("NaN", "Infinity")):
-        return stripped.rstrip("fd") if stripped.endswith(("yf", "yd", "Nf", "Nd")) else stripped
-    return stripped.rstrip("fFdD").lstrip("+")
-
-
-def _decimal(text: str, target: AtomicType) -> Decimal | None:
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"invalid decimal number '{text}'")
-    try:
-        made = Decimal(text).quantize(Decimal(1).scaleb(-(target.scale or 0)), context=_CONTEXT)
-    except InvalidOperation:
-        return None  # far more digits than any column has
-    return made if made.copy_abs() < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
-
-
-def _date(text: str) -> int:
-    if _DIGITS.fullmatch(text):
-        return int(text)  # epoch days, as Paimon takes a bare number
-    match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
-    if match is None:
-        raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
-    year, month, day = (int(part or 1) for part in match.groups())
-    return dt.date(year, month, day).toordinal() - _EPOCH
-
-
-def _time(text: str) -> int:
-    if _DIGITS.fullmatch(text):
-        return int(text)
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
-    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
-    if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
-    return ((hour * 60 + minute) * 60 + second) * 1000 + int((match[4] or "").ljust(3, "0")[:3])
-
-
-def _timestamp(text: str, precision: int, unit: str, local: bool) -> int:
-    """Counts of ``unit``, truncated to the precision; a bare number counts units of the precision."""
-    per_second = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
-    if local and _DIGITS.fullmatch(text):
-        if precision not in (0, 3, 6, 9):
-            raise ValueError(f"'{text}' cannot be read as a TIMESTAMP of precision {precision}")
-        return int(text) * per_second // int(10**precision)
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
-    year, month, day = (int(part) for part in match.groups()[:3])
-    hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
-    if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
-    days = dt.date(year, month, day).toordinal() - _EPOCH
-    nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
-    return (days * 86_400 + hour * 3600 + minute * 60 + second) * per_second + nanos * per_second // 10**9
-
-
-def _all_good(array: Array, good: Array, what: str) -> None:
-    bad = pc.and_(array.is_valid(), pc.invert(pc.fill_null(good, False)))
-    if pc.any(bad).as_py():
-        raise ValueError(f"'{array.filter(bad)[0].as_py()}' cannot be read as {what}")
-
 
 _FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -390,7 +178,7 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
     """An Arrow array of ``source`` values as ``target``; NULL stays NULL.
 
     Raises :class:`ValueError` for a value that has no counterpart, as Paimon fails to read it, and for types that
-    :func:`bitlake.types.casts.why_not_cast` refuses.
+    :func:`why_not_cast` refuses.
     """
     if not isinstance(source, AtomicType):
         return _fit_text(_nested_text(array, source, timezone), target)
@@ -398,23 +186,23 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
     if b in STRINGS:
         if a in BINARIES:
             return text_of_bytes(array)
-        return _fit_text(array if a in STRINGS else _text(array, source, timezone), target)
+        return _fit_text(array if a in STRINGS else _to_text_in_zone(array, source, timezone), target)
     if b in BINARIES:
         return _fit_bytes(array.cast(pa.binary()), target)
     if a in STRINGS:
         found = parse(array, target)
         return found if b is not Root.TIMESTAMP_LTZ else _in_zone(found, target, timezone)
     if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
-        return _times(array, source, target, timezone)
+        return _cast_times(array, source, target, timezone)
     if b is Root.DECIMAL:
-        return _to_decimal(array, source, target)
-    return _to_number(array, source, target)
+        return _cast_to_decimal(array, source, target)
+    return _cast_to_number(array, source, target)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _to_number(array: Array, source: AtomicType, target: AtomicType) -> Array:
+def _cast_to_number(array: Array, source: AtomicType, target: AtomicType) -> Array:
     """BOOLEAN, integers, FLOAT and DOUBLE, from these and from DECIMAL."""
     wanted = arrow_type(target)
     if target.root is Root.BOOLEAN:
@@ -463,7 +251,7 @@ def _low_words(array: Array, *, rescale: bool = True) -> np.ndarray[Any, Any]:
     return found
 
 
-def _to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
+def _cast_to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
     if source.root in _FLOATS:
         return decimals_of(array.cast(pa.float64()), target)
     scale = source.scale or 0
@@ -481,10 +269,10 @@ def _to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
     return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(arrow_type(target))
 
 
-# --- dates and times -------------------------------------------------------------------------------------------------
+# --- dates and times --------------------------------------------------------------------------------------------------
 
 
-def _times(array: Array, source: AtomicType, target: AtomicType, timezone: str) -> Array:
+def _cast_times(array: Array, source: AtomicType, target: AtomicType, timezone: str) -> Array:
     a, b = source.root, target.root
     wanted = arrow_type(target)
     nulls = _nulls(array)
@@ -552,10 +340,10 @@ def _local(array: Array, timezone: str) -> Array:
     return pc.local_timestamp(array.cast(pa.timestamp(array.type.unit, timezone)))
 
 
-# --- texts and bytes -------------------------------------------------------------------------------------------------
+# --- texts and bytes --------------------------------------------------------------------------------------------------
 
 
-def _text(array: Array, source: AtomicType, timezone: str) -> Array:
+def _to_text_in_zone(array: Array, source: AtomicType, timezone: str) -> Array:
     if source.root is Root.TIMESTAMP_LTZ:
         array = _local(array, timezone)
     return to_text(array, source)
@@ -566,7 +354,7 @@ def _nested_text(array: Array, source: DataType, timezone: str) -> Array:
 
     def words(values: Array, kind: DataType) -> Array:
         if isinstance(kind, AtomicType):
-            in_words = values if kind.root in STRINGS else _text(values, kind, timezone)
+            in_words = values if kind.root in STRINGS else _to_text_in_zone(values, kind, timezone)
         else:
             in_words = _nested_text(values, kind, timezone)
         return pc.fill_null(in_words.cast(pa.string()), "null")
@@ -611,7 +399,218 @@ def _fit_bytes(array: Array, target: AtomicType) -> Array:
     return array
 
 
-# --- Arrow and numpy -------------------------------------------------------------------------------------------------
+# --- text as Java reads and prints it ---------------------------------------------------------------------------------
+
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+_INTEGER = r"^[+-]?[0-9]*(\.[0-9]*)?$"
+_DIGITS = re.compile(r"[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?")
+_TIME = re.compile(r"\s*(\d{1,2})\s*(?::\s*(\d{1,2})\s*(?::\s*(\d{1,2})(?:\.(\d+))?\s*)?)?")
+_TIMESTAMP = re.compile(r"(\d{4,9})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?")
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_CONTEXT = Context(prec=100, rounding=ROUND_HALF_UP)
+
+
+def java_float(value: float, *, single: bool = False) -> str:
+    """A floating point number as Java prints it: ``0.1``, ``123456.789``, ``1.0E10``, ``NaN``, ``-Infinity``."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+
+    shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), trim="0")
+    mantissa, exponent = shortest.split("e")
+    power = int(exponent)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        sign = "-" if mantissa.startswith("-") else ""
+        digits = mantissa.lstrip("-").replace(".", "")
+        if power < 0:
+            return f"{sign}0.{'0' * (-power - 1)}{digits.rstrip('0')}"
+        whole = digits[: power + 1].ljust(power + 1, "0")
+        return f"{sign}{whole}.{digits[power + 1 :].rstrip('0') or '0'}"
+    return f"{mantissa}E{power}"
+
+
+def to_text(array: Array, source: AtomicType) -> Array:
+    """Numbers, booleans, dates and times (LTZ ones as local times already) as Java prints them."""
+    root = source.root
+    if root in (Root.FLOAT, Root.DOUBLE):
+        single = root is Root.FLOAT
+        return by_distinct(array, lambda v: java_float(v, single=single), pa.string())
+    if root is Root.DECIMAL:
+        words = array.cast(pa.string())
+        if pc.any(pc.match_substring(words, "E")).as_py():  # BigDecimal's plain text has no exponent
+            words = by_distinct(words, lambda v: f"{Decimal(v):f}", pa.string())
+        return words
+    if root is Root.TIME:
+        digits = source.precision or 0
+        return by_distinct(array.cast(pa.int32()), lambda v: _clock(v, digits), pa.string())
+    if root in TIMESTAMPS:
+        precision = 6 if source.precision is None else source.precision
+        shown = array.cast(pa.timestamp("s"), safe=False) if precision == 0 else array
+        words = pc.strftime(shown, "%Y-%m-%d %H:%M:%S")
+        full = {"s": 0, "ms": 3, "us": 6, "ns": 9}[shown.type.unit]
+        return pc.utf8_slice_codeunits(words, 0, -(full - precision)) if full > precision else words
+    if root is Root.DATE:
+        return pc.strftime(array, "%Y-%m-%d")
+    return array.cast(pa.string())
+
+
+def _clock(ms: int, digits: int) -> str:
+    seconds, rest = divmod(ms % 86_400_000, 1000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    if not digits:
+        return text
+    fraction = f"{rest:03d}"[: min(digits, 3)]
+    return f"{text}.{fraction.rstrip('0') or '0'}"
+
+
+def by_distinct(array: Array, convert: Callable[[Any], Any], wanted: pa.DataType) -> Array:
+    """Convert each distinct value once; raises the :class:`ValueError` of ``convert``."""
+    encoded = array.dictionary_encode()
+    made = pa.array([convert(v) for v in encoded.dictionary.to_pylist()], wanted)
+    return made.take(encoded.indices)
+
+
+def parse(array: Array, target: AtomicType) -> Array:
+    """Texts as ``target``; timestamps without a zone.
+
+    An invalid value raises :class:`ValueError`, because Paimon fails to read it, too.
+    """
+    root = target.root
+    array = array.cast(pa.string())
+    if root is Root.BOOLEAN:
+        return _parse_booleans(array)
+    if root in INTEGERS:
+        return _parse_integers(array, target)
+    if root in (Root.FLOAT, Root.DOUBLE):
+        return _parse_doubles(array, target)
+    if root is Root.DECIMAL:
+        return by_distinct(array, lambda t: _parse_decimal(t, target), arrow_type(target))
+    if root is Root.DATE:
+        return by_distinct(array, _parse_date, pa.int32()).cast(pa.date32())
+    if root is Root.TIME:
+        return by_distinct(array, _parse_time, pa.int32()).cast(arrow_type(target))
+    unit = arrow_type(target).unit
+    precision = 6 if target.precision is None else target.precision
+    local = root is Root.TIMESTAMP
+    return by_distinct(array, lambda t: _parse_timestamp(t, precision, unit, local), pa.int64()).cast(
+        pa.timestamp(unit)
+    )
+
+
+def decimals_of(array: Array, target: AtomicType) -> Array:
+    """DOUBLE values as decimals, through their shortest text as Java does."""
+    return by_distinct(array, lambda v: _parse_decimal(repr(v), target), arrow_type(target))
+
+
+def text_of_bytes(array: Array) -> Array:
+    """Bytes taken for UTF-8; what is not, is replaced."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return by_distinct(array.cast(pa.binary()), lambda b: b.decode("utf-8", "replace"), pa.string())
+
+
+def _parse_booleans(array: Array) -> Array:
+    lower = pc.utf8_lower(array)
+    true = pc.is_in(lower, pa.array(_TRUE))
+    known = pc.or_(true, pc.is_in(lower, pa.array(_FALSE)))
+    _all_good(array, known, "BOOLEAN")
+    return pc.if_else(array.is_valid(), true, pa.scalar(None, pa.bool_()))
+
+
+def _parse_integers(array: Array, target: AtomicType) -> Array:
+    good = pc.and_(pc.match_substring_regex(array, _INTEGER), pc.match_substring_regex(array, r"[0-9.]"))
+    _all_good(array, good, target.root.value)
+    whole = pc.replace_substring_regex(array, r"\..*$", "")
+    whole = pc.replace_substring_regex(whole, r"^([+-]?)0*", r"\1")
+    whole = pc.replace_substring_regex(whole, r"^\+", "")
+    whole = pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole)
+    try:
+        return whole.cast(arrow_type(target))
+    except pa.ArrowInvalid as e:
+        raise ValueError(f"a number is too large for {target.root.value}: {e}") from e
+
+
+def _parse_doubles(array: Array, target: AtomicType) -> Array:
+    try:
+        return array.cast(arrow_type(target))
+    except pa.ArrowInvalid:
+        return by_distinct(array, _parse_double, pa.string()).cast(arrow_type(target))
+
+
+def _parse_double(text: str) -> str:
+    """What Java's parseDouble takes, without blanks around it and without a type's letter."""
+    stripped = text.strip()
+    if not _DOUBLE.fullmatch(stripped):
+        raise ValueError(f"invalid number '{text}'")
+    if stripped.lstrip("+-").startswith(("NaN", "Infinity")):
+        return stripped.rstrip("fd") if stripped.endswith(("yf", "yd", "Nf", "Nd")) else stripped
+    return stripped.rstrip("fFdD").lstrip("+")
+
+
+def _parse_decimal(text: str, target: AtomicType) -> Decimal | None:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"invalid decimal number '{text}'")
+    try:
+        made = Decimal(text).quantize(Decimal(1).scaleb(-(target.scale or 0)), context=_CONTEXT)
+    except InvalidOperation:
+        return None  # far more digits than any column has
+    return made if made.copy_abs() < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
+
+
+def _parse_date(text: str) -> int:
+    if _DIGITS.fullmatch(text):
+        return int(text)  # epoch days, as Paimon takes a bare number
+    match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
+    if match is None:
+        raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
+    year, month, day = (int(part or 1) for part in match.groups())
+    return dt.date(year, month, day).toordinal() - _EPOCH
+
+
+def _parse_time(text: str) -> int:
+    if _DIGITS.fullmatch(text):
+        return int(text)
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
+    return ((hour * 60 + minute) * 60 + second) * 1000 + int((match[4] or "").ljust(3, "0")[:3])
+
+
+def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
+    """Counts of ``unit``, truncated to the precision; a bare number counts units of the precision."""
+    per_second = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    if local and _DIGITS.fullmatch(text):
+        if precision not in (0, 3, 6, 9):
+            raise ValueError(f"'{text}' cannot be read as a TIMESTAMP of precision {precision}")
+        return int(text) * per_second // int(10**precision)
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
+    year, month, day = (int(part) for part in match.groups()[:3])
+    hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
+    days = dt.date(year, month, day).toordinal() - _EPOCH
+    nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
+    return (days * 86_400 + hour * 3600 + minute * 60 + second) * per_second + nanos * per_second // 10**9
+
+
+def _all_good(array: Array, good: Array, what: str) -> None:
+    bad = pc.and_(array.is_valid(), pc.invert(pc.fill_null(good, False)))
+    if pc.any(bad).as_py():
+        raise ValueError(f"'{array.filter(bad)[0].as_py()}' cannot be read as {what}")
+
+
+# --- Arrow and numpy --------------------------------------------------------------------------------------------------
 
 
 def _nulls(array: Array) -> np.ndarray[Any, Any]:
