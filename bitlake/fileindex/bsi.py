@@ -9,9 +9,8 @@ The positive part holds values >= 0, the negative one the absolute values of tho
 whose value minus ``min`` has bit ``i``; Paimon always writes min = 0 and as many slices as max - min has bits.  Bitmaps
 are portable Roaring without lengths, integers big-endian.  Source: index-format spec, section 5.
 
-Bit-sliced numbers: the kernels of the range-bitmap and bsi indexes.
-
-Slice ``i`` holds the rows whose number has bit ``i``; a comparison walks over the slices.
+The kernels over bit slices are shared with the range-bitmap index: slice ``i`` holds the rows whose number has bit
+``i``, and a comparison walks over the slices.
 """
 
 from __future__ import annotations
@@ -37,6 +36,8 @@ from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
+
+# --- bit slices -------------------------------------------------------------------------------------------------------
 
 
 def encode_slices(numbers: npt.NDArray[np.integer], present: npt.NDArray[np.bool_], slices: int) -> list[bytes]:
@@ -109,7 +110,7 @@ def top(slices: Sequence[BitMap], rows: BitMap, k: int, largest: bool) -> tuple[
     return sure, tied
 
 
-# --- bsi --------------------------------------------------------------------------------------------------------------
+# --- the codec --------------------------------------------------------------------------------------------------------
 
 ACCEPTS = "bsi takes integers, DECIMAL, DATE, TIME and timestamps"
 _SUPPORTED = INTEGERS | TIMESTAMPS | {Root.DATE, Root.TIME, Root.DECIMAL}

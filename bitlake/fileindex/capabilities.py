@@ -1,4 +1,4 @@
-"""What a file index type provides: the protocols that codecs implement and everything else asks through.
+"""File index types: the protocols that codecs implement, and through which everything else uses an index.
 
 A type is an :class:`IndexType`: its name, the column types it takes, its options, and how to write and read a payload.
 Writers and readers implement :class:`IndexWriter` and :class:`IndexReader`.  Whatever more a reader can do it says by
@@ -19,7 +19,8 @@ protocol                 used by
 No module outside of a codec names an index type: the built-in ones are registered in
 :mod:`bitlake.fileindex.registry`, others by :func:`bitlake.fileindex.registry.register` or an entry point.
 
-Index options (``file-index.<type>.<column>.<option>``): each is declared once, in the codec that uses it.
+Each index option (``file-index.<type>.<column>.<option>``) is declared once, as an :class:`IndexOption` of the codec
+that uses it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType
+
+# --- options of an index ----------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 _SIZE = re.compile(r"^\s*(\d+)\s*([a-z]*)\s*$")
@@ -104,7 +107,7 @@ def memory(text: str) -> int:
     return size
 
 
-# --- capabilities -----------------------------------------------------------------------------------------------------
+# --- writers and readers ----------------------------------------------------------------------------------------------
 
 
 class IndexWriter(Protocol):
@@ -131,7 +134,7 @@ class IndexReader(Protocol):
         """Return the rows for which the leaf can be TRUE, or None if this index cannot evaluate it."""
 
 
-# --- what a reader may provide besides --------------------------------------------------------------------------------
+# --- what readers and writers may provide besides ---------------------------------------------------------------------
 
 
 @runtime_checkable

@@ -1,15 +1,4 @@
-"""Evaluate leaves with an index that finds rows by key: shared by bitmap, range-bitmap and bsi.
-
-:func:`evaluate_leaf` applies SQL's rules to keys: 0.0 equals -0.0, a comparison with NULL is never TRUE, timestamps
-finer than microseconds share keys, CHAR values may be padded.
-
-:func:`to_arrow` and :func:`physical_value` turn keys back into values, for types whose keys :func:`are_values`:
-not CHAR (padded or unpadded, depending on the writer), not timestamps finer than microseconds.
-
-Also shared: counting the rows of serialized bitmaps, comparing two indexes row by row (verify), and formatting keys
-(inspect).
-
-Index keys: convert Arrow arrays and literals to keys, and keys to bytes, hashes and their order.
+"""Index keys: the form in which file indexes hold values, and predicates evaluated by key.
 
 Two values are equal to an index if their *keys* are equal.  Keys of fixed width are signed integers (floats by their
 IEEE bits, so that 0.0 and -0.0 differ, every NaN being one canonical NaN; booleans 0 and 1; decimals unscaled); keys
@@ -27,7 +16,16 @@ DECIMAL(p, s)                           8      unscaled value
 CHAR, VARCHAR, BINARY, VARBINARY        i4+n   bytes; text in UTF-8
 ======================================  =====  ===============================================
 
-All integers big-endian on disk.  Source: index-format spec, sections 2.2, 3.1, 4.1 and Traps 11 and 12.
+All integers big-endian on disk.  :class:`Keys` converts Arrow arrays and literals to keys, and keys to bytes, hashes
+and their order.  :func:`to_arrow` and :func:`physical_value` turn keys back into values, for types whose keys
+:func:`are_values`: not CHAR (padded or unpadded, depending on the writer), not timestamps finer than microseconds.
+
+:func:`evaluate_leaf` evaluates a leaf with an index that finds rows by key (bitmap, range-bitmap and bsi), by SQL's
+rules: 0.0 equals -0.0, a comparison with NULL is never TRUE, timestamps finer than microseconds share keys, CHAR values
+may be padded.  These indexes also share how they count the rows of serialized bitmaps, compare two indexes row by row
+(verify), and format keys (inspect).
+
+Source: index-format spec, sections 2.2, 3.1, 4.1 and Traps 11 and 12.
 """
 
 from __future__ import annotations
@@ -261,6 +259,37 @@ def is_floating(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and kind.root in (Root.FLOAT, Root.DOUBLE)
 
 
+def are_values(keys: Keys) -> bool:
+    """Whether the keys of a type are the column's values."""
+    return not keys.lossy and keys.type.root is not Root.CHAR
+
+
+def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
+    """Return keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`are_values`."""
+    wanted = arrow_type(keys.type)
+    if keys.width == 0:
+        try:
+            return array.cast(pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()).cast(wanted)
+        except pa.ArrowInvalid as e:
+            raise CorruptError(f"a key of an index of {keys.type} is not valid: {e}") from e
+    if keys.floating:
+        return pa.array(keys.numpy(array).view(np.float32 if keys.width == 4 else np.float64), wanted)
+    if keys.type.root is Root.DECIMAL:
+        low = keys.numpy(array).astype(np.int64)
+        words = np.stack([low, low >> 63], axis=1)
+        return pa.Array.from_buffers(wanted, len(low), [None, pa.py_buffer(np.ascontiguousarray(words))])
+    return array.cast(pa.int8()).cast(wanted) if keys.type.root is Root.BOOLEAN else array.cast(wanted)
+
+
+def physical_value(keys: Keys, key: Key) -> Any:
+    """Return one key as a physical value of :mod:`bitlake.expressions.tree`; requires :func:`are_values`."""
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "surrogatepass") if keys.type.root is Root.VARCHAR else key
+    if keys.floating:
+        return struct.unpack(">f" if keys.width == 4 else ">d", key.to_bytes(keys.width, "big", signed=True))[0]
+    return bool(key) if keys.type.root is Root.BOOLEAN else key
+
+
 def chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     """Iterate over the non-empty arrays of a column."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
@@ -290,7 +319,7 @@ def keys_to_describe(section: Section, kind: DataType | None) -> Keys | None:
     return keys_of(kind)
 
 
-# --- keyed ------------------------------------------------------------------------------------------------------------
+# --- predicates by key ------------------------------------------------------------------------------------------------
 
 
 class KeyedRows(Protocol):
@@ -324,7 +353,7 @@ def evaluate_leaf(index: KeyedRows, leaf: Leaf) -> Selection | None:
         case In(_, values, negated):
             return _different(index, values) if negated else _equal(index, values)
         case Comparison(_, op, value):
-            return _compared(index, op, value)
+            return _compare(index, op, value)
         case Like():
             return None
 
@@ -354,7 +383,7 @@ def _different(index: KeyedRows, values: Iterable[Any]) -> Selection | None:
     return _selection(index, index.present() - index.having(keys), exact)
 
 
-def _compared(index: KeyedRows, op: Op, value: Any) -> Selection | None:
+def _compare(index: KeyedRows, op: Op, value: Any) -> Selection | None:
     if index.keys.type.root is Root.CHAR:
         return None  # padded or unpadded: the order is unknown
     if index.keys.floating and value == 0:  # -0.0 sorts before 0.0, but equals it
@@ -369,41 +398,13 @@ def _compared(index: KeyedRows, op: Op, value: Any) -> Selection | None:
     return None if rows is None else _selection(index, rows, not lossy)
 
 
-# Above this, counting takes longer than reading the column.
+# --- rows of codes and of serialized bitmaps --------------------------------------------------------------------------
+
 MAX_COUNTED = 4096
-"""Most bitmaps (of more than one row) that are intersected with a selection one by one."""
+"""Most bitmaps (of more than one row) that are intersected with a selection one by one; above it, counting takes longer
+than reading the column."""
 _PLAIN, _WITH_RUNS = 12346, 12347
-
-
-def are_values(keys: Keys) -> bool:
-    """Whether the keys of a type are the column's values."""
-    return not keys.lossy and keys.type.root is not Root.CHAR
-
-
-def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
-    """Return keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`are_values`."""
-    wanted = arrow_type(keys.type)
-    if keys.width == 0:
-        try:
-            return array.cast(pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()).cast(wanted)
-        except pa.ArrowInvalid as e:
-            raise CorruptError(f"a key of an index of {keys.type} is not valid: {e}") from e
-    if keys.floating:
-        return pa.array(keys.numpy(array).view(np.float32 if keys.width == 4 else np.float64), wanted)
-    if keys.type.root is Root.DECIMAL:
-        low = keys.numpy(array).astype(np.int64)
-        words = np.stack([low, low >> 63], axis=1)
-        return pa.Array.from_buffers(wanted, len(low), [None, pa.py_buffer(np.ascontiguousarray(words))])
-    return array.cast(pa.int8()).cast(wanted) if keys.type.root is Root.BOOLEAN else array.cast(wanted)
-
-
-def physical_value(keys: Keys, key: Key) -> Any:
-    """Return one key as a physical value of :mod:`bitlake.expressions.tree`; requires :func:`are_values`."""
-    if isinstance(key, bytes):
-        return key.decode("utf-8", "surrogatepass") if keys.type.root is Root.VARCHAR else key
-    if keys.floating:
-        return struct.unpack(">f" if keys.width == 4 else ">d", key.to_bytes(keys.width, "big", signed=True))[0]
-    return bool(key) if keys.type.root is Root.BOOLEAN else key
+"""Roaring cookies (:mod:`bitlake.codec.roaring`)."""
 
 
 def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[Int64s, Int64s]:

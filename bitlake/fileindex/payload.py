@@ -1,7 +1,7 @@
-"""Lazy bytes of an index (:class:`LazyBytes`): fetched and verified on first use, then kept.  Also their checksums.
+"""Payload bytes of a file index: fetched lazily, verified by checksums, and described to ``inspect``.
 
-The checksums are a block in the head's redundant bytes, which other readers skip.  The block ends the head; a rewrite's
-mark may precede it::
+The checksums are a block in the container head's redundant bytes, which other readers skip.  The block ends the head; a
+rewrite's mark may precede it::
 
     size   type   name          meaning
     4 * n  u4     chunk sums    xxh32 (seed 0) of each chunk of the body; the last chunk may be short
@@ -9,15 +9,14 @@ mark may precede it::
     4      bytes  magic         "BLx1"
     4      u4     head sum      xxh32 (seed 0) of all bytes of the head before it
 
-All integers big-endian; n = the body's bytes / the chunk's, rounded up, so it is not stored.  A chunk is verified when
-it is first fetched: a reader of 10 bytes fetches 4 KB, not the whole payload.  A body of more than 4 MB has no sums:
-they would have to be read before the first lookup, which may read 64 KB in all.
+All integers big-endian; n = the body's bytes / the chunk's, rounded up, so it is not stored.  :class:`LazyBytes`
+verifies a chunk when it first fetches it, then keeps it: a reader of 10 bytes fetches 4 KB, not the whole payload.  A
+body of more than 4 MB has no sums: they would have to be read before the first lookup, which may read 64 KB in all.
 ``docs/decisions/0005-index-checksums.md`` has the reasons and numbers.
 
-How an index describes its payload to ``inspect``: a tree of sections with offsets, lengths, facts and faults.
-
-Codecs fill sections and know nothing of how they are shown; :mod:`bitlake.tools.inspect` renders them.
-Only light modules are imported here, because inspecting text files needs no arrays.
+A description is a tree of :class:`Section` values with offsets, lengths, facts and faults.  Codecs fill them and do not
+depend on how they are shown; :mod:`bitlake.tools.inspect` renders them.  Only light modules are imported here, because
+inspecting text files needs no arrays.
 """
 
 from __future__ import annotations
@@ -104,6 +103,8 @@ class LazyBytes:
             self._parts.insert(i, part)
         return part[skip : skip + n]
 
+
+# --- checksums --------------------------------------------------------------------------------------------------------
 
 MAGIC = b"BLx1"
 CHUNK_BITS = 12
@@ -193,7 +194,7 @@ def read_block(head: memoryview, redundant: int, size: int) -> Checksums | None:
     return Checksums(len(head), size, 1 << bits, sums)
 
 
-# --- description ------------------------------------------------------------------------------------------------------
+# --- description of a payload -----------------------------------------------------------------------------------------
 
 DAMAGE = (
     LookupError,

@@ -1,17 +1,4 @@
-"""Read Avro data files.
-
-Paimon's Avro differs from the Avro specification in one point: TIMESTAMP is written as ``timestamp-millis|micros`` and
-LTZ as ``local-timestamp-millis|micros``, the reverse of the usual meaning.  A map whose keys are not strings is an
-array of ``record{key, value}`` with ``logicalType: map``.  Source: table-format spec, section 8.
-
-Rows are decoded one by one (fastavro): this format is for reading what others wrote, not for speed.
-
-A file is checked before fastavro sees it (:mod:`bitlake.codec.avro`): its schema, and how much a block decompresses to,
-which is at most 64 MiB plus 32 times its stored size.
-
-Write Avro data files as Paimon (Java) does, and only it reads them rightly.
-
-Source: table-format spec, section 8.
+"""Avro data files, as Paimon (Java) writes them: read as Arrow batches, and written.
 
 =========================  =====================================================================================
 Paimon                     Avro
@@ -29,8 +16,16 @@ MULTISET                   a map to nullable int
 ROW                        record, named after the path to it (names must differ)
 =========================  =====================================================================================
 
-Rows are encoded one by one by fastavro, in C.  Statistics are counted from the data: Paimon keeps none for Avro files
-(its extractor reads only the number of rows), but prunes by those it finds.
+Because timestamps are reversed, only Paimon's own readers interpret these files correctly.
+
+fastavro decodes and encodes rows one by one, as Python objects: the format is for tables that others write as Avro, not
+for speed.  A file is checked before fastavro sees it (:mod:`bitlake.codec.avro`): its schema, and the size to which a
+block decompresses, which is at most 64 MiB plus 32 times its stored size.
+
+Written files have statistics counted from the data: Paimon keeps none for Avro files (its extractor reads only the
+number of rows), but prunes by those it finds.
+
+Source: table-format spec, section 8.
 """
 
 from __future__ import annotations
@@ -91,10 +86,13 @@ _WHAT = "the Avro file"
 _Convert = Callable[[Any], Any]
 
 
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
 def read_schema(source: Any) -> pa.Schema:
     """The columns of an Avro file (a local path or a binary file object), with Paimon's reading of timestamps."""
     with _stream(source) as stream:
-        return _schema(read_header(stream, _WHAT).schema)
+        return _arrow_schema(read_header(stream, _WHAT).schema)
 
 
 def read_columns(
@@ -107,7 +105,7 @@ def read_columns(
     """
     with _stream(source) as stream:
         header = read_header(stream, _WHAT)
-        schema = _schema(header.schema)
+        schema = _arrow_schema(header.schema)
         wanted = schema.names if columns is None else list(columns)
         for name in wanted:
             if name not in schema.names:
@@ -163,16 +161,16 @@ def _next_rows(reader: Any, count: int) -> list[dict[str, Any]]:
         raise CorruptError(f"Avro block: {type(e).__name__} {e}") from e
 
 
-def _schema(made: Any) -> pa.Schema:
+def _arrow_schema(made: Any) -> pa.Schema:
     if not isinstance(made, dict) or made.get("type") != "record":
         raise CorruptError("Avro: a data file's schema must be a record")
     try:
-        return pa.schema([_field(f["name"], f["type"]) for f in made["fields"]])
+        return pa.schema([_arrow_field(f["name"], f["type"]) for f in made["fields"]])
     except (KeyError, TypeError, ValueError) as e:
         raise CorruptError(f"Avro schema: {type(e).__name__} {e}") from e
 
 
-def _field(name: str, made: Any) -> pa.Field:
+def _arrow_field(name: str, made: Any) -> pa.Field:
     if not isinstance(made, list):
         return pa.field(name, _arrow_type(made), nullable=False)
     others = [m for m in made if m != "null"]
@@ -186,16 +184,16 @@ def _arrow_type(made: Any) -> pa.DataType:
         made = {"type": made}
     kind, logical = made["type"], made.get("logicalType")
     if isinstance(kind, dict | list):
-        return _field("", kind).type
+        return _arrow_field("", kind).type
     if kind == "record":
-        return pa.struct([_field(f["name"], f["type"]) for f in made["fields"]])
+        return pa.struct([_arrow_field(f["name"], f["type"]) for f in made["fields"]])
     if kind == "array" and logical == "map":
-        key, value = (_field(f["name"], f["type"]) for f in made["items"]["fields"])
+        key, value = (_arrow_field(f["name"], f["type"]) for f in made["items"]["fields"])
         return pa.map_(key.with_nullable(False), value)
     if kind == "array":
-        return pa.list_(_field("element", made["items"]))
+        return pa.list_(_arrow_field("element", made["items"]))
     if kind == "map":
-        return pa.map_(pa.field("key", pa.string(), False), _field("value", made["values"]))
+        return pa.map_(pa.field("key", pa.string(), False), _arrow_field("value", made["values"]))
     if logical == "decimal":
         return pa.decimal128(made["precision"], made.get("scale", 0))
     found = _LOGICAL.get(logical) or _PRIMITIVES.get(kind)
@@ -232,7 +230,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-# --- avro write -------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 _ROW_NAME = "org.apache.paimon.avro.generated.record"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -1,6 +1,7 @@
-"""One door to data files of any format: whole columns as a stream, or chosen rows.  The name says the format.
+"""File formats: one interface to read and write data files of any format.
 
-One door to writing data files of any format.
+The name of a file gives its format.  :func:`reader_for` reads whole columns as a stream, :func:`take_rows` takes chosen
+rows out of one, and :func:`open_writer` writes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def take_rows(batches: Iterator[pa.RecordBatch], rows: Ints) -> pa.Table:
     return pa.table({}) if schema is None else pa.Table.from_batches(parts, schema)
 
 
-# --- writer -----------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 FORMATS = ("parquet", "orc", "avro")
 CODECS = {"parquet": PARQUET_CODECS, "orc": tuple(ORC_CODECS), "avro": tuple(AVRO_CODECS)}

@@ -1,28 +1,33 @@
-"""Read ORC data files: whole columns by stripe, in a process beside this one, which damage may kill.
+"""ORC data files: read in a process that damage may kill, and written so that Paimon (Java) reads them.
 
-Paimon writes TIMESTAMP as ``timestamp`` and LTZ as ``timestamp with local time zone``; Arrow reads both in nanoseconds
-(years 1677 to 2262), the latter with time zone UTC.  Source: table-format spec, section 8.
+===================  ================================================================
+Paimon               ORC
+===================  ================================================================
+TINYINT              tinyint (a byte)
+CHAR, VARCHAR        ``string`` (Java casts them to their length when it reads)
+TIME                 int, milliseconds
+TIMESTAMP            ``timestamp``
+TIMESTAMP_LTZ        ``timestamp with local time zone``
+field id             type attribute ``paimon.id``
+===================  ================================================================
 
-Arrow's ORC reader (ORC C++) trusts numbers that it decodes: the lengths of strings are added up without a look at
-overflow or sign and then used as addresses, lists of patches in run-length encoded integers are read beyond their end,
-an allocation that fails ends the process, a decimal may be scaled for hours.  Those numbers are known only after
-decoding, so nothing short of a second decoder could tell a file that kills the process from a sound one.  A process of
-its own can be lost: that is a :class:`CorruptError`, and the next file gets a new one.  It asks for the file's bytes
-and answers with Arrow IPC streams over its pipes (:mod:`bitlake.formats.orc_child`); its memory and processor time
-are limited by what the file's rows can take.  Processes are kept for the next file, a few of them, and
-end themselves when idle.
+Reading.  Arrow's ORC reader (ORC C++) trusts numbers that it decodes: the lengths of strings are added up without a
+look at overflow or sign and then used as addresses, lists of patches in run-length encoded integers are read beyond
+their end, an allocation that fails ends the process, a decimal may be scaled for hours.  Those numbers are known only
+after decoding, so nothing short of a second decoder could tell a file that kills the process from a sound one.  A
+process of its own can be lost: that is a :class:`CorruptError`, and the next file gets a new one.  It asks for the
+file's bytes and answers with Arrow IPC streams over its pipes (:mod:`bitlake.formats.orc_child`); its memory and
+processor time are limited by what the file's rows can take.  A few processes are kept for the next file; they end
+themselves when idle.
 
-Write ORC files that Paimon (Java) reads: its types, and field ids as the type attribute ``paimon.id``.
+Timestamps.  Arrow holds ORC timestamps in nanoseconds, LTZ with time zone UTC, so years before 1677 or after 2262 are
+refused on writing: they could not be read back.  LTZ is written as the instant that it is.  Paimon takes it for a wall
+clock of the JVM's zone unless the option ``orc.timestamp-ltz.legacy.type`` is ``false``; tables with such a column get
+that option when they are created here.  Arrow's writer stores a moment before 1970 with a negative fraction, which Java
+(1.4.2) reads when it is whole milliseconds and fails on when it is not: those are refused too.  (Java's own writer
+moves 23:59:59.001 … .999 of 1969-12-31 by a second.)
 
-Source: table-format spec, section 8.  TIMESTAMP is ORC's ``timestamp``, LTZ ``timestamp with local time zone``, TIME an
-int of milliseconds, TINYINT a byte, CHAR and VARCHAR are ``string`` (Java casts them to their length when it reads).
-
-LTZ is written as the instant that it is.  Paimon takes it for a wall clock of the JVM's zone unless the option
-``orc.timestamp-ltz.legacy.type`` is ``false``; tables with such a column get that option when they are created here.
-Arrow holds ORC timestamps in nanoseconds, so years before 1677 or after 2262 are refused: they could not be read back.
-Its writer stores a moment before 1970 with a negative fraction, which Java (1.4.2) reads when it is whole milliseconds
-and fails on when it is not: those are refused too.  (Java's own writer moves 23:59:59.001 … .999 of 1969-12-31 by a
-second.)
+Source: table-format spec, section 8.
 """
 
 from __future__ import annotations
@@ -119,6 +124,8 @@ def _open(source: Any) -> pa.NativeFile:
     except OSError as e:
         raise StorageUnavailable(f"cannot read {source}: {e}") from e
 
+
+# --- the process that decodes -----------------------------------------------------------------------------------------
 
 SILENCE_S = 120.0
 """A process that is silent for so long hangs: no stripe takes this long."""
@@ -309,7 +316,7 @@ def end_idle() -> None:
             _idle.pop().end()
 
 
-# --- orc write --------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 STRIPE_BYTES = 64 << 20
 _BLOCK_BYTES = 256 << 10

@@ -1,4 +1,4 @@
-"""A Parquet file's footer, as frozen values, and its offset indexes, read when asked for.
+"""The footer of a Parquet file, as frozen values, and the column statistics in it.
 
 ::
 
@@ -10,12 +10,11 @@
     footer length     4 bytes, little-endian
     "PAR1"            ("PARE": an encrypted footer)
 
-Source: the Apache Parquet format (``parquet.thrift``).  Everything is checked once, here: chunks and indexes lie in the
-file, a row group has one chunk per leaf column, row counts add up, pages of a chunk are sorted and do not overlap.
+Everything is checked once, here: chunks and indexes lie in the file, a row group has one chunk per leaf column, row
+counts add up.  :mod:`bitlake.formats.parquet.page_index` reads the indexes when they are needed, and checks that pages
+of a chunk are sorted and do not overlap.
 
-Column statistics out of a Parquet footer, as the physical values of :mod:`bitlake.expressions.tree`.
-
-What is believed, and why not more:
+Statistics are physical values of :mod:`bitlake.expressions.tree`.  Not all of them are trusted:
 
 * ``min_value``/``max_value`` only under the type-defined column order; the deprecated ``min``/``max`` only for signed
   numbers, because old writers compared strings and decimals as signed bytes.
@@ -25,7 +24,8 @@ What is believed, and why not more:
   knows which columns held NaN.  A zero bound is widened to -0.0 or 0.0, as the format asks of readers.
 * INT96 has no order; nested columns have no statistics (as in Paimon).
 
-Source: ``parquet.thrift``, Statistics and ColumnOrder; table-format spec, sections 6 and 8.
+Sources: the Apache Parquet format (``parquet.thrift``, Statistics and ColumnOrder); table-format spec, sections 6
+and 8.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
     )  # fmt: skip
 
 
-# --- statistics -------------------------------------------------------------------------------------------------------
+# --- column statistics ------------------------------------------------------------------------------------------------
 
 MAX, MIN, NULL_COUNT, _DISTINCT, MAX_VALUE, MIN_VALUE, MAX_EXACT, MIN_EXACT, NAN_COUNT = range(1, 10)
 """Field ids of Parquet's Statistics struct, on disk."""
@@ -422,11 +422,11 @@ def footer_stats(
     every row.  A column of NULLs only has no bounds and a null count equal to the row count.
     """
     known = footer if isinstance(footer, Footer) else metadata_footer(footer)
-    stats = [_column(known, f, nan_columns) for f in fields]
+    stats = [_column_stats(known, f, nan_columns) for f in fields]
     return [s[0] for s in stats], [s[1] for s in stats], [s[2] for s in stats]
 
 
-def _column(footer: Footer, field: DataField, nan_columns: Collection[str] | None) -> tuple[Any, Any, int | None]:
+def _column_stats(footer: Footer, field: DataField, nan_columns: Collection[str] | None) -> tuple[Any, Any, int | None]:
     column = footer.columns.get(field.name)
     if column is None:
         return None, None, footer.rows

@@ -1,4 +1,4 @@
-"""Take rows out of a column's PLAIN pages without decoding their other rows, and decompress many pages at once.
+"""Gather chosen rows from PLAIN and dictionary pages without decoding their other rows.
 
 A data page (version 1) of a flat column, as one lies in the file::
 
@@ -15,9 +15,8 @@ Everything else (NULLs, texts of many lengths) goes to pyarrow, decompressed alr
 Measured: 61 rows in 57 pages of 4,096 rows, 7 columns, one file of bench/selective.py: 43 → 28 ms of CPU, of which 20
 are zstd's (payload 21 → 16, texts in dictionaries 5.5 → 1.8, integers 4.2 → 3.0 each).
 
-Take rows out of a column's dictionary pages: few values in few runs, which is what small pages mostly hold.
-
-A dictionary page and a data page (version 1) of a flat column, decompressed::
+Small pages mostly hold few values in few runs.  A dictionary page and a data page (version 1) of a flat column,
+decompressed::
 
     dictionary   PLAIN values side by side; of BYTE_ARRAY 4 bytes length, little-endian, then the bytes, each
     data         optional column: definition levels, as above
@@ -49,6 +48,8 @@ from bitlake.lazy_modules import compute as pc
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+Codes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 ZSTD = 6
 """Parquet's number of the codec, on disk."""
@@ -292,12 +293,13 @@ def _stored_unit(node: SchemaNode) -> int:
     return {9: 1, 10: 2}.get(node.converted or 0, 0)
 
 
+# --- dictionary pages -------------------------------------------------------------------------------------------------
+
 _FEW_TEXTS = 64
 _FEW_RUNS = 24
 _MAX_BITS = 16
 _FEW_ROWS = 16
 """If at most one row in ``_FEW_ROWS`` is chosen, unpacking its code alone is cheaper than unpacking all codes."""
-Codes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class CodedGatherer:

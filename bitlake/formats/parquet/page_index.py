@@ -1,23 +1,21 @@
-"""Offset indexes: where the data pages of a column chunk are, and which row each begins with.
+"""Page indexes of a Parquet file: where pages are, their bounds, and which of them to fetch for chosen rows.
 
 ::
 
     OffsetIndex   { 1: list<PageLocation>, 2: list<i64> (unused here) }
     PageLocation  { 1: i64 offset, 2: i32 size with header, 3: i64 first row of the row group }
+    ColumnIndex   { 1: list<bool> null pages, 2: list<binary> smallest, 3: list<binary> largest, 4: i32 boundary order }
 
-One page is nearly always the same seven varints (three field headers, three values, the stop), so a list of thousands
-is decoded with numpy; any other encoding of the same struct goes through the general reader.
+An offset index lists the data pages of a column chunk.  One page is nearly always the same seven varints (three field
+headers, three values, the stop), so a list of thousands is decoded with numpy; any other encoding of the same struct
+goes through the general reader.
 
-Column indexes: the smallest and largest value of every page of a column, and so which pages can hold a value.
+A column index has one entry for each page of the column's offset index; values are plain-encoded (a text bound may be
+cut, and still bounds).
 
-::
+A plan (:func:`plan_group`) holds the pages to fetch for chosen rows, and the places of these rows in the fetched pages.
 
-    ColumnIndex { 1: list<bool> null pages, 2: list<binary> smallest, 3: list<binary> largest, 4: i32 boundary order }
-
-One entry a page of the column's offset index; values are plain-encoded (a text bound may be cut, and still bounds).
 Source: the Apache Parquet format (``parquet.thrift``).
-
-Which pages of a Parquet file to fetch for chosen rows, and where these rows will be in what was fetched.
 """
 
 from __future__ import annotations
@@ -35,6 +33,9 @@ from bitlake.formats.parquet.footer import BYTE_ARRAY, INT32, INT64, Column, Col
 from bitlake.formats.parquet.thrift import Struct, ThriftReader
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+# --- offset indexes ---------------------------------------------------------------------------------------------------
 
 _HEADERS = ((0, 0x16), (2, 0x15), (4, 0x16), (6, 0x00))
 """Tokens of a PageLocation that are fixed: field 1 i64, field 2 i32, field 3 i64, stop."""
@@ -164,6 +165,8 @@ def _decode_any(data: bytes, at: int) -> tuple[Ints, Ints, Ints]:
     return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
 
 
+# --- column indexes ---------------------------------------------------------------------------------------------------
+
 _DTYPES = {INT32: "<i4", INT64: "<i8"}
 
 
@@ -202,8 +205,10 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     low: list[bytes] = []
     high: list[bytes] = []
     empty: list[bool] = []
-    for number, (group, chunk, data) in enumerate(zip(footer.row_groups, chunks, _bytes(footer, chunks, fetch_ranges))):
-        found = _decode(data, chunk)
+    for number, (group, chunk, data) in enumerate(
+        zip(footer.row_groups, chunks, _column_index_bytes(footer, chunks, fetch_ranges))
+    ):
+        found = _decode_bounds(data, chunk)
         first_rows = footer.cache.pages[number, column.leaf].first_rows[:-1]
         if len(found[1]) != len(first_rows):
             raise CorruptError(
@@ -225,7 +230,7 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     return made
 
 
-def _bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges) -> list[bytes]:
+def _column_index_bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges) -> list[bytes]:
     cache = footer.cache
     out: list[bytes | None] = []
     missing: list[tuple[int, int]] = []
@@ -239,7 +244,7 @@ def _bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges)
     return [bytes(next(came)) if part is None else part for part in out]
 
 
-def _decode(data: bytes, chunk: ColumnChunk) -> Struct:
+def _decode_bounds(data: bytes, chunk: ColumnChunk) -> Struct:
     at = chunk.bounds_offset or 0
     found = ThriftReader(data, 0, at).struct()
     fields = [found.get(i) for i in (1, 2, 3)]
@@ -257,7 +262,7 @@ def _numbers(values: list[bytes], empty: np.ndarray[Any, Any], kind: np.dtype[An
     return np.frombuffer(data, kind).astype(np.int64)
 
 
-# --- page plan --------------------------------------------------------------------------------------------------------
+# --- which pages to fetch ---------------------------------------------------------------------------------------------
 
 BATCH_BYTES = 32 << 20
 """Decoded bytes of pages after which further ones wait for the next batch: bounds memory when most are wanted."""
@@ -405,9 +410,9 @@ def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
         choice = choices.get(id(pages.first_rows))
         if choice is None:
             choice = choices[id(pages.first_rows)] = Choice(pages.first_rows, touched)
-        chunks.append(_planned(footer, number, column.leaf, pages, choice))
+        chunks.append(_plan_chunk(footer, number, column.leaf, pages, choice))
         chosen.append(choice)
-    whole = [_whole_chunk(footer, number, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)]
+    whole = [_plan_whole_chunk(footer, number, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)]
     cost = 0
     for chunk in (*chunks, *whole):
         source = footer.row_groups[number].chunks[chunk.leaf]
@@ -442,10 +447,10 @@ def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
     return found
 
 
-def _planned(footer: Footer, group: int, leaf: int, pages: Pages, choice: Choice) -> PlannedChunk:
+def _plan_chunk(footer: Footer, group: int, leaf: int, pages: Pages, choice: Choice) -> PlannedChunk:
     source = footer.row_groups[group].chunks[leaf]
     if pages.whole:
-        return _whole_chunk(footer, group, leaf)
+        return _plan_whole_chunk(footer, group, leaf)
     first = int(pages.offsets[0])
     # What lies before the first data page is the dictionary page, also where the footer does not say so.
     pieces = [Piece(source.start, first)] if first > source.start else []
@@ -462,7 +467,7 @@ def _planned(footer: Footer, group: int, leaf: int, pages: Pages, choice: Choice
     return PlannedChunk(group, leaf, pieces, dictionary, data, choice.values, len(starts), starts, stops)
 
 
-def _whole_chunk(footer: Footer, group: int, leaf: int) -> PlannedChunk:
+def _plan_whole_chunk(footer: Footer, group: int, leaf: int) -> PlannedChunk:
     source = footer.row_groups[group].chunks[leaf]
     start = source.start
     dictionary = None if source.dictionary_offset is None else source.dictionary_offset - start

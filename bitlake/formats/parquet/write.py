@@ -22,10 +22,9 @@ A dictionary is read whole for any row of its chunk.  64 KB of it keep columns o
 whose values will not fit gets none (a chunk that gives up carries its useless dictionary along: with it, the selective
 read at 4,096 rows took 7 ms and 1.5 MB).
 
-A page of a Parquet file begins after a number of rows or bytes, and where a cluster of an indexed value begins.
-
-pyarrow ends a page where one of its write calls ends, if the page has its size by then, and an Arrow chunk is a write
-call.  So columns cut into chunks, written with a page size of a few bytes, have just these chunks as their pages.
+A page begins after a number of rows or bytes, and where a cluster of an indexed value begins.  pyarrow ends a page
+where one of its write calls ends, if the page has its size by then, and an Arrow chunk is a write call.  So columns cut
+into chunks, written with a page size of a few bytes, have just these chunks as their pages.
 
 A page is read whole for one of its rows.  1,000 PENDING rows side by side lie in one or two pages of 4,096 rows, so
 most of what is read are their neighbours.  Smaller pages everywhere would mend that, but every page takes its time in
@@ -64,6 +63,8 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
@@ -293,7 +294,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
     return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
 
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+# --- pages of clusters ------------------------------------------------------------------------------------------------
 
 _STRIDE = 128
 """Rows between the ones looked at: finding clusters must not cost more than a hundredth of writing the rows."""
