@@ -1,23 +1,20 @@
-"""Manifests (changes of data files) and manifest lists (table-format spec, section 4).
+"""Manifests (changes of data files) and manifest lists.
 
 Both are Avro containers (:mod:`bitlake.codec.avro`).  A manifest record has exactly six top-level fields —
 ``_VERSION`` 2, ``_KIND`` 0 ADD or 1 DELETE, ``_PARTITION``, ``_BUCKET``, ``_TOTAL_BUCKETS``, ``_FILE`` — and inside
 ``_FILE`` the fields of :data:`_FILE_FIELDS`.  ``_MIN_VALUES`` and friends are BinaryRows with arity.
 
-Entries are decoded with Python's garbage collector paused (:func:`paused`): it would scan them for cycles again and
-again, a third of the time for a hundred thousand of them, and they have none.
+Manifests whose schema is exactly the known one are decoded by hand (:func:`decode_entries`), several times faster than
+by schema.  In Avro's encoding numbers are zigzag varints; strings and bytes are a length and their bytes; a union is
+the number of its branch (0 null) and its value; an array is blocks of a count and its items, ended by 0.  Neighbouring
+records share most of their bytes (kind, partition and bucket; keys and their statistics; schema and level; the lists of
+columns): each such section is compared with the last record's and only decoded when it differs.  Unexpected bytes are
+left to the general decoder, which decodes them or reports what is wrong.
 
-Records of manifests whose schema is exactly the known one, decoded by hand: several times faster than by schema.
+Entries are decoded with Python's garbage collector paused (:func:`paused`): it would scan them for cycles repeatedly,
+a third of the time for a hundred thousand of them, and they have none.
 
-The layout is that of :mod:`bitlake.metadata.manifest` in Avro's encoding: numbers are zigzag varints; strings and bytes
-are a length and their bytes; a union is the number of its branch (0 null) and its value; an array is blocks of a count
-and its items, ended by 0.  Neighbouring records share most of their bytes (kind, partition and bucket; keys and their
-statistics; schema and level; the lists of columns): each such section is compared with the last record's and only
-decoded when it differs.
-
-This decoder refuses whatever it does not expect by returning None: the general one then decodes, or says what is wrong.
-
-What a manifest says of a data file's index, without opening it.
+Source: table-format spec, section 4.
 """
 
 from __future__ import annotations
@@ -40,6 +37,406 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+VERSION = 2
+
+
+class EntryKind(enum.IntEnum):
+    """``_KIND`` on disk."""
+
+    ADD = 0
+    DELETE = 1
+
+
+class FileSource(enum.IntEnum):
+    """``_FILE_SOURCE`` on disk."""
+
+    APPEND = 0
+    COMPACT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleStats:
+    """Bounds and null counts of some columns.
+
+    ``min`` and ``max`` are BinaryRows with arity; ``null_counts`` has one entry per field of them (None: unknown).  It
+    is None only in damaged files: Paimon would then prune every file.
+    """
+
+    min: bytes
+    max: bytes
+    null_counts: tuple[int | None, ...] | None
+
+
+EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
+"""Statistics of no columns; value statistics of this kind need ``value_stats_cols=()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileMeta:
+    """One data file: size, rows, keys, statistics and the files beside it.  Sizes in bytes."""
+
+    file_name: str
+    file_size: int
+    row_count: int
+    min_key: bytes
+    max_key: bytes
+    key_stats: SimpleStats
+    value_stats: SimpleStats
+    min_sequence_number: int
+    max_sequence_number: int
+    schema_id: int
+    level: int
+    extra_files: tuple[str, ...] = ()
+    creation_time: int | None = None
+    """The writer's local wall clock as epoch ms as if UTC."""
+    delete_row_count: int | None = None
+    embedded_index: bytes | None = None
+    file_source: int | None = None
+    value_stats_cols: tuple[str, ...] | None = None
+    """Columns of ``value_stats``: None all of the file's schema, () none."""
+    external_path: str | None = None
+    first_row_id: int | None = None
+    write_cols: tuple[str, ...] | None = None
+    write_cols_sequences: tuple[int, ...] | None = None
+
+
+Identity = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """A change: ``file`` of (partition, bucket) was added or deleted.
+
+    ``partition`` is a BinaryRow with arity; ``total_buckets`` is the bucket count when it was written, -1 without fixed
+    buckets, -2 for postpone.
+    """
+
+    kind: EntryKind
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    file: DataFileMeta
+
+    def __repr__(self) -> str:
+        file = self.file
+        return f"ManifestEntry({self.kind.name} {file.file_name}: bucket {self.bucket}, {file.row_count:,} rows)"
+
+    @property
+    def identity(self) -> Identity:
+        """What an ADD and its DELETE share, exactly."""
+        f = self.file
+        return (self.partition, self.bucket, f.level, f.file_name, f.extra_files, f.embedded_index, f.external_path)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFileMeta:
+    """A manifest in a manifest list; partition stats, buckets and levels cover all entries, deletes included."""
+
+    file_name: str
+    file_size: int
+    num_added_files: int
+    num_deleted_files: int
+    partition_stats: SimpleStats
+    schema_id: int
+    min_bucket: int | None = None
+    max_bucket: int | None = None
+    min_level: int | None = None
+    max_level: int | None = None
+    min_row_id: int | None = None
+    max_row_id: int | None = None
+
+
+# --- Avro schemas -----------------------------------------------------------------------------------------------------
+
+
+def _nullable(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _array_of(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _plain(*pairs: str) -> list[dict[str, Any]]:
+    return [{"name": p.split(":")[0], "type": p.split(":")[1]} for p in pairs]
+
+
+def _stats_field(name: str, path: str) -> dict[str, Any]:
+    counts = _nullable("_NULL_COUNTS", _array_of(["null", "long"]))
+    fields = [*_plain("_MIN_VALUES:bytes", "_MAX_VALUES:bytes"), counts]
+    return {"name": name, "type": {"type": "record", "name": f"record_{path}{name}", "fields": fields}}
+
+
+def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": "record", "namespace": "org.apache.paimon.avro.generated", "fields": fields}
+
+
+_FILE_FIELDS = [
+    *_plain("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long", "_MIN_KEY:bytes", "_MAX_KEY:bytes"),
+    _stats_field("_KEY_STATS", "_FILE_"),
+    _stats_field("_VALUE_STATS", "_FILE_"),
+    *_plain("_MIN_SEQUENCE_NUMBER:long", "_MAX_SEQUENCE_NUMBER:long", "_SCHEMA_ID:long", "_LEVEL:int"),
+    {"name": "_EXTRA_FILES", "type": _array_of("string")},
+    _nullable("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
+    _nullable("_DELETE_ROW_COUNT", "long"),
+    _nullable("_EMBEDDED_FILE_INDEX", "bytes"),
+    _nullable("_FILE_SOURCE", "int"),
+    _nullable("_VALUE_STATS_COLS", _array_of("string")),
+    _nullable("_EXTERNAL_PATH", "string"),
+    _nullable("_FIRST_ROW_ID", "long"),
+    _nullable("_WRITE_COLS", _array_of("string")),
+    _nullable("_WRITE_COLS_SEQUENCES", _array_of("long")),
+]
+_ENTRY_FIELDS = [
+    *_plain("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_TOTAL_BUCKETS:int"),
+    {"name": "_FILE", "type": {"type": "record", "name": "record__FILE", "fields": _FILE_FIELDS}},
+]
+_LIST_FIELDS = [
+    *_plain("_VERSION:int", "_FILE_NAME:string", "_FILE_SIZE:long"),
+    *_plain("_NUM_ADDED_FILES:long", "_NUM_DELETED_FILES:long"),
+    _stats_field("_PARTITION_STATS", ""),
+    *_plain("_SCHEMA_ID:long"),
+    *(_nullable(n, "int") for n in ("_MIN_BUCKET", "_MAX_BUCKET", "_MIN_LEVEL", "_MAX_LEVEL")),
+    *(_nullable(n, "long") for n in ("_MIN_ROW_ID", "_MAX_ROW_ID")),
+]
+MANIFEST = avro.AvroFormat(_record(_ENTRY_FIELDS))
+MANIFEST_LIST = avro.AvroFormat(_record(_LIST_FIELDS))
+
+
+# --- encoding and decoding --------------------------------------------------------------------------------------------
+
+
+def encode_manifest(entries: Sequence[ManifestEntry], level: int = 1) -> bytes:
+    """The bytes of one manifest file, entries in the order given; ``level`` is zstd's."""
+    return MANIFEST.encode([_entry_record(e) for e in entries], level)
+
+
+def encode_manifests(
+    entries: Sequence[ManifestEntry], target_size: int, level: int = 1
+) -> Iterator[tuple[bytes, Sequence[ManifestEntry]]]:
+    """Manifest files rolled at ``target_size`` bytes, each with the entries it holds; none for no entries."""
+    start = 0
+    for data, count in MANIFEST.encode_rolling([_entry_record(e) for e in entries], target_size, level):
+        yield data, entries[start : start + count]
+        start += count
+
+
+def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) -> list[ManifestEntry]:
+    """The entries of a manifest file in their order, with ``partitions`` only theirs.
+
+    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for records of another version.  Partitions, extra
+    file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
+    of identities quicker.
+    """
+    with paused():
+        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
+        found = _decode_any(data) if quick is None else quick
+        return found if partitions is None else [e for e in found if e.partition in partitions]
+
+
+def _decode_any(data: bytes) -> list[ManifestEntry]:
+    """Of any writer, field by field: older ones lack some, newer ones may have more."""
+    partitions: dict[bytes, bytes] = {}
+    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    out: list[ManifestEntry] = []
+    try:
+        for r in avro.decode(data, "the manifest", MANIFEST):
+            if r["_VERSION"] != VERSION:
+                raise _other_version("entry", r["_VERSION"])
+            f = r["_FILE"]
+            partition = r["_PARTITION"]
+            get = f.get
+            sequences = get("_WRITE_COLS_SEQUENCES")
+            meta = DataFileMeta(
+                f["_FILE_NAME"],
+                f["_FILE_SIZE"],
+                f["_ROW_COUNT"],
+                f["_MIN_KEY"],
+                f["_MAX_KEY"],
+                _stats(f["_KEY_STATS"]),
+                _stats(f["_VALUE_STATS"]),
+                f["_MIN_SEQUENCE_NUMBER"],
+                f["_MAX_SEQUENCE_NUMBER"],
+                f["_SCHEMA_ID"],
+                f["_LEVEL"],
+                tuple(f["_EXTRA_FILES"]),
+                get("_CREATION_TIME"),
+                get("_DELETE_ROW_COUNT"),
+                get("_EMBEDDED_FILE_INDEX"),
+                get("_FILE_SOURCE"),
+                _names(get("_VALUE_STATS_COLS"), names),
+                get("_EXTERNAL_PATH"),
+                get("_FIRST_ROW_ID"),
+                _names(get("_WRITE_COLS"), names),
+                None if sequences is None else tuple(sequences),
+            )
+            kind = _KINDS[r["_KIND"]]
+            shared = partitions.setdefault(partition, partition)
+            out.append(ManifestEntry(kind, shared, r["_BUCKET"], r["_TOTAL_BUCKETS"], meta))
+        check_file_names([n for e in out for n in (e.file.file_name, *e.file.extra_files)], "data file")
+    except (KeyError, TypeError, AttributeError) as e:
+        raise CorruptError(f"a manifest entry lacks or garbles {e}") from e
+    return out
+
+
+_KINDS = {0: EntryKind.ADD, 1: EntryKind.DELETE}
+_SCHEMA = MANIFEST.text.encode()
+
+
+def _make_stats(low: bytes, high: bytes, counts: tuple[int | None, ...] | None) -> SimpleStats:
+    if low == EMPTY_ROW and high == EMPTY_ROW and counts == ():
+        return EMPTY_STATS
+    return SimpleStats(low, high, counts)
+
+
+class _EntryMaker:
+    """Makes entries that share equal partitions; mutable: it remembers them."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[bytes, bytes] = {}
+
+    def __call__(self, head: tuple[int, int, bytes, int, int], file: DataFileMeta) -> ManifestEntry:
+        version, kind, partition, bucket, total = head
+        known = _KINDS.get(kind)
+        if version != VERSION:
+            raise _other_version("entry", version)
+        if known is None:
+            raise CorruptError(f"a manifest entry lacks or garbles {kind}")
+        shared = self._partitions.setdefault(partition, partition)
+        return ManifestEntry(known, shared, bucket, total, file)
+
+
+def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> bytes:
+    """The bytes of a manifest list."""
+    records = [
+        {
+            "_VERSION": VERSION,
+            "_FILE_NAME": m.file_name,
+            "_FILE_SIZE": m.file_size,
+            "_NUM_ADDED_FILES": m.num_added_files,
+            "_NUM_DELETED_FILES": m.num_deleted_files,
+            "_PARTITION_STATS": _stats_record(m.partition_stats),
+            "_SCHEMA_ID": m.schema_id,
+            "_MIN_BUCKET": m.min_bucket,
+            "_MAX_BUCKET": m.max_bucket,
+            "_MIN_LEVEL": m.min_level,
+            "_MAX_LEVEL": m.max_level,
+            "_MIN_ROW_ID": m.min_row_id,
+            "_MAX_ROW_ID": m.max_row_id,
+        }
+        for m in metas
+    ]
+    return MANIFEST_LIST.encode(records, level)
+
+
+def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
+    """The manifests of a list in their order; raises :class:`CorruptError`."""
+    try:
+        records = list(avro.decode(data, "the manifest list", MANIFEST_LIST))
+        strange = next((r["_VERSION"] for r in records if r["_VERSION"] != VERSION), None)
+        if strange is not None:
+            raise _other_version("list entry", strange)
+        check_file_names([r["_FILE_NAME"] for r in records], "manifest")
+        return [
+            ManifestFileMeta(
+                r["_FILE_NAME"],
+                r["_FILE_SIZE"],
+                r["_NUM_ADDED_FILES"],
+                r["_NUM_DELETED_FILES"],
+                _stats(r["_PARTITION_STATS"]),
+                r["_SCHEMA_ID"],
+                r.get("_MIN_BUCKET"),
+                r.get("_MAX_BUCKET"),
+                r.get("_MIN_LEVEL"),
+                r.get("_MAX_LEVEL"),
+                r.get("_MIN_ROW_ID"),
+                r.get("_MAX_ROW_ID"),
+            )
+            for r in records
+        ]
+    except (KeyError, TypeError, AttributeError) as e:
+        raise CorruptError(f"a manifest list entry lacks or garbles {e}") from e
+
+
+def _other_version(what: str, version: int) -> UnsupportedFeature:
+    return UnsupportedFeature(f"manifest {what} of version {version}: only version {VERSION} is known")
+
+
+def _names(found: list[str] | None, seen: dict[tuple[str, ...], tuple[str, ...]]) -> tuple[str, ...] | None:
+    if found is None:
+        return None
+    made = tuple(found)
+    return seen.setdefault(made, made)
+
+
+def _stats(r: dict[str, Any]) -> SimpleStats:
+    low, high, counts = r["_MIN_VALUES"], r["_MAX_VALUES"], r["_NULL_COUNTS"]
+    if low == EMPTY_ROW and high == EMPTY_ROW and counts == []:
+        return EMPTY_STATS
+    return SimpleStats(low, high, None if counts is None else tuple(counts))
+
+
+def _stats_record(s: SimpleStats) -> dict[str, Any]:
+    # Always an array: Paimon prunes a file whose null counts are null (table-format spec, section 4).
+    return {"_MIN_VALUES": s.min, "_MAX_VALUES": s.max, "_NULL_COUNTS": list(s.null_counts or ())}
+
+
+def _list(values: Sequence[Any] | None) -> list[Any] | None:
+    # fastavro takes a tuple where a union stands for (branch, value).
+    return None if values is None else list(values)
+
+
+def _entry_record(e: ManifestEntry) -> dict[str, Any]:
+    f = e.file
+    return {
+        "_VERSION": VERSION,
+        "_KIND": int(e.kind),
+        "_PARTITION": e.partition,
+        "_BUCKET": e.bucket,
+        "_TOTAL_BUCKETS": e.total_buckets,
+        "_FILE": {
+            "_FILE_NAME": f.file_name,
+            "_FILE_SIZE": f.file_size,
+            "_ROW_COUNT": f.row_count,
+            "_MIN_KEY": f.min_key,
+            "_MAX_KEY": f.max_key,
+            "_KEY_STATS": _stats_record(f.key_stats),
+            "_VALUE_STATS": _stats_record(f.value_stats),
+            "_MIN_SEQUENCE_NUMBER": f.min_sequence_number,
+            "_MAX_SEQUENCE_NUMBER": f.max_sequence_number,
+            "_SCHEMA_ID": f.schema_id,
+            "_LEVEL": f.level,
+            "_EXTRA_FILES": f.extra_files,
+            "_CREATION_TIME": f.creation_time,
+            "_DELETE_ROW_COUNT": f.delete_row_count,
+            "_EMBEDDED_FILE_INDEX": f.embedded_index,
+            "_FILE_SOURCE": None if f.file_source is None else int(f.file_source),
+            "_VALUE_STATS_COLS": _list(f.value_stats_cols),
+            "_EXTERNAL_PATH": f.external_path,
+            "_FIRST_ROW_ID": f.first_row_id,
+            "_WRITE_COLS": _list(f.write_cols),
+            "_WRITE_COLS_SEQUENCES": _list(f.write_cols_sequences),
+        },
+    }
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """No automatic collections meanwhile, unless another thread that was here leaves first; as before afterwards.
+
+    Freeing what nothing refers to goes on: only cycles wait.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# --- fast decoder for the known schema --------------------------------------------------------------------------------
 
 _MAX_SHIFT = 63
 _FEW = 4
@@ -348,401 +745,7 @@ def _tail(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
     return tuple(found), at
 
 
-# --- manifest ---------------------------------------------------------------------------------------------------------
-
-VERSION = 2
-
-
-class EntryKind(enum.IntEnum):
-    """``_KIND`` on disk."""
-
-    ADD = 0
-    DELETE = 1
-
-
-class FileSource(enum.IntEnum):
-    """``_FILE_SOURCE`` on disk."""
-
-    APPEND = 0
-    COMPACT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SimpleStats:
-    """Bounds and null counts of some columns.
-
-    ``min`` and ``max`` are BinaryRows with arity; ``null_counts`` has one entry per field of them (None: unknown).  It
-    is None only in damaged files: Paimon would then prune every file.
-    """
-
-    min: bytes
-    max: bytes
-    null_counts: tuple[int | None, ...] | None
-
-
-EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
-"""Statistics of no columns; value statistics of this kind need ``value_stats_cols=()``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFileMeta:
-    """One data file: size, rows, keys, statistics and the files beside it.  Sizes in bytes."""
-
-    file_name: str
-    file_size: int
-    row_count: int
-    min_key: bytes
-    max_key: bytes
-    key_stats: SimpleStats
-    value_stats: SimpleStats
-    min_sequence_number: int
-    max_sequence_number: int
-    schema_id: int
-    level: int
-    extra_files: tuple[str, ...] = ()
-    creation_time: int | None = None
-    """The writer's local wall clock as epoch ms as if UTC."""
-    delete_row_count: int | None = None
-    embedded_index: bytes | None = None
-    file_source: int | None = None
-    value_stats_cols: tuple[str, ...] | None = None
-    """Columns of ``value_stats``: None all of the file's schema, () none."""
-    external_path: str | None = None
-    first_row_id: int | None = None
-    write_cols: tuple[str, ...] | None = None
-    write_cols_sequences: tuple[int, ...] | None = None
-
-
-Identity = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
-    """A change: ``file`` of (partition, bucket) was added or deleted.
-
-    ``partition`` is a BinaryRow with arity; ``total_buckets`` is the bucket count when it was written, -1 without fixed
-    buckets, -2 for postpone.
-    """
-
-    kind: EntryKind
-    partition: bytes
-    bucket: int
-    total_buckets: int
-    file: DataFileMeta
-
-    def __repr__(self) -> str:
-        file = self.file
-        return f"ManifestEntry({self.kind.name} {file.file_name}: bucket {self.bucket}, {file.row_count:,} rows)"
-
-    @property
-    def identity(self) -> Identity:
-        """What an ADD and its DELETE share, exactly."""
-        f = self.file
-        return (self.partition, self.bucket, f.level, f.file_name, f.extra_files, f.embedded_index, f.external_path)
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestFileMeta:
-    """A manifest in a manifest list; partition stats, buckets and levels cover all entries, deletes included."""
-
-    file_name: str
-    file_size: int
-    num_added_files: int
-    num_deleted_files: int
-    partition_stats: SimpleStats
-    schema_id: int
-    min_bucket: int | None = None
-    max_bucket: int | None = None
-    min_level: int | None = None
-    max_level: int | None = None
-    min_row_id: int | None = None
-    max_row_id: int | None = None
-
-
-def _nullable(name: str, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None}
-
-
-def _array_schema(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _plain(*pairs: str) -> list[dict[str, Any]]:
-    return [{"name": p.split(":")[0], "type": p.split(":")[1]} for p in pairs]
-
-
-def _stats_field(name: str, path: str) -> dict[str, Any]:
-    counts = _nullable("_NULL_COUNTS", _array_schema(["null", "long"]))
-    fields = [*_plain("_MIN_VALUES:bytes", "_MAX_VALUES:bytes"), counts]
-    return {"name": name, "type": {"type": "record", "name": f"record_{path}{name}", "fields": fields}}
-
-
-def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "record", "name": "record", "namespace": "org.apache.paimon.avro.generated", "fields": fields}
-
-
-_FILE_FIELDS = [
-    *_plain("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long", "_MIN_KEY:bytes", "_MAX_KEY:bytes"),
-    _stats_field("_KEY_STATS", "_FILE_"),
-    _stats_field("_VALUE_STATS", "_FILE_"),
-    *_plain("_MIN_SEQUENCE_NUMBER:long", "_MAX_SEQUENCE_NUMBER:long", "_SCHEMA_ID:long", "_LEVEL:int"),
-    {"name": "_EXTRA_FILES", "type": _array_schema("string")},
-    _nullable("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
-    _nullable("_DELETE_ROW_COUNT", "long"),
-    _nullable("_EMBEDDED_FILE_INDEX", "bytes"),
-    _nullable("_FILE_SOURCE", "int"),
-    _nullable("_VALUE_STATS_COLS", _array_schema("string")),
-    _nullable("_EXTERNAL_PATH", "string"),
-    _nullable("_FIRST_ROW_ID", "long"),
-    _nullable("_WRITE_COLS", _array_schema("string")),
-    _nullable("_WRITE_COLS_SEQUENCES", _array_schema("long")),
-]
-_ENTRY_FIELDS = [
-    *_plain("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_TOTAL_BUCKETS:int"),
-    {"name": "_FILE", "type": {"type": "record", "name": "record__FILE", "fields": _FILE_FIELDS}},
-]
-_LIST_FIELDS = [
-    *_plain("_VERSION:int", "_FILE_NAME:string", "_FILE_SIZE:long"),
-    *_plain("_NUM_ADDED_FILES:long", "_NUM_DELETED_FILES:long"),
-    _stats_field("_PARTITION_STATS", ""),
-    *_plain("_SCHEMA_ID:long"),
-    *(_nullable(n, "int") for n in ("_MIN_BUCKET", "_MAX_BUCKET", "_MIN_LEVEL", "_MAX_LEVEL")),
-    *(_nullable(n, "long") for n in ("_MIN_ROW_ID", "_MAX_ROW_ID")),
-]
-MANIFEST = avro.AvroFormat(_record(_ENTRY_FIELDS))
-MANIFEST_LIST = avro.AvroFormat(_record(_LIST_FIELDS))
-
-
-def encode_manifest(entries: Sequence[ManifestEntry], level: int = 1) -> bytes:
-    """The bytes of one manifest file, entries in the order given; ``level`` is zstd's."""
-    return MANIFEST.encode([_entry_record(e) for e in entries], level)
-
-
-def encode_manifests(
-    entries: Sequence[ManifestEntry], target_size: int, level: int = 1
-) -> Iterator[tuple[bytes, Sequence[ManifestEntry]]]:
-    """Manifest files rolled at ``target_size`` bytes, each with the entries it holds; none for no entries."""
-    start = 0
-    for data, count in MANIFEST.encode_rolling([_entry_record(e) for e in entries], target_size, level):
-        yield data, entries[start : start + count]
-        start += count
-
-
-def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) -> list[ManifestEntry]:
-    """The entries of a manifest file in their order, with ``partitions`` only theirs.
-
-    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for records of another version.  Partitions, extra
-    file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
-    of identities quicker.
-    """
-    with paused():
-        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
-        found = _decode_any(data) if quick is None else quick
-        return found if partitions is None else [e for e in found if e.partition in partitions]
-
-
-def _decode_any(data: bytes) -> list[ManifestEntry]:
-    """Of any writer, field by field: older ones lack some, newer ones may have more."""
-    partitions: dict[bytes, bytes] = {}
-    names: dict[tuple[str, ...], tuple[str, ...]] = {}
-    out: list[ManifestEntry] = []
-    try:
-        for r in avro.decode(data, "the manifest", MANIFEST):
-            if r["_VERSION"] != VERSION:
-                raise _other_version("entry", r["_VERSION"])
-            f = r["_FILE"]
-            partition = r["_PARTITION"]
-            get = f.get
-            sequences = get("_WRITE_COLS_SEQUENCES")
-            meta = DataFileMeta(
-                f["_FILE_NAME"],
-                f["_FILE_SIZE"],
-                f["_ROW_COUNT"],
-                f["_MIN_KEY"],
-                f["_MAX_KEY"],
-                _stats(f["_KEY_STATS"]),
-                _stats(f["_VALUE_STATS"]),
-                f["_MIN_SEQUENCE_NUMBER"],
-                f["_MAX_SEQUENCE_NUMBER"],
-                f["_SCHEMA_ID"],
-                f["_LEVEL"],
-                tuple(f["_EXTRA_FILES"]),
-                get("_CREATION_TIME"),
-                get("_DELETE_ROW_COUNT"),
-                get("_EMBEDDED_FILE_INDEX"),
-                get("_FILE_SOURCE"),
-                _names(get("_VALUE_STATS_COLS"), names),
-                get("_EXTERNAL_PATH"),
-                get("_FIRST_ROW_ID"),
-                _names(get("_WRITE_COLS"), names),
-                None if sequences is None else tuple(sequences),
-            )
-            kind = _KINDS[r["_KIND"]]
-            shared = partitions.setdefault(partition, partition)
-            out.append(ManifestEntry(kind, shared, r["_BUCKET"], r["_TOTAL_BUCKETS"], meta))
-        check_file_names([n for e in out for n in (e.file.file_name, *e.file.extra_files)], "data file")
-    except (KeyError, TypeError, AttributeError) as e:
-        raise CorruptError(f"a manifest entry lacks or garbles {e}") from e
-    return out
-
-
-_KINDS = {0: EntryKind.ADD, 1: EntryKind.DELETE}
-_SCHEMA = MANIFEST.text.encode()
-
-
-def _make_stats(low: bytes, high: bytes, counts: tuple[int | None, ...] | None) -> SimpleStats:
-    if low == EMPTY_ROW and high == EMPTY_ROW and counts == ():
-        return EMPTY_STATS
-    return SimpleStats(low, high, counts)
-
-
-class _EntryMaker:
-    """Makes entries that share equal partitions; mutable: it remembers them."""
-
-    def __init__(self) -> None:
-        self._partitions: dict[bytes, bytes] = {}
-
-    def __call__(self, head: tuple[int, int, bytes, int, int], file: DataFileMeta) -> ManifestEntry:
-        version, kind, partition, bucket, total = head
-        known = _KINDS.get(kind)
-        if version != VERSION:
-            raise _other_version("entry", version)
-        if known is None:
-            raise CorruptError(f"a manifest entry lacks or garbles {kind}")
-        shared = self._partitions.setdefault(partition, partition)
-        return ManifestEntry(known, shared, bucket, total, file)
-
-
-def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> bytes:
-    """The bytes of a manifest list."""
-    records = [
-        {
-            "_VERSION": VERSION,
-            "_FILE_NAME": m.file_name,
-            "_FILE_SIZE": m.file_size,
-            "_NUM_ADDED_FILES": m.num_added_files,
-            "_NUM_DELETED_FILES": m.num_deleted_files,
-            "_PARTITION_STATS": _stats_record(m.partition_stats),
-            "_SCHEMA_ID": m.schema_id,
-            "_MIN_BUCKET": m.min_bucket,
-            "_MAX_BUCKET": m.max_bucket,
-            "_MIN_LEVEL": m.min_level,
-            "_MAX_LEVEL": m.max_level,
-            "_MIN_ROW_ID": m.min_row_id,
-            "_MAX_ROW_ID": m.max_row_id,
-        }
-        for m in metas
-    ]
-    return MANIFEST_LIST.encode(records, level)
-
-
-def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
-    """The manifests of a list in their order; raises :class:`CorruptError`."""
-    try:
-        records = list(avro.decode(data, "the manifest list", MANIFEST_LIST))
-        strange = next((r["_VERSION"] for r in records if r["_VERSION"] != VERSION), None)
-        if strange is not None:
-            raise _other_version("list entry", strange)
-        check_file_names([r["_FILE_NAME"] for r in records], "manifest")
-        return [
-            ManifestFileMeta(
-                r["_FILE_NAME"],
-                r["_FILE_SIZE"],
-                r["_NUM_ADDED_FILES"],
-                r["_NUM_DELETED_FILES"],
-                _stats(r["_PARTITION_STATS"]),
-                r["_SCHEMA_ID"],
-                r.get("_MIN_BUCKET"),
-                r.get("_MAX_BUCKET"),
-                r.get("_MIN_LEVEL"),
-                r.get("_MAX_LEVEL"),
-                r.get("_MIN_ROW_ID"),
-                r.get("_MAX_ROW_ID"),
-            )
-            for r in records
-        ]
-    except (KeyError, TypeError, AttributeError) as e:
-        raise CorruptError(f"a manifest list entry lacks or garbles {e}") from e
-
-
-def _other_version(what: str, version: int) -> UnsupportedFeature:
-    return UnsupportedFeature(f"manifest {what} of version {version}: only version {VERSION} is known")
-
-
-def _names(found: list[str] | None, seen: dict[tuple[str, ...], tuple[str, ...]]) -> tuple[str, ...] | None:
-    if found is None:
-        return None
-    made = tuple(found)
-    return seen.setdefault(made, made)
-
-
-def _stats(r: dict[str, Any]) -> SimpleStats:
-    low, high, counts = r["_MIN_VALUES"], r["_MAX_VALUES"], r["_NULL_COUNTS"]
-    if low == EMPTY_ROW and high == EMPTY_ROW and counts == []:
-        return EMPTY_STATS
-    return SimpleStats(low, high, None if counts is None else tuple(counts))
-
-
-def _stats_record(s: SimpleStats) -> dict[str, Any]:
-    # Always an array: Paimon prunes a file whose null counts are null (table-format spec, section 4).
-    return {"_MIN_VALUES": s.min, "_MAX_VALUES": s.max, "_NULL_COUNTS": list(s.null_counts or ())}
-
-
-def _list(values: Sequence[Any] | None) -> list[Any] | None:
-    # fastavro takes a tuple where a union stands for (branch, value).
-    return None if values is None else list(values)
-
-
-def _entry_record(e: ManifestEntry) -> dict[str, Any]:
-    f = e.file
-    return {
-        "_VERSION": VERSION,
-        "_KIND": int(e.kind),
-        "_PARTITION": e.partition,
-        "_BUCKET": e.bucket,
-        "_TOTAL_BUCKETS": e.total_buckets,
-        "_FILE": {
-            "_FILE_NAME": f.file_name,
-            "_FILE_SIZE": f.file_size,
-            "_ROW_COUNT": f.row_count,
-            "_MIN_KEY": f.min_key,
-            "_MAX_KEY": f.max_key,
-            "_KEY_STATS": _stats_record(f.key_stats),
-            "_VALUE_STATS": _stats_record(f.value_stats),
-            "_MIN_SEQUENCE_NUMBER": f.min_sequence_number,
-            "_MAX_SEQUENCE_NUMBER": f.max_sequence_number,
-            "_SCHEMA_ID": f.schema_id,
-            "_LEVEL": f.level,
-            "_EXTRA_FILES": f.extra_files,
-            "_CREATION_TIME": f.creation_time,
-            "_DELETE_ROW_COUNT": f.delete_row_count,
-            "_EMBEDDED_FILE_INDEX": f.embedded_index,
-            "_FILE_SOURCE": None if f.file_source is None else int(f.file_source),
-            "_VALUE_STATS_COLS": _list(f.value_stats_cols),
-            "_EXTERNAL_PATH": f.external_path,
-            "_FIRST_ROW_ID": f.first_row_id,
-            "_WRITE_COLS": _list(f.write_cols),
-            "_WRITE_COLS_SEQUENCES": _list(f.write_cols_sequences),
-        },
-    }
-
-
-@contextmanager
-def paused() -> Iterator[None]:
-    """No automatic collections meanwhile, unless another thread that was here leaves first; as before afterwards.
-
-    Freeing what nothing refers to goes on: only cycles wait.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-# --- index location ---------------------------------------------------------------------------------------------------
+# --- file indexes of a data file --------------------------------------------------------------------------------------
 
 INDEX_SUFFIX = ".index"
 

@@ -1,7 +1,11 @@
-"""Every table option this package honours or must recognise, declared once: name, type, default, words.
+"""Table options: every option that bitlake reads or must recognise, declared once.
 
-Values live as text in the schema file; :class:`Options` reads them typed.  Options nobody here knows are kept as they
-are, because another engine may.  Source: table-format spec, sections 2 (what cannot change) and 10.
+A declaration has a name, a type, a default and a description.  Values live as text in the schema file;
+:class:`Options` reads them typed.  Unknown options are kept as they are, because another engine may know them.
+
+Sources: table-format spec, sections 2 (what cannot change) and 10; index-format spec, sections 9.3, 10 and 11
+(primary-key tables); Paimon's options ``tag.*``, ``partition.expiration-*``, ``partition.timestamp-*`` and
+``end-input.*``.
 """
 
 from __future__ import annotations
@@ -115,6 +119,9 @@ def _bucket(text: str) -> int:
 
 
 _STATS = "none, counts, full or truncate(n) with n ≥ 1"
+
+
+# --- tables, data files, snapshots and commits ------------------------------------------------------------------------
 
 TYPE = _text("type", "table", "Kind of table; only 'table' can be read here.", immutable=True)
 PATH = _text("path", None, "Where the table is; never stored by bitlake.")
@@ -278,6 +285,7 @@ DATA_EVOLUTION = _bool("data-evolution.enabled", False, "Store columns of a row 
 NULL_TO_NOT_NULL_OFF = _bool("alter-column-null-to-not-null.disabled", True, "Refuse to make a column NOT NULL.")
 EXPLICIT_CAST_OFF = _bool("disable-explicit-type-casting", False, "Allow only implicit casts when a type changes.")
 
+
 # --- primary-key tables: files ----------------------------------------------------------------------------------------
 
 FORMAT_PER_LEVEL = _levels(
@@ -312,6 +320,7 @@ CHANGELOG_STATS = _add(
     Option[StatsMode | None]("changelog-file.stats-mode", parse_stats_mode, None,
            _STATS, "Statistics of changelog files; unset: as data files.")
 )  # fmt: skip
+
 
 # --- primary-key tables: writing --------------------------------------------------------------------------------------
 
@@ -349,6 +358,7 @@ POSTPONE_SIZE = _add(
     Option("postpone.target-size-per-bucket", at_least(1, parse_memory), 1 << 30, "a size such as '1 gb', above 0",
            "Bytes of postponed rows that a bucket is to get.", "1 gb")
 )  # fmt: skip
+
 
 # --- compaction -------------------------------------------------------------------------------------------------------
 
@@ -403,6 +413,8 @@ FORCE_LOOKUP = _add(
 )
 
 
+# --- primary-key tables: merging rows of one key ----------------------------------------------------------------------
+
 SEQUENCE_ORDER = _add(
     Option("sequence.field.sort-order", words("ascending", "descending"), "ascending", "ascending or descending",
            "Whether the largest or the smallest value of the sequence field is the newest.", "ascending")
@@ -423,6 +435,10 @@ PARTIAL_REMOVE_GROUP = _add(
     Option[str | None]("partial-update.remove-record-on-sequence-group", str, None, "columns between commas",
            "Partial update: a -D that is newer for these sequence groups removes the row.", None, True)
 )  # fmt: skip
+
+
+# --- primary-key tables: changelogs and record-level expiry -----------------------------------------------------------
+
 ROW_DEDUPLICATE = _bool(
     "changelog-producer.row-deduplicate", False, "Leave changes that change nothing out of changelogs."
 )
@@ -452,7 +468,10 @@ CHANGELOG_TIME_RETAINED = _add(
            "Changelogs younger than this are kept; unset: as snapshots.")
 )  # fmt: skip
 
+
 # --- tags -------------------------------------------------------------------------------------------------------------
+
+# Commits create and expire tags; ``CALL sys.trigger_tag_automatic_creation`` creates them without a commit.
 
 _ZONE = "the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'"
 TAG_AUTOMATIC_CREATION = _add(
@@ -541,7 +560,10 @@ PROCESS_TIME_ZONE = _add(
     )
 )
 
+
 # --- partition expiry -------------------------------------------------------------------------------------------------
+
+# Partitions expire on request (``CALL sys.expire_partitions``), or after batch writes.
 
 PARTITION_EXPIRATION_TIME = _add(
     Option[int | None](
@@ -607,7 +629,8 @@ END_INPUT_CHECK_PARTITION_EXPIRE = _add(
     )
 )
 
-# --- reading and checking options -------------------------------------------------------------------------------------
+
+# --- options of a table: reading and checks ---------------------------------------------------------------------------
 
 IMMUTABLE = frozenset(
     {o.name for o in OPTIONS.values() if o.immutable}

@@ -1,13 +1,14 @@
-"""Column statistics of data files: made for manifests, and read back lazily for planning.
+"""Column statistics of data files: built for manifests, and read back lazily for planning.
 
-Bounds are BinaryRows over the covered columns (table-format spec, section 4): ``_VALUE_STATS_COLS`` null covers every
-column of the file's schema, a list covers exactly those in that order.
+Bounds are BinaryRows over the covered columns: ``_VALUE_STATS_COLS`` null covers every column of the file's schema, a
+list covers exactly those in that order.
 
-Statistics of many files by column: one column of all their BinaryRows decoded at once.
+:class:`FileStats` reads the statistics of one file.  :func:`column_bounds` reads those of many files, with the same
+result: all their BinaryRows (:mod:`bitlake.codec.binary_row`) are decoded at once, column by column.  Rows of one
+arity have a field's slot at one offset, so the slots are gathered from the rows joined together; values outside of
+their slot are checked and gathered likewise.
 
-The rows' layout is that of :mod:`bitlake.codec.binary_row`.  Rows of one arity have a field's slot at one offset, so
-the slots are gathered from the rows joined together; values outside of their slot are checked and gathered likewise.
-What comes out is what :class:`bitlake.metadata.stats.FileStats` says of each file.
+Source: table-format spec, section 4.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
 from bitlake.types import AtomicType, DataField, DataType, Root
 from bitlake.types.datatypes import BINARIES, STRINGS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _UInt64s = npt.NDArray[np.uint64]
 
 _NONE = StatsMode("none")
 
@@ -121,6 +127,9 @@ def _raised_text(text: str) -> str | None:
 def _raised_bytes(data: bytes) -> bytes | None:
     kept = data.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+
+
+# --- one file ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +241,7 @@ def column_stats(file: DataFileMeta, fields: Sequence[DataField]) -> FileStats:
     return FileStats(file.value_stats, tuple(fields), file.value_stats_cols)
 
 
-# --- stats columns ----------------------------------------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _UInt64s = npt.NDArray[np.uint64]
+# --- many files at once -----------------------------------------------------------------------------------------------
 
 _SIGNED = {
     Root.TINYINT: ("uint8", "int8"),
@@ -273,8 +277,8 @@ def column_bounds(
             zeros = np.zeros(len(stats), np.int64)
             found[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
             continue
-        form, low, has_low = _column(lows, made, i)
-        _, high, has_high = _column(highs, made, i)
+        form, low, has_low = _column_values(lows, made, i)
+        _, high, has_high = _column_values(highs, made, i)
         if form is Form.TEXT:
             high = _past_question_marks(high)
         found[name] = ColumnBounds(form, low, high, has_low, has_high, nulls, form in (Form.TEXT, Form.BINARY))
@@ -340,15 +344,15 @@ class _Rows:
         return pa.Array.from_buffers(pa.large_binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(body)])
 
 
-def _column(rows: _Rows, made: AtomicType, i: int) -> tuple[Form, Values, Bools]:
+def _column_values(rows: _Rows, made: AtomicType, i: int) -> tuple[Form, Values, Bools]:
     known, slots = rows.known(i), rows.slots(i)
     root = made.root
     if root in STRINGS or root in BINARIES:
-        return _bytes(rows, i, slots, known, root in STRINGS)
+        return _byte_values(rows, i, slots, known, root in STRINGS)
     if is_wide_decimal(made):
-        return Form.WIDE, _wide(rows, i, slots, known), known
+        return Form.WIDE, _wide_decimals(rows, i, slots, known), known
     if is_fine_timestamp(made):
-        return Form.INTEGER, _fine(rows, made, i, slots, known), known
+        return Form.INTEGER, _fine_timestamps(rows, made, i, slots, known), known
     if root is Root.BOOLEAN:
         return Form.INTEGER, (slots & np.uint64(0xFF) != 0).astype(np.int64), known
     if root in (Root.FLOAT, Root.DOUBLE):
@@ -366,7 +370,7 @@ def _column(rows: _Rows, made: AtomicType, i: int) -> tuple[Form, Values, Bools]
     return Form.INTEGER, slots.view(np.int64), known
 
 
-def _bytes(rows: _Rows, i: int, slots: _UInt64s, known: Bools, text: bool) -> tuple[Form, pa.Array, Bools]:
+def _byte_values(rows: _Rows, i: int, slots: _UInt64s, known: Bools, text: bool) -> tuple[Form, pa.Array, Bools]:
     mark = (slots >> np.uint64(56)).astype(np.int64)
     inline = mark >= 0x80
     lengths = np.where(inline, mark & 0x7F, (slots & np.uint64(0xFFFFFFFF)).astype(np.int64))
@@ -384,7 +388,7 @@ def _bytes(rows: _Rows, i: int, slots: _UInt64s, known: Bools, text: bool) -> tu
 
 
 def _past_question_marks(high: pa.Array) -> pa.Array:
-    """As :class:`bitlake.metadata.stats.FileStats` raises bounds that Paimon cut at U+D7FF."""
+    """As :class:`FileStats` raises bounds that Paimon cut at U+D7FF."""
     data = high.buffers()[2]
     if data is None or b"?" not in data.to_pybytes():
         return high  # hardly any has one, and so Arrow's kernels need not be loaded
@@ -397,7 +401,7 @@ def _past_question_marks(high: pa.Array) -> pa.Array:
     return pc.if_else(marked, raised, high)
 
 
-def _wide(rows: _Rows, i: int, slots: _UInt64s, known: Bools) -> pa.Array:
+def _wide_decimals(rows: _Rows, i: int, slots: _UInt64s, known: Bools) -> pa.Array:
     """Minimal big-endian numbers as 16 bytes that sort like them."""
     lengths = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
     if np.any(known & ((lengths < 1) | (lengths > 16))):
@@ -415,7 +419,7 @@ def _wide(rows: _Rows, i: int, slots: _UInt64s, known: Bools) -> pa.Array:
     )
 
 
-def _fine(rows: _Rows, made: AtomicType, i: int, slots: _UInt64s, known: Bools) -> Int64s:
+def _fine_timestamps(rows: _Rows, made: AtomicType, i: int, slots: _UInt64s, known: Bools) -> Int64s:
     nanos = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
     if np.any(known & (nanos > 999_999)):
         raise CorruptError("more than 999,999 nanoseconds in a millisecond")

@@ -1,8 +1,10 @@
 """The manifest reader and writer: the live files of a snapshot, and new manifests at commit.
 
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
-repeats.  Manifests never change once written, so decoded ones are cached by full path.  The live files of a snapshot
-are also cached by column for planning, which needs numpy.
+repeats.  Manifests never change once written, so decoded ones are cached by full path.
+
+For planning, the live files of a snapshot are also held by column (:class:`FileColumns`, which needs numpy), cached
+with them so that a second plan decodes nothing; statistics are decoded when a plan first needs them.
 
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
@@ -10,10 +12,6 @@ reach ``manifest.target-file-size`` become one; a last, smaller run only from ``
 
 Rollback and fast-forward create snapshots that have the files of an earlier one and nothing else.  Paimon reads them as
 snapshots of their own, whose commits changed nothing.
-
-The live files of a snapshot by column, for planning; statistics are decoded when a plan first needs them.
-
-The columns are cached with the live files of the snapshot, so that a second plan decodes nothing.
 """
 
 from __future__ import annotations
@@ -70,10 +68,13 @@ from bitlake.types import DataField, DataType
 __all__ = [
     "MANY_ENTRIES",
     "ROLLED_BACK_TO",
+    "FileColumns",
+    "FileGroup",
     "LiveFiles",
     "ManifestWriter",
     "PartitionFilter",
     "PartitionSet",
+    "columns_of_files",
     "earliest_snapshot_id",
     "is_cached",
     "latest_schema",
@@ -134,7 +135,7 @@ def memory_of(entries: Sequence[ManifestEntry]) -> int:
     return sum([_ENTRY_BYTES + len(e.file.embedded_index or b"") for e in entries])
 
 
-# --- manifests and files ----------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_manifest_list(table: TableFiles, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
@@ -289,6 +290,9 @@ def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestE
     names = {d.file.file_name for d in deletes}
     deleted = {d.identity for d in deletes}
     return [e for e in adds if e.file.file_name not in names or e.identity not in deleted]
+
+
+# --- writing and merging ----------------------------------------------------------------------------------------------
 
 
 class ManifestWriter:
@@ -474,6 +478,8 @@ def _order(value: Any) -> tuple[bool, Any, float]:
     return (value != value, value, math.copysign(1.0, value) if isinstance(value, float) else 0.0)
 
 
+# --- snapshots with the files of an earlier one -----------------------------------------------------------------------
+
 ROLLED_BACK_TO = "bitlake.rolled-back-to"
 """Their property: the snapshot whose files they have."""
 
@@ -505,7 +511,7 @@ def rolled_back_to(snapshot: Snapshot) -> int | None:
     return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
 
 
-# --- file columns -----------------------------------------------------------------------------------------------------
+# --- live files by column ---------------------------------------------------------------------------------------------
 
 _FEW = 4
 """Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""

@@ -1,9 +1,8 @@
-"""The files of a table: the store that holds them, and their paths.
+"""The files of a table: the store that holds them, their paths, and how they are deleted.
 
-Deleting files, and symbolic links inside a table's folder: deletion never follows one, since it may lead anywhere.
-
-The table's own folder may be a link, and so may what is above it: the caller named these.  Only local
-files have links; of any other store nothing is asked.
+Deletion never follows a symbolic link inside a table's folder, because it may lead anywhere.  The table's own folder
+may be a link, and so may the folders above it: the caller named these.  Only local files have links; other stores are
+not asked.
 """
 
 from __future__ import annotations
@@ -21,6 +20,22 @@ from bitlake.progress import of_items
 from bitlake.runtime import Runner
 
 log = logging.getLogger("bitlake")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The store and the paths of a table, or of one branch of it."""
+
+    store: Store
+    paths: TablePaths
+
+    def on_branch(self, name: str | None) -> TableFiles:
+        """The files of a branch of the same table; None is main."""
+        return replace(self, paths=self.paths.on_branch(name))
+
+
+# --- deletion and symbolic links --------------------------------------------------------------------------------------
+
 _TOGETHER = 256
 """Files deleted by one call: one request to an object store, and enough calls for all threads elsewhere."""
 _HISTORY = ("schema", "snapshot", "tag", "consumer", "changelog")
@@ -109,18 +124,3 @@ def discard_files(store: Store, paths: Iterable[str]) -> None:
         for path in gone:
             with contextlib.suppress(StorageUnavailable):
                 store.delete(path)
-
-
-# --- table files ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TableFiles:
-    """The store and the paths of a table, or of one branch of it."""
-
-    store: Store
-    paths: TablePaths
-
-    def on_branch(self, name: str | None) -> TableFiles:
-        """The files of a branch of the same table; None is main."""
-        return replace(self, paths=self.paths.on_branch(name))

@@ -1,22 +1,20 @@
-"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tags` reads their files.
+"""Tags: named snapshots, whose files are kept until the tag is deleted.
 
-Source: table-format spec, section 3; deleting follows Paimon's, except that files stay that another branch needs.
+``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two more members:
+``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
+with nine decimals).
+
+Deleting a tag deletes the files that only it kept, as in Paimon, except that files stay that another branch needs.
 
 Automatic tags
 --------------
 Commits can create tags: one per period, of the first snapshot after its end, or one that every write moves.
 
 The options ``tag.*`` define the period, the tags' names, and how many of these tags are kept.  A commit takes place
-before its tags are created: if that fails, the next commit creates them.  Source: Paimon's TagAutoCreation,
-TagPeriodHandler, TagBatchCreation and TagTimeExpire, and when its commits call them.
+before its tags are created: if that fails, the next commit creates them.
 
-Read the files of tags, which keep a snapshot and all its files until the tag is deleted.
-
-``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two more members:
-``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
-with nine decimals).
-
-Source: table-format spec, section 3.
+Sources: table-format spec, section 3; Paimon's TagAutoCreation, TagPeriodHandler, TagBatchCreation and TagTimeExpire,
+and when its commits call them.
 """
 
 from __future__ import annotations
@@ -48,6 +46,8 @@ from bitlake.snapshot.versions import (
     tag_names,
     tag_snapshot,
 )
+
+log = logging.getLogger("bitlake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +114,7 @@ def _retained(members: dict[str, object]) -> int | None:
     return None if seconds is None else int(float(str(seconds)) * 1000)
 
 
-# --- tags -------------------------------------------------------------------------------------------------------------
-
-__all__ = [
-    "BATCH",
-    "Periods",
-    "create_automatic_tags",
-    "create_tag",
-    "delete_tag",
-    "expire_tags",
-    "list_tags",
-    "load_tag",
-    "log",
-    "move_batch_tag",
-    "rename_tag",
-    "replace_tag",
-    "tag_commit",
-]
-
-
-_EPOCH = datetime(1970, 1, 1)
+# --- creating, moving and deleting ------------------------------------------------------------------------------------
 
 
 def create_tag(
@@ -301,8 +282,9 @@ def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
     return [*data, *metadata_files(table, state.schema, snapshot, needed)]
 
 
-log = logging.getLogger("bitlake")
+# --- automatic tags ---------------------------------------------------------------------------------------------------
 
+_EPOCH = datetime(1970, 1, 1)
 BATCH = "batch"
 _BATCH_PREFIX = "batch-write-"
 _NEVER = -(1 << 63)
