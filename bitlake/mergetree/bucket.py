@@ -1,17 +1,15 @@
-"""The live files and index files of a table's buckets, as writers and compactions take them.
+"""Buckets of primary-key tables: the live files and index files that writers and compactions work on.
+
+A writer receives the :class:`BucketState` (the live files) of each bucket that it writes to and returns a
+:class:`BucketChange`: the files that the APPEND commit, and the COMPACT commit after it, publish.  These values pass
+between processes, so all are picklable.
 
 :func:`bucket_states` groups a snapshot's live files by bucket; :class:`LiveBuckets` does so lazily, for the partitions
 that rows come for.  Cost: the manifests of the partitions looked at.
 
-Reading the files of one bucket as stored: with system columns, without deleted rows, in the order of the file.
-
-Compaction and lookup read through :class:`BucketReader`.  Older schemas are mapped to the table's current one; of
-selected rows only their pages are read.  Memory: a batch at a time.
-
-Values that pass between writers of primary-key tables and the commit; all are picklable.
-
-The unit is the *bucket*.  A writer receives the :class:`BucketState` (the live files) of each bucket that it writes to
-and returns a :class:`BucketChange`: the files that the APPEND commit, and the COMPACT commit after it, publish.
+Compaction and lookup read files through :class:`BucketReader`: as stored, with system columns, without deleted rows, in
+the order of the file.  Older schemas are mapped to the table's current one; of selected rows only their pages are read.
+Memory: a batch at a time.
 """
 
 from __future__ import annotations
@@ -116,7 +114,7 @@ class BucketChange:
     problems: tuple[str, ...] = ()
 
 
-# --- bucket -----------------------------------------------------------------------------------------------------------
+# --- buckets of a snapshot --------------------------------------------------------------------------------------------
 
 Slot = tuple[bytes, int]
 """A partition row and a bucket's number."""
@@ -237,7 +235,10 @@ def hash_index_states(state: TableState) -> dict[Slot, BucketState]:
     }
 
 
-# --- bucket reader ----------------------------------------------------------------------------------------------------
+# --- reading a bucket's files -----------------------------------------------------------------------------------------
+
+POSITION = ROW_INDEX
+"""The column of a row's physical position in its file."""
 
 
 class BucketReader:
@@ -332,10 +333,6 @@ class BucketReader:
         if extended is None:
             extended = self._extended[schema.id] = replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))
         return extended
-
-
-POSITION = ROW_INDEX
-"""The column of a row's physical position in its file."""
 
 
 def _without(selection: Selection, deleted: BitMap, row_count: int) -> Selection:

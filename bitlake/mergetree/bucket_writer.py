@@ -1,10 +1,10 @@
-"""Writing to one bucket: rows become files of level 0, then the pending compaction of the bucket runs.
+"""The bucket writer: rows become sorted runs of level 0, then the pending compaction of the bucket runs.
 
 Rows in any order are buffered up to ``write-buffer-size`` bytes and become one sorted run at a time.  Rows in key order
 (from a sort that spilled, for example) go straight into one sorted run of files, however many they are; memory then
 holds one batch.
 
-Write buffer: sorts rows by key, assigns sequence numbers, and merges the rows of one key before they reach level 0.
+The buffer sorts rows by key, assigns sequence numbers, and merges the rows of one key before they reach level 0:
 
 * :func:`split_by_bucket` splits a batch by partition and bucket, each bucket's rows in key order: one sort and one
   gather for all buckets.
@@ -50,6 +50,8 @@ from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec, wi
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.write.writer import group_codes
+
+# --- sorting and merging rows -----------------------------------------------------------------------------------------
 
 _HELD_ROWS = 1 << 16
 """Rows of one key that :class:`SortedMerge` holds before it merges them."""
@@ -181,7 +183,7 @@ def _same(column: object, a: int, b: int) -> bool:
     return bool(column[a] == column[b])
 
 
-# --- splitting by bucket ----------------------------------------------------------------------------------------------
+# --- splitting a batch by bucket --------------------------------------------------------------------------------------
 
 AssignBuckets = Callable[[bytes, Int32s], Int32s]
 """(partition as BinaryRow, key hashes in order of arrival) → buckets."""
@@ -264,7 +266,7 @@ def _is_range(order: Int64s) -> bool:
     return bool((np.diff(order) == 1).all()) and (not len(order) or order[0] == 0)
 
 
-# --- bucket writer ----------------------------------------------------------------------------------------------------
+# --- writing one bucket -----------------------------------------------------------------------------------------------
 
 
 class BucketWriter:

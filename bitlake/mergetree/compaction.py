@@ -1,4 +1,4 @@
-"""Compaction of one unit of a bucket: merges, rewrites and upgrades files, marks old rows, writes the changelog.
+"""Compaction of one unit of a bucket: merge, rewrite and upgrade files, mark old rows, write the changelog.
 
 1. **Choosing files.**  The unit's files are split into sections by key range.  Overlapping files are merged; a file
    alone in its section is upgraded (it changes only its level) if it is large or has no small neighbours to merge with.
@@ -16,15 +16,14 @@
    * :class:`FullMerge`: compares with the rows of the highest level, for the changelog of full compactions.
 4. **Vectors.**  Rewritten files lose their deletion vectors, other files keep theirs, and new marks are added: the
    bucket's vectors are then written as one new index file.
+5. **Record-level expiry.**  Rows older than the table's retention time are dropped.  ``record-level.time-field`` is INT
+   (seconds), BIGINT (seconds, or milliseconds from 10^12 on) or a timestamp.  A row expires when the current time, in
+   whole seconds, is above its time + ``record-level.expire-time``.  Rows with NULL stay.  Readers do not apply expiry.
 
 Nothing is visible before the caller commits; after an error all new files are deleted.  Memory: :data:`MEMORY`, and an
-open file.  Source: index-format spec, section 9.4, and Paimon's compaction task and rewriters.
+open file.
 
-Record-level expiry: compactions drop rows older than the table's retention time.
-
-``record-level.time-field`` is INT (seconds), BIGINT (seconds, or milliseconds from 10^12 on) or a timestamp.  A row
-expires when the current time, in whole seconds, is above its time + ``record-level.expire-time``.  Rows with NULL stay.
-Readers do not apply expiry.  Source: index-format spec, section 10.
+Sources: index-format spec, sections 9.4 and 10; Paimon's compaction task and rewriters.
 """
 
 from __future__ import annotations
@@ -73,74 +72,6 @@ from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS
 from bitlake.write.data_file_writer import target_file_size
-
-_MILLIS_FROM = 10**12
-
-
-@dataclass(frozen=True, slots=True)
-class RecordExpire:
-    """Which rows of a table are expired, at the time of its creation."""
-
-    field: DataField
-    oldest: int
-    """Seconds since the epoch: rows before it are expired."""
-    context: MergeTreeContext
-
-    @staticmethod
-    def of(context: MergeTreeContext) -> RecordExpire | None:
-        """Return a table's expiry, None if its rows do not expire.
-
-        Raises :class:`InvalidRequest` if the time field does not exist or has another type.
-        """
-        schema = context.schema
-        retention = schema.opts.of(opt.EXPIRE_TIME)
-        if retention is None:
-            return None
-        name = schema.opts.of(opt.EXPIRE_FIELD)
-        field = next((f for f in schema.fields if f.name == name), None)
-        kind = None if field is None else field.type
-        if field is None or not isinstance(kind, AtomicType) or kind.root not in (Root.INT, Root.BIGINT, *TIMESTAMPS):
-            raise InvalidRequest(
-                f"table {context.table}: record-level.expire-time needs record-level.time-field to name a column of "
-                f"type INT, BIGINT or TIMESTAMP, not {name!r}"
-            )
-        return RecordExpire(field, _clock.now_ms() // 1000 - retention // 1000, context)
-
-    def keep(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are not expired."""
-        column = rows.column(self.field.name).combine_chunks()
-        seconds = self._seconds(np.asarray(_integers(column)))
-        kept = (seconds >= self.oldest) | column.is_null().to_numpy(zero_copy_only=False)
-        return rows if kept.all() else rows.filter(pa.array(kept))
-
-    def expired(self, entry: ManifestEntry) -> bool:
-        """Return whether a file holds expired rows, by its statistics; False if they do not show it."""
-        schema = self._schema(entry)
-        stored = next((f for f in schema.fields if f.id == self.field.id), None)
-        if stored is None or not stored_alike(stored.type, self.field.type):
-            return False
-        stats = column_stats(entry.file, schema.fields).get(stored.name)
-        low = None if stats is None else stats.min
-        return low is not None and int(self._seconds(np.array([low], np.int64))[0]) < self.oldest
-
-    def _schema(self, entry: ManifestEntry) -> TableSchema:
-        return self.context.schemas.get(entry.file.schema_id, self.context.schema)
-
-    def _seconds(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        kind = self.field.type
-        assert isinstance(kind, AtomicType)
-        if kind.root is Root.BIGINT:
-            return np.where(values >= _MILLIS_FROM, values // 1000, values)
-        return values if kind.root is Root.INT else values // (1000 * units_per_milli(kind))
-
-
-def _integers(column: Any) -> npt.NDArray[np.int64]:
-    plain = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    values: npt.NDArray[np.int64] = plain.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return values
-
-
-# --- compaction -------------------------------------------------------------------------------------------------------
 
 _KEYS_AT_ONCE = 1 << 20
 """Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
@@ -643,3 +574,71 @@ def merge_runs(sources: Sequence[SortedSource], key_names: Sequence[str]) -> Ite
             if count:
                 parts.append(source.cut(count))
         yield parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+# --- record-level expiry ----------------------------------------------------------------------------------------------
+
+_MILLIS_FROM = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class RecordExpire:
+    """Which rows of a table are expired, at the time of its creation."""
+
+    field: DataField
+    oldest: int
+    """Seconds since the epoch: rows before it are expired."""
+    context: MergeTreeContext
+
+    @staticmethod
+    def of(context: MergeTreeContext) -> RecordExpire | None:
+        """Return a table's expiry, None if its rows do not expire.
+
+        Raises :class:`InvalidRequest` if the time field does not exist or has another type.
+        """
+        schema = context.schema
+        retention = schema.opts.of(opt.EXPIRE_TIME)
+        if retention is None:
+            return None
+        name = schema.opts.of(opt.EXPIRE_FIELD)
+        field = next((f for f in schema.fields if f.name == name), None)
+        kind = None if field is None else field.type
+        if field is None or not isinstance(kind, AtomicType) or kind.root not in (Root.INT, Root.BIGINT, *TIMESTAMPS):
+            raise InvalidRequest(
+                f"table {context.table}: record-level.expire-time needs record-level.time-field to name a column of "
+                f"type INT, BIGINT or TIMESTAMP, not {name!r}"
+            )
+        return RecordExpire(field, _clock.now_ms() // 1000 - retention // 1000, context)
+
+    def keep(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are not expired."""
+        column = rows.column(self.field.name).combine_chunks()
+        seconds = self._seconds(np.asarray(_integers(column)))
+        kept = (seconds >= self.oldest) | column.is_null().to_numpy(zero_copy_only=False)
+        return rows if kept.all() else rows.filter(pa.array(kept))
+
+    def expired(self, entry: ManifestEntry) -> bool:
+        """Return whether a file holds expired rows, by its statistics; False if they do not show it."""
+        schema = self._schema(entry)
+        stored = next((f for f in schema.fields if f.id == self.field.id), None)
+        if stored is None or not stored_alike(stored.type, self.field.type):
+            return False
+        stats = column_stats(entry.file, schema.fields).get(stored.name)
+        low = None if stats is None else stats.min
+        return low is not None and int(self._seconds(np.array([low], np.int64))[0]) < self.oldest
+
+    def _schema(self, entry: ManifestEntry) -> TableSchema:
+        return self.context.schemas.get(entry.file.schema_id, self.context.schema)
+
+    def _seconds(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        kind = self.field.type
+        assert isinstance(kind, AtomicType)
+        if kind.root is Root.BIGINT:
+            return np.where(values >= _MILLIS_FROM, values // 1000, values)
+        return values if kind.root is Root.INT else values // (1000 * units_per_milli(kind))
+
+
+def _integers(column: Any) -> npt.NDArray[np.int64]:
+    plain = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    values: npt.NDArray[np.int64] = plain.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values

@@ -1,4 +1,6 @@
-"""Incremental reads: the files that hold the changes between two snapshots, for each of Paimon's modes.
+"""Incremental reads: the changes between two snapshots, and streams of changes from an offset on.
+
+Modes of a read between two snapshots:
 
 * ``delta``: the files that APPEND snapshots after the first up to the second added; rows of one key in them
   are merged.  COMPACT and OVERWRITE snapshots add nothing.
@@ -6,17 +8,14 @@
 * ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has.
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
 
-Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``).
+A stream reads step by step.  A :class:`StreamOffset` names the next unit of a snapshot to read.  The units of a
+snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
+their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
+stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table writes one,
+else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.
 
-Stream the changes of a table: offsets, how far a step may go, and the files between two offsets.
-
-A :class:`StreamOffset` names the next unit of a snapshot to read.  The units of a snapshot are its new files in the
-order of its manifests (of a primary-key table: the files of a bucket together, since their rows belong together), or
-with ``full`` all files that were live in it.  Snapshots never change, so an offset stays valid; checkpoints
-keep it.
-
-The new files of a snapshot are those of its changelog where the table writes one, else those that an APPEND added;
-COMPACT and OVERWRITE snapshots have none.  Source: the observed behaviour of Paimon's streaming readers.
+Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``) and
+streaming readers.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ def _names(files: Iterable[ManifestEntry]) -> set[tuple[str, int]]:
     return {(e.file.file_name, e.file.level) for e in files}
 
 
-# --- stream offsets ---------------------------------------------------------------------------------------------------
+# --- streams of changes -----------------------------------------------------------------------------------------------
 
 _COMPACTED = ("lookup", "full-compaction")
 """Changelog producers that emit a row only when it is compacted."""

@@ -1,7 +1,17 @@
-"""Plan a scan: from a snapshot's live files to the rows of files to read.
+"""The scan planner: from a snapshot's live files to the rows of files to read.
 
-A table's files are split by how they are read (:mod:`bitlake.scan.planner`).  Then steps, each a function from
-files to a :class:`bitlake.scan.plan.PlanStep`, cheapest first, each given what the one before kept:
+First the files of a primary-key table are split by how they are read (:func:`split_files`; index-format spec, sections
+9.5 and 10):
+
+* with deletion vectors, and with first-row: level 0 is not read before it is compacted; upper levels are read directly;
+* else, and with ``deletion-vectors.merge-on-read``: the files of a bucket fall into sections by key range.  A file that
+  is alone in its section and holds no deletes is read directly; the others are merged section by section.
+
+Files that are read directly may be pruned by any column, those that are merged only by conditions on key columns:
+another version of a row may satisfy what this one does not.
+
+Then steps, each a function from files to a :class:`bitlake.scan.plan.PlanStep`, cheapest first, each given what the one
+before kept:
 
 1. partition values, bucket numbers, statistics (:mod:`bitlake.scan.metadata_pruning`): what manifests hold;
 2. file indexes (:mod:`bitlake.scan.index_pruning`): embedded, or ``.index`` files opened in parallel;
@@ -11,17 +21,6 @@ files to a :class:`bitlake.scan.plan.PlanStep`, cheapest first, each given what 
 
 Files that are merged by key go through steps 1 to 4 with the conditions on key columns alone.  The plan's metrics are
 computed from the steps' results.
-
-Split the live files of a primary-key table by how they are read: directly, merged by key, or not yet.
-
-Index-format spec, sections 9.5 and 10:
-
-* with deletion vectors, and with first-row: level 0 is not read before it is compacted; upper levels are read directly;
-* else, and with ``deletion-vectors.merge-on-read``: the files of a bucket fall into sections by key range.  A file that
-  is alone in its section and holds no deletes is read directly; the others are merged section by section.
-
-Files that are read directly may be pruned by any column, those that are merged only by conditions on key columns:
-another version of a row may satisfy what this one does not.
 """
 
 from __future__ import annotations
@@ -53,6 +52,8 @@ from bitlake.scan.top_n import FileRanges, TopNRequest, plan_top_n
 from bitlake.schema.merge_spec import FIRST_ROW
 from bitlake.snapshot.manifests import columns_of_files
 from bitlake.snapshot.partitions import PartitionReader
+
+# --- direct, merged and hidden files ----------------------------------------------------------------------------------
 
 Section = Sequence[ManifestEntry]
 """Files of a bucket whose key ranges overlap, directly or through others."""
@@ -153,7 +154,7 @@ def _merged_file(files: tuple[PlannedFile, ...], predicate: Predicate | None) ->
     return PlannedFile(entry, files[0].path, files[0].partition, Selection.all(), merge=merge)
 
 
-# --- planner ----------------------------------------------------------------------------------------------------------
+# --- planning ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,13 @@
-"""Plan ``ORDER BY … LIMIT n``: which files, and which of their rows, can be among the first n rows.
+"""Top n: plan and read ``ORDER BY … LIMIT n`` with as few files and rows as possible.
 
-Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
-file taken promises rows: its chosen rows at the place of its worst bound, or its n best values themselves where an
-index ranks rows.  Once n rows are promised, files whose best bound is not better are skipped.  With a filter, rows are
-promised only where the selection is exact, for only then do the chosen rows surely match.  Rows of the other files are
-read best first, until n have passed the filter (:mod:`bitlake.scan.top_n`).
+Planning takes files best first, by the bound of the first order column that partition values and statistics give.
+Every file taken promises rows: its chosen rows at the place of its worst bound, or its n best values themselves where
+an index ranks rows.  Once n rows are promised, files whose best bound is not better are skipped.  With a filter, rows
+are promised only where the selection is exact, for only then do the chosen rows surely match.
 
-Reading ``ORDER BY … LIMIT n``: the order columns of the files that can matter, best file first, then the n rows.
-
-Where the plan leaves few rows, all columns are read at once.  Else the order columns come first; the n-th best row so
-far prunes files whose bounds are not better, and rows that an index ranks as not better; and the other columns
-are read of the winners alone.
+Reading takes the files best first, until n rows have passed the filter.  Where the plan leaves few rows, all columns
+are read at once.  Else the order columns come first; the n-th best row so far prunes files whose bounds are not better,
+and rows that an index ranks as not better; and the other columns are read of the winners alone.
 """
 
 from __future__ import annotations
@@ -45,6 +42,8 @@ from bitlake.schema.evolution import map_fields, stored_alike
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root
+
+# --- planning ---------------------------------------------------------------------------------------------------------
 
 MAX_INDEXED = 10_000
 """An index looks up the values of at most this number of rows: for more, reading the column is as fast."""
@@ -309,7 +308,7 @@ def _skip(file: PlannedFile, detail: str) -> SkippedFile:
     return SkippedFile(file.entry, file.path, SkipReason.TOP_N, detail)
 
 
-# --- top n reader -----------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 _FEW_ROWS = 1000
 _FEW_PER_N = 10

@@ -9,15 +9,12 @@ agree on their number of buckets (Paimon skips this check for plain appends, and
 above 0 of a bucket do not overlap by key; deletion vectors and HASH indexes match the data files
 (:mod:`bitlake.snapshot.index_files`).
 
-The table that DML, maintenance and commits work on, as a protocol.
-
-:class:`bitlake.file_store_table.FileStoreTable` implements it.  Packages below that module name the protocol instead,
-so that imports point downwards only.
-
-Partition specs: which partitions a statement names, in the forms that commits take.
-
-A spec maps partition columns to values.  :func:`physical_partition` converts Python values to physical ones
+A partition spec maps partition columns to values.  :func:`physical_partition` converts Python values to physical ones
 (:mod:`bitlake.expressions.tree`); :func:`overwrite_scope` turns a spec into the scope of an overwrite.
+
+:class:`WritableTable` is the table that DML, maintenance and commits work on, as a protocol that
+:class:`bitlake.file_store_table.FileStoreTable` implements.  Packages below that module name the protocol instead, so
+that imports point downwards only.
 """
 
 from __future__ import annotations
@@ -151,6 +148,9 @@ class Delta:
 
     def __bool__(self) -> bool:
         return bool(self.entries) or self.index is not None
+
+
+# --- checks against a snapshot ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,48 +434,7 @@ class PlanResolver:
         return partition_path(fields, decode_row([f.type for f in fields], partition))
 
 
-# --- writable table ---------------------------------------------------------------------------------------------------
-
-
-class WritableTable(Protocol):
-    """A table or branch; every call works on its latest state, except where it takes one."""
-
-    name: str
-    store: Store
-
-    def state(self) -> TableState:
-        """Return the latest state; raises :class:`bitlake.errors.NotFound` if the table was dropped."""
-
-    def stored_state(self) -> TableState:
-        """Return the latest state under the table's stored options, without those of a session."""
-
-    def commit_user(self) -> str:
-        """Return the user that commits name."""
-
-    def scan_of(self, state: TableState) -> Scan:
-        """Return a scan of all rows of a state."""
-
-    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
-        """Return the live files of the partitions that satisfy a condition (None: all)."""
-
-    def alter_options(self, set: Mapping[str, str]) -> TableSchema:
-        """Set options by writing a new schema; returns the schema."""
-
-    def commit_files(
-        self,
-        state: TableState,
-        files: Sequence[ManifestEntry],
-        operation: str,
-        overwrite: Overwrite | None = None,
-        identifier: int = BATCH_IDENTIFIER,
-    ) -> Snapshot | None:
-        """Commit new data files of an append table in one snapshot."""
-
-    def compact(self, full: bool = False) -> Snapshot | None:
-        """Compact the table; ``full``: all files, not only the pending ones."""
-
-
-# --- partition spec ---------------------------------------------------------------------------------------------------
+# --- partition specs --------------------------------------------------------------------------------------------------
 
 
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
@@ -521,3 +480,44 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
             raise InvalidRequest(message) from e
         out[field.name] = physical_values(array)[0]
     return out
+
+
+# --- the table that commits are made to -------------------------------------------------------------------------------
+
+
+class WritableTable(Protocol):
+    """A table or branch; every call works on its latest state, except where it takes one."""
+
+    name: str
+    store: Store
+
+    def state(self) -> TableState:
+        """Return the latest state; raises :class:`bitlake.errors.NotFound` if the table was dropped."""
+
+    def stored_state(self) -> TableState:
+        """Return the latest state under the table's stored options, without those of a session."""
+
+    def commit_user(self) -> str:
+        """Return the user that commits name."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """Return a scan of all rows of a state."""
+
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """Return the live files of the partitions that satisfy a condition (None: all)."""
+
+    def alter_options(self, set: Mapping[str, str]) -> TableSchema:
+        """Set options by writing a new schema; returns the schema."""
+
+    def commit_files(
+        self,
+        state: TableState,
+        files: Sequence[ManifestEntry],
+        operation: str,
+        overwrite: Overwrite | None = None,
+        identifier: int = BATCH_IDENTIFIER,
+    ) -> Snapshot | None:
+        """Commit new data files of an append table in one snapshot."""
+
+    def compact(self, full: bool = False) -> Snapshot | None:
+        """Compact the table; ``full``: all files, not only the pending ones."""

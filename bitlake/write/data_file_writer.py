@@ -1,17 +1,14 @@
-"""Data files of append tables: rows as they are, in the table's file format, with statistics and file indexes.
+"""Data file writers: rows become files of a table's format that roll at ``target-file-size``, with statistics and
+indexes.
 
-:class:`DataFileWriter` writes the rows of one partition and bucket, rolling files at the target size.
-:class:`DataFileFactory` forms the path and the manifest entry of each.  :func:`indexed_columns` reads back the columns
-from which indexes of finished files are built.  Memory: one row group, and the state of the index builders.
+:class:`RollingWriter` writes the rows of one partition and bucket, and builds the indexes of each file in one pass;
+subclasses add paths and manifest entries (:class:`DataFileWriter` here, for append tables;
+:mod:`bitlake.mergetree.key_value_file`).  Order of writes: the data file, then its ``.index`` file; nothing refers to
+either before a commit does.  Memory: one row group, and the state of the index builders.
 
-Rolling files: rows of one partition and bucket go into files that roll at ``target-file-size``.
-
-:class:`RollingWriter` writes each file and builds its indexes in one pass; subclasses add paths and manifest entries
-(:mod:`bitlake.write.data_file_writer`, :mod:`bitlake.mergetree.key_value_file`).  Order of writes: the data file, then
-its ``.index`` file; nothing refers to either before a commit does.
-
-The second half sizes files: :func:`rows_per_file` measures bytes per row on the table's newest files, or guesses them
-from the column types for a table's first write.
+:class:`DataFileFactory` forms the path and the manifest entry of each file.  :func:`indexed_columns` reads back the
+columns from which indexes of finished files are built.  :func:`rows_per_file` measures bytes per row on the table's
+newest files, or guesses them from the column types for a table's first write.
 """
 
 from __future__ import annotations
@@ -49,6 +46,9 @@ from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, M
 from bitlake.types.datatypes import STRINGS
 
 log = logging.getLogger("bitlake")
+
+
+# --- rolling files ----------------------------------------------------------------------------------------------------
 
 _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
@@ -298,7 +298,7 @@ def _value_bytes(data_type: DataType) -> float:
     return 4 * _value_bytes(data_type.element)
 
 
-# --- data file writer -------------------------------------------------------------------------------------------------
+# --- data files of append tables --------------------------------------------------------------------------------------
 
 _INDEX_ROWS = 128 * 1024
 
