@@ -1,14 +1,11 @@
-"""The demo: ``python -m bitlake.demo [--rows N] [--keep FOLDER]``.
+"""The demo: ``python -m bitlake.demo [--rows N] [--keep FOLDER]``, a tour of indexes in two parts.
 
-First the two tables of the article that bitlake was asked for by, with its SQL as it stands there; then a million
-orders, to see what an index is worth.
+1. The two tables of the article on Paimon's file indexes, with the article's own SQL (sections 4.2, 5.2 and 6.1).
+2. A million orders, with and without an index.
 
-The demo's data: the SQL of the article on Paimon's file indexes, and any number of generated orders.
-
-The statements are the article's own (sections 4.2, 5.2 and 6.1).  The orders, which the benchmark uses too, are the
-same at every run: ``order_id`` and ``order_date`` ascend (new orders come last), ``user_id`` is uniform over 500,000,
-``status`` is skewed with exactly 1,000 PENDING orders in each million, side by side; ``payload`` is 48 hex digits that
-nothing compresses.
+The generated orders, which the benchmark uses too, are the same in every run: ``order_id`` and ``order_date`` ascend
+(new orders come last), ``user_id`` is uniform over 500,000, ``status`` is skewed with exactly 1,000 PENDING orders in
+each million, side by side; ``payload`` is 48 hex digits that do not compress.
 """
 
 from __future__ import annotations
@@ -40,6 +37,8 @@ import bitlake
 from bitlake.formatting import counted, human_bytes
 from bitlake.scan.plan import Plan
 from bitlake.tools.explain.text import describe_choice
+
+# --- the article's statements -----------------------------------------------------------------------------------------
 
 USER_EVENTS = (
     """
@@ -127,6 +126,8 @@ ALTER TABLE user_events SET TBLPROPERTIES (
 """Indexes for a table that has data already: what it has is kept, what is missing is built, for all files at once."""
 
 
+# --- generated orders -------------------------------------------------------------------------------------------------
+
 SEED = 7
 USERS = 500_000
 ORDERS_PER_DAY = 20_000
@@ -194,7 +195,7 @@ def _hex(raw: NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(raw), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-# --- main -------------------------------------------------------------------------------------------------------------
+# --- the program ------------------------------------------------------------------------------------------------------
 
 _INDEXED = {
     "file-index.bitmap.columns": "status,region",
@@ -239,14 +240,14 @@ def _run(console: Console, folder: Path, rows: int) -> None:
         started = time.perf_counter()
         version = lake.spark.version
     console.print(f"Spark {version} is up after {time.perf_counter() - started:.1f} s; the lake is in {lake.path}\n")
-    _article(console, lake)
-    _orders(console, lake, folder, rows)
+    _article_tour(console, lake)
+    _orders_tour(console, lake, folder, rows)
 
 
-# --- part 1 ----------------------------------------------------------------------------------------------------------
+# --- part 1: the article's tables -------------------------------------------------------------------------------------
 
 
-def _article(console: Console, lake: bitlake.Lake) -> None:
+def _article_tour(console: Console, lake: bitlake.Lake) -> None:
     console.print(Rule("[bold]1  Bitmap indexes on two small tables"))
     for title, statements in (
         ("user_events", USER_EVENTS),
@@ -295,10 +296,10 @@ def _short(path: str) -> str:
     return f"{bucket}/{name[:13]}…{name.rsplit('-', 1)[-1]}"
 
 
-# --- part 2 ----------------------------------------------------------------------------------------------------------
+# --- part 2: a million orders -----------------------------------------------------------------------------------------
 
 
-def _orders(console: Console, lake: bitlake.Lake, folder: Path, rows: int) -> None:
+def _orders_tour(console: Console, lake: bitlake.Lake, folder: Path, rows: int) -> None:
     source = folder / "orders.parquet"
     with console.status(f"Making {rows:,} orders …"):
         made = orders(rows)

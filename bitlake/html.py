@@ -1,12 +1,12 @@
-"""The page itself: sections, tables, facts.
+"""Self-contained HTML: pages and notebook fragments, in which everything that is not markup is escaped.
 
-Elements: everything that is not markup already is escaped.
+A page loads nothing: its style is in it, it has no script, and it is readable in light and dark and from 320 pixels on.
+All pages have one style (:data:`STYLE`), and so have fragments of somebody else's page (:func:`fragment`).
 
-The one style of all pages: light and dark, wide and narrow; and the same for a part of somebody else's page.
+In charts, shapes are inline SVG that stretches, words are HTML beside it, so that they stay readable when narrow.
 
-Pictures: shapes are inline SVG that stretches, words are HTML beside it, so that they stay readable when narrow.
-
-Small pieces of HTML for notebooks: no style of their own, so that they look as the notebook does, light or dark.
+Small pieces for notebooks (:func:`titled`, :func:`grid` and the like) have no style of their own, so that they look as
+the notebook does, light or dark.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from html import escape
 from typing import Any, TypeAlias
 
 from bitlake.formatting import shortened
+
+# --- elements ---------------------------------------------------------------------------------------------------------
 
 
 class Markup(str):
@@ -175,7 +177,7 @@ STYLE = _below(_RULES, f".{ROOT}")
 """Of pages and of parts of others' pages, such as notebooks."""
 
 
-# --- page -------------------------------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 _MOST_TITLE = 120
 
@@ -250,7 +252,7 @@ def note(*body: Child, kind: str | None = None) -> Markup:
     return markup("div", joined(body), class_=f"note {kind}" if kind else "note")
 
 
-# --- chart ------------------------------------------------------------------------------------------------------------
+# --- charts -----------------------------------------------------------------------------------------------------------
 
 _WIDE = 1000
 _TALL = 100
@@ -260,7 +262,7 @@ _FEW = 60
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a bar: how much, in which colour (a class of :data:`bitlake.html.COLORS`), and what it says when
+    """A part of a bar: how much, in which colour (a class of :data:`COLORS`), and what it says when
     pointed at."""
 
     value: float
@@ -391,7 +393,7 @@ def _rect(x: float, y: float, width: float, height: float, part: Segment) -> Mar
     return markup("rect", *([] if tip is None else [tip]), x=x, y=y, width=width, height=height, class_=part.color)
 
 
-# --- notebook ---------------------------------------------------------------------------------------------------------
+# --- pieces for notebooks ---------------------------------------------------------------------------------------------
 
 _LEFT, _RIGHT = "text-align: left", "text-align: right"
 

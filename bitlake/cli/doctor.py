@@ -1,4 +1,7 @@
-"""``bitlake doctor`` and ``demo``: check this machine and print the command that fixes each problem; a guided tour."""
+"""``bitlake doctor`` and ``demo``.
+
+``doctor`` checks this machine and prints the command that fixes each problem; ``demo`` is a guided tour.
+"""
 
 from __future__ import annotations
 
@@ -176,6 +179,9 @@ def _show(screen: Screen, checks: list[Check]) -> None:
     problems = sum(c.status == "problem" for c in checks)
     screen.line()
     screen.line(counted(problems, "problem") if problems else "everything required is installed", "bold")
+
+
+# --- the tour ---------------------------------------------------------------------------------------------------------
 
 
 @command("demo")

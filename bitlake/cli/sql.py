@@ -1,8 +1,7 @@
 """``bitlake sql``: statements from the command line, a file or an interactive shell.
 
-The interactive SQL shell: one Spark session, history, multi-line editing, completion of tables and columns.
-
-A statement ends with ``;`` and may span lines.  Ctrl-C clears the input or stops a query; Ctrl-D exits.
+The shell keeps one Spark session and a history, edits multi-line statements, and completes tables and columns.  A
+statement ends with ``;`` and may span lines.  Ctrl-C clears the input or stops a query; Ctrl-D exits.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ from bitlake.cli.run import Run, command
 from bitlake.errors import BitlakeError, InvalidRequest
 
 if TYPE_CHECKING:
-    from bitlake.cli.result import Result
     from bitlake.lake import Lake
+
+
+# --- the interactive shell --------------------------------------------------------------------------------------------
 
 _HELP = """\
 statements end with ; and may span lines    Ctrl-C clears the input or stops a query    Ctrl-D exits
@@ -218,7 +219,7 @@ def is_complete(text: str) -> bool:
     return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
-# --- sql --------------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 SHOWN = 1000
 """Rows shown at a terminal without ``--limit``."""

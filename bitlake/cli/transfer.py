@@ -1,8 +1,7 @@
 """``bitlake import`` and ``export``: copy rows from files into a table, and from a table into a file.
 
-Files to import, read as a stream of Arrow batches: Parquet, CSV and JSON (one object per line).
-
-An empty CSV field is NULL and a quoted empty field (``""``) is an empty string, as in PostgreSQL's COPY.
+Imported files are read as a stream of Arrow batches: Parquet, CSV and JSON (one object per line).  An empty CSV field
+is NULL and a quoted empty field (``""``) is an empty string, as in PostgreSQL's COPY.
 """
 
 from __future__ import annotations
@@ -32,15 +31,16 @@ from bitlake.cli.parameters import (
     where_option,
 )
 from bitlake.cli.run import Run, column_names, command, pairs
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.formatting import counted
+from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
 from bitlake.io.base import scheme_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bitlake.table.table import Table
+
+
+# --- files to import --------------------------------------------------------------------------------------------------
 
 _BLOCK = 16 << 20
 """Bytes of text parsed at a time."""
@@ -56,7 +56,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-_FORMATS = {
+_IMPORT_FORMATS = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET, ".csv": Format.CSV, ".tsv": Format.CSV, ".json": Format.JSON,
     ".jsonl": Format.JSON, ".ndjson": Format.JSON,
 }  # fmt: skip
@@ -290,23 +290,22 @@ def find_sources(paths: Sequence[str], format: Format | None, style: CsvStyle, o
             if not matches:
                 raise NotFound(f"file not found: {path}")
             names += matches
-    return [Source(name, format or _format_of(name), style, options) for name in names]
+    return [Source(name, format or _import_format(name), style, options) for name in names]
 
 
-def _format_of(path: str) -> Format:
+def _import_format(path: str) -> Format:
     stem, ending = os.path.splitext(path.lower())
     if ending in _COMPRESSED:
         ending = os.path.splitext(stem)[1]
-    format = _FORMATS.get(ending)
+    format = _IMPORT_FORMATS.get(ending)
     if format is None:
         name = "stdin" if path == "-" else path
         raise InvalidRequest(f"unknown format of {name}: use --format parquet, csv or json")
     return format
 
 
-# --- transfer ---------------------------------------------------------------------------------------------------------
+# --- import -----------------------------------------------------------------------------------------------------------
 
-_EXPORT_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _format_option = click.option(
     "--format",
     "-f",
@@ -359,8 +358,6 @@ def import_files(
     A JSON file has one object per line. CSV and JSON files may be compressed (.gz, .zst, .bz2). In a table with a
     primary key, imported rows replace the rows with the same key.
     """
-    from bitlake.errors import AlreadyExists, NotFound
-
     if not create and (primary_key or partition_by or type or table_option):
         raise Usage("--primary-key, --partition-by, --type and --table-option require --create")
     style = CsvStyle(_character("--delimiter", delimiter), quote, not no_header, null)
@@ -417,8 +414,6 @@ def _write_rows(table: Table, sources: list[Source], overwrite: bool) -> tuple[i
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     """The schema to parse text with: the table, not the parser, refuses missing values, with a better message."""
-    import pyarrow as pa
-
     return pa.schema([f.with_nullable(True).remove_metadata() for f in schema])
 
 
@@ -431,9 +426,6 @@ def _create(
     types: Sequence[str],
     options: Sequence[str],
 ) -> Table:
-    import pyarrow as pa
-
-    from bitlake.errors import InvalidRequest
     from bitlake.types import arrow_type, from_arrow, parse_type
 
     schema = _storable(source.schema())
@@ -458,7 +450,6 @@ def _create(
 
 def _storable(schema: pa.Schema) -> pa.Schema:
     """The schema of a new table: dictionaries decoded, times in microseconds, STRING for columns of NULLs."""
-    import pyarrow as pa
 
     def stored(data_type: pa.DataType) -> pa.DataType:
         if pa.types.is_null(data_type):
@@ -496,6 +487,11 @@ def _show_import(screen: Screen, document: dict[str, Any]) -> None:
     )
 
 
+# --- export -----------------------------------------------------------------------------------------------------------
+
+_EXPORT_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+
 @command("export")
 @table_argument()
 @argument("file", "The file to create; - is stdout.")
@@ -526,8 +522,6 @@ def export(
     if file == "-" and run.out.json:
         raise Usage("--json cannot be combined with export to stdout")
     if file != "-" and os.path.exists(file) and not overwrite:
-        from bitlake.errors import AlreadyExists
-
         raise AlreadyExists(f"{file} already exists; --overwrite replaces it")
     scan = replace(run.scan(table, snapshot, tag, timestamp), _recorder=run.lake().catalog.recorder)
     scan = scan if where is None else scan.where(where)
@@ -564,8 +558,6 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
 
     folder = os.path.dirname(file)
     if folder and not os.path.isdir(folder):
-        from bitlake.errors import NotFound
-
         raise NotFound(f"folder not found: {folder}; create it before you export {os.path.basename(file)}")
     part = f"{file}.{os.getpid()}.part"
     try:
@@ -580,8 +572,6 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
 
 
 def _show_export(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.formatting import human_bytes
-
     screen.line(
         f"{document['file']}: {document['rows']:,} rows, {human_bytes(document['bytes'])} of {document['format']} in "
         f"{document['seconds']:.1f} s"
