@@ -199,7 +199,7 @@ def _warn(store: Store, problems: Sequence[str]) -> None:
             log.warning("%s; its data is read without the index", problem)
 
 
-# --- cost ------------------------------------------------------------------------------------------------------------
+# --- cost -------------------------------------------------------------------------------------------------------------
 
 
 def _cost_policy(store: Store, path: str, file: DataFileMeta, schema: TableSchema, exact: bool) -> CostPolicy | None:

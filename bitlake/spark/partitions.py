@@ -1,4 +1,8 @@
-"""TODO."""
+"""Partitions in SQL: TRUNCATE, ADD and DROP PARTITION, and PARTITION clauses as physical values.
+
+Spark casts the literals of a PARTITION clause to the types of the partition columns, as it casts any other value
+(:func:`static_values`).  A partition exists where it has rows: ADD PARTITION changes nothing, as in Paimon.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""SQL text: a cursor over its tokens, and edits by position.
+"""SQL text: edits by position, a cursor over its tokens, clauses that several statements share, and parameters.
 
-Clauses that several statements share: properties, PARTITION, LIKE, the arguments of CALL.
-
-Parameters of a statement, ``:name`` and ``?``: literals take their places, as Spark substitutes them.
-
-So a condition with parameters prunes as one with literals does, and statements that Spark never sees take them too.
+Parameters of a statement, ``:name`` and ``?``, are replaced by literals, as Spark substitutes them: a condition with
+parameters then prunes as one with literals does, and statements that Spark never sees take them too.
 """
 
 from __future__ import annotations
@@ -38,6 +35,8 @@ def spliced(text: str, edits: Iterable[Edit]) -> str:
         done = end
     return "".join([*out, text[done:]])
 
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 LAKE_CATALOGS = frozenset({"bitlake", "paimon"})
 """Catalog names that mean the lake itself."""
@@ -242,7 +241,7 @@ def table_name(parts: list[str]) -> TableName:
     return TableName(parts[1], parts[2], parts[0])
 
 
-# --- clauses ----------------------------------------------------------------------------------------------------------
+# --- shared clauses: properties, PARTITION, LIKE, arguments of CALL ---------------------------------------------------
 
 
 def properties(c: Cursor) -> dict[str, str]:

@@ -1,13 +1,13 @@
-"""``$files``, ``$file_key_ranges``, ``$partitions``, ``$buckets``, ``$manifests``.
+"""System tables of files and their indexes.
 
-Source: the columns of Paimon's system tables; texts of partitions, keys and bounds as Java prints them.
+``$files``, ``$file_key_ranges``, ``$partitions``, ``$buckets``, ``$manifests`` and ``$table_indexes`` are Paimon's: the
+source is the columns of its system tables; texts of partitions, keys and bounds are as Java prints them.
 
-``$table_indexes`` as Paimon has it; bitlake's own ``$file_indexes`` and ``$deletion_vectors``.
-
-``$file_indexes``: one row for each index of each live data file; ``place`` is ``embedded`` (in the manifest) or the
-index file's path, ``bytes`` the payload's length, ``distinct_values`` what the index itself knows (NULL of those that
-keep no values).  ``$deletion_vectors``: one row for each data file with deleted rows; ``width`` is 32 or 64 bits,
-``ratio`` the share of the file's rows, ``first_deleted`` and ``last_deleted`` positions.
+``$file_indexes`` and ``$deletion_vectors`` are bitlake's own.  ``$file_indexes``: one row for each index of each live
+data file; ``place`` is ``embedded`` (in the manifest) or the index file's path, ``bytes`` the payload's length,
+``distinct_values`` what the index itself knows (NULL of those that keep no values).  ``$deletion_vectors``: one row for
+each data file with deleted rows; ``width`` is 32 or 64 bits, ``ratio`` the share of the file's rows, ``first_deleted``
+and ``last_deleted`` positions.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
 from bitlake.types import ArrayType, AtomicType, DataField, RowType
 from bitlake.types.datatypes import parse_type
+
+# --- files, partitions, buckets and manifests -------------------------------------------------------------------------
 
 _KEY_RANGES = (
     "partition STRING",
@@ -278,18 +280,8 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
     return by_rows(_MANIFESTS, rows)
 
 
-FILE_TABLES = {
-    "files": Metadata(_FILES, _files),
-    "file_key_ranges": Metadata(_FILE_KEY_RANGES, _file_key_ranges),
-    "partitions": Metadata(_PARTITIONS, _partitions),
-    "buckets": Metadata(_BUCKETS, _buckets),
-    "manifests": Metadata(_MANIFESTS, _manifests),
-}
+# --- table indexes ----------------------------------------------------------------------------------------------------
 
-
-# --- indexes ----------------------------------------------------------------------------------------------------------
-
-_THREADS = 16
 _VECTOR = RowType(columns("f0 STRING NOT NULL", "f1 INT NOT NULL", "f2 INT NOT NULL", "_CARDINALITY BIGINT"))
 _TABLE_INDEXES = columns(
     "partition STRING",
@@ -303,32 +295,6 @@ _TABLE_INDEXES = columns(
     "row_range_end BIGINT",
     "index_field_id INT",
     "index_field_name STRING",
-)
-_FILE_INDEXES = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "file_path STRING NOT NULL",
-    "column_name STRING",
-    "index_type STRING",
-    "place STRING NOT NULL",
-    "bytes BIGINT",
-    "distinct_values BIGINT",
-    "record_count BIGINT NOT NULL",
-    "problem STRING",
-)
-_VECTORS = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "file_path STRING NOT NULL",
-    "index_file STRING NOT NULL",
-    "offset INT NOT NULL",
-    "length INT NOT NULL",
-    "width INT NOT NULL",
-    "cardinality BIGINT NOT NULL",
-    "record_count BIGINT NOT NULL",
-    "ratio DOUBLE NOT NULL",
-    "first_deleted BIGINT",
-    "last_deleted BIGINT",
 )
 
 
@@ -356,7 +322,21 @@ def _names(index: Any, names: Mapping[int, str]) -> str | None:
     return ",".join(names[i] for i in ids) if all(i in names for i in ids) else None
 
 
-# --- indexes of data files --------------------------------------------------------------------------------------------
+# --- file indexes -----------------------------------------------------------------------------------------------------
+
+_THREADS = 16
+_FILE_INDEXES = columns(
+    "partition STRING",
+    "bucket INT NOT NULL",
+    "file_path STRING NOT NULL",
+    "column_name STRING",
+    "index_type STRING",
+    "place STRING NOT NULL",
+    "bytes BIGINT",
+    "distinct_values BIGINT",
+    "record_count BIGINT NOT NULL",
+    "problem STRING",
+)
 
 
 def _file_indexes(state: TableState) -> Mapping[str, Any]:
@@ -393,6 +373,21 @@ def _distinct(reader: IndexReader) -> int | None:
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 
+_VECTORS = columns(
+    "partition STRING",
+    "bucket INT NOT NULL",
+    "file_path STRING NOT NULL",
+    "index_file STRING NOT NULL",
+    "offset INT NOT NULL",
+    "length INT NOT NULL",
+    "width INT NOT NULL",
+    "cardinality BIGINT NOT NULL",
+    "record_count BIGINT NOT NULL",
+    "ratio DOUBLE NOT NULL",
+    "first_deleted BIGINT",
+    "last_deleted BIGINT",
+)
+
 
 def _vectors(state: TableState) -> Mapping[str, Any]:
     if state.snapshot is None or state.snapshot.index_manifest is None:
@@ -422,8 +417,15 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
     return by_rows(_VECTORS, (row for rows in gathered for row in rows))
 
 
+# --- the tables by name -----------------------------------------------------------------------------------------------
+
 FILE_INDEXES = Metadata(_FILE_INDEXES, _file_indexes)
-INDEX_TABLES = {
+FILE_TABLES = {
+    "files": Metadata(_FILES, _files),
+    "file_key_ranges": Metadata(_FILE_KEY_RANGES, _file_key_ranges),
+    "partitions": Metadata(_PARTITIONS, _partitions),
+    "buckets": Metadata(_BUCKETS, _buckets),
+    "manifests": Metadata(_MANIFESTS, _manifests),
     "table_indexes": Metadata(_TABLE_INDEXES, _table_indexes),
     "file_indexes": FILE_INDEXES,
     "deletion_vectors": Metadata(_VECTORS, _vectors),

@@ -67,7 +67,6 @@ VIEWS: dict[str, Callable[[Scan], Scan]] = {
 TABLES: dict[str, Metadata] = {
     **history.HISTORY_TABLES,
     **files.FILE_TABLES,
-    **files.INDEX_TABLES,
 }
 """System tables that are gathered from metadata, by name."""
 

@@ -8,7 +8,9 @@ A process writes files of its own, so that no two write one.  They hold up to 25
 a log takes 16 MB at most.  Readers skip a line that is not a record (torn, or of a later version): only
 advice and reports depend on the log.
 
-:mod:`bitlake.tools.scan_log` writes them.
+Recording never delays a scan and never fails one: a scan hands over its plan, and a background thread encodes and
+stores it within seconds, and what is left at the end of the process.  If storing fails, it only logs a message to the
+log ``bitlake``.
 """
 
 from __future__ import annotations
@@ -276,13 +278,7 @@ def summarise(records: Iterable[ScanRecord]) -> ScanSummary:
     )
 
 
-# --- scan_recorder ---
-# Taking scans down while a lake is used, into the logs of :mod:`bitlake.tools.scan_log`.
-#
-# Writing never holds a scan up, and never fails one: a scan hands over its plan, a thread in the background makes
-# text of
-# it and stores it within seconds, and at the end of the process what is left.  Where storing fails, a message for the
-# log ``bitlake`` is all that comes of it.
+# --- recording --------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("bitlake")
 

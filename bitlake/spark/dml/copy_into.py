@@ -256,9 +256,8 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataF
     return context.rows(columns, [(statement.folder, count, rows)])
 
 
-# --- load_history ---
-# Which files COPY INTO has loaded into a table.
-#
+# --- load history: the files that COPY INTO has loaded into a table ---------------------------------------------------
+
 # ``<table>/copy-into/history/load-<16 hex digits of the path's SHA-256>-<when>``: JSON with filePath, fileSize,
 # lastModified, loadedAt (ms since the epoch), snapshotId, rowsLoaded.  A file counts as loaded as long as its size and
 # its time are the same.  Source: Paimon's CopyLoadHistoryManager.

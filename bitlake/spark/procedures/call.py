@@ -142,9 +142,6 @@ PROCEDURES = {
     for p in (
         *history.PROCEDURES,
         *maintenance.PROCEDURES,
-        *maintenance.DATABASE_PROCEDURES,
-        *maintenance.VERIFY_PROCEDURES,
-        *maintenance.ADVISE_PROCEDURES,
         Procedure(
             "compact",
             (

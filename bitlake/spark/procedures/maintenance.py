@@ -1,9 +1,7 @@
-"""Maintenance procedures; arguments and results are Paimon's.
+"""Maintenance procedures of tables and of whole databases; arguments and results are Paimon's.
 
 ``sys.advise`` recommends indexes and layout from a sample that executors read.  ``sys.verify`` checks a table's files
 on the executors, and lists what can be repaired.
-
-Procedures of whole databases, of manifests, and of tags by the period; arguments and results are Paimon's.
 """
 
 from __future__ import annotations
@@ -63,12 +61,16 @@ from bitlake.tools.verify.repair import Indexes, Repair
 from bitlake.types import AtomicType
 from bitlake.write.merge_branch import merge_branch
 
+log = logging.getLogger("bitlake")
 Arguments = dict[str, Any]
 _OLDER = Parameter("older_than", False, "only files last changed before this time; default: a day ago")
 SOURCE_TYPE = Parameter("source_type", True, "'parquet' or 'hive'")
 MADE_WITH = Parameter("options", False, "table options, as 'name=value,name=value'")
 OPTIONS_MAP = Parameter("options_map", False, "table options, as map('k', 'v')")
 _TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
+
+
+# --- files and migration ----------------------------------------------------------------------------------------------
 
 
 def _tables(context: EngineContext, given: Any) -> list[FileStoreTable]:
@@ -247,7 +249,7 @@ _EXPIRY: dict[str, Option[Any]] = {
 }
 """Arguments of expire_partitions, each with the option that it stands for and that is its default."""
 _PARTITIONS = Parameter("partitions", True, "partitions, as 'a=1,b=2;a=3,b=4'")
-PROCEDURES = (
+_TABLE_PROCEDURES = (
     Procedure(
         "analyze",
         (TABLE, Parameter("columns", False, "columns between commas; default: all that can have statistics")),
@@ -316,8 +318,9 @@ PROCEDURES = (
         _repair,
     ),
 )
-"""Procedures of a table's files and partitions."""
 
+
+# --- advice -----------------------------------------------------------------------------------------------------------
 
 _ADVICE_COLUMNS: list[tuple[str, T.DataType]] = [
     ("subject", T.StringType()),
@@ -384,7 +387,7 @@ def _rounded(sizes: tuple[float, float] | None) -> tuple[int | None, int | None]
     return (None, None) if sizes is None else (round(sizes[0]), round(sizes[1]))
 
 
-ADVISE_PROCEDURES = (
+_ADVISE_PROCEDURES = (
     Procedure(
         "advise",
         (
@@ -400,8 +403,9 @@ ADVISE_PROCEDURES = (
         _advise,
     ),
 )
-"""By Procedure's own names, for :mod:`bitlake.spark.procedures.call`."""
 
+
+# --- verification -----------------------------------------------------------------------------------------------------
 
 _FINDING_COLUMNS: list[tuple[str, T.DataType]] = [
     ("severity", T.StringType()),
@@ -454,7 +458,7 @@ def _indexes(a: dict[str, Any]) -> Indexes:
     raise InvalidRequest(f"'indexes' is rebuild or drop, not '{given}'")
 
 
-VERIFY_PROCEDURES = (
+_VERIFY_PROCEDURES = (
     Procedure(
         "verify",
         (
@@ -470,12 +474,9 @@ VERIFY_PROCEDURES = (
         _verify,
     ),
 )
-"""By Procedure's own names, for :mod:`bitlake.spark.procedures.call`."""
 
 
-# --- database ---------------------------------------------------------------------------------------------------------
-
-log = logging.getLogger("bitlake")
+# --- databases, manifests, automatic tags and branches ----------------------------------------------------------------
 
 
 def _compact_database(context: EngineContext, a: Arguments) -> DataFrame:
@@ -580,7 +581,7 @@ def _alter_view_dialect(context: EngineContext, a: Arguments) -> DataFrame:
     return done(context)
 
 
-DATABASE_PROCEDURES = (
+_DATABASE_PROCEDURES = (
     Procedure(
         "alter_view_dialect",
         (
@@ -655,3 +656,6 @@ DATABASE_PROCEDURES = (
     ),
 )
 """Procedures of whole databases, of manifests, and of tags by the period."""
+
+
+PROCEDURES = (*_TABLE_PROCEDURES, *_DATABASE_PROCEDURES, *_VERIFY_PROCEDURES, *_ADVISE_PROCEDURES)

@@ -1,4 +1,4 @@
-"""Batch reads of the data source: options as a scan, and the scan as partitions that executors read.
+"""Reads of the data source: options as a scan, and scans or streams as partitions that executors read.
 
 Rows leave as Arrow batches of the schema that Spark expects: none becomes Python objects.
 
@@ -6,11 +6,9 @@ Filters are not pushed.  Spark (4.1 to 4.3) keeps the partitions that it planned
 and reads them again for every other query, branch of a union and side of a join over the same DataFrame or view: rows
 are lost without an error.  The option ``where`` prunes instead.
 
-Streaming reads: where a query begins, how much a micro-batch takes, what its tasks read.
-
-The reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets (positions of
-:mod:`bitlake.scan.incremental`) in the checkpoint.  Rows of one bucket are read by one task, in the order of their
-snapshots.
+A stream's reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets
+(:class:`bitlake.scan.incremental.StreamOffset`) in the checkpoint.  The reader decides where a query begins, how much a
+micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their snapshots.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
 from bitlake.system_tables.tables import SystemTable
 
-OPEN_BYTES = 1 << 20
-"""What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
+# --- scans of batch reads ---------------------------------------------------------------------------------------------
 
 
 def batch_scan(options: SourceOptions) -> Scan:
@@ -103,7 +100,10 @@ def time_option(options: SourceOptions) -> int | str | None:
     return None if text is None else _time(text)
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- partitions, and the batch reader ---------------------------------------------------------------------------------
+
+OPEN_BYTES = 1 << 20
+"""What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class BatchReader(DataSourceReader):
         return read_partition(partition, self._types)
 
 
-# --- stream -----------------------------------------------------------------------------------------------------------
+# --- streams ----------------------------------------------------------------------------------------------------------
 
 admission: Any = None
 """PySpark's module of limits; PySpark 4.1 has none: it lets no Python source read less than all."""

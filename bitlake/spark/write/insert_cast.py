@@ -1,11 +1,10 @@
-"""Cast the rows of a query to a table's schema, as INSERT does: names, types, lengths, NOT NULL.
+"""INSERT casts: the rows of a query cast to a table's schema: names, types, lengths, NOT NULL.
 
 Casts are those of ``CAST`` in ANSI mode, as in Paimon: a type that ``CAST`` does not convert is refused here, and a
 value that does not fit its column fails the job with the column's name, whatever ``spark.sql.ansi.enabled`` is.
 
-Writes by name match the members of structs by name at any depth.
-
-``write.merge-schema``: rows written by name may bring columns that the table does not have yet.
+Writes by name match the members of structs by name at any depth.  With ``write.merge-schema``, rows written by name may
+bring columns that the table does not have yet.
 """
 
 from __future__ import annotations
@@ -375,6 +374,9 @@ def _assignable(source: T.DataType, wanted: T.DataType) -> bool:
     return False
 
 
+# --- members of structs by name ---------------------------------------------------------------------------------------
+
+
 def members_by_name(
     table: str, column: Column, source: T.DataType, wanted: T.DataType, path: str, names: Names, *, fill: bool
 ) -> Column | None:
@@ -482,7 +484,7 @@ def members_as_text(
     return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
 
 
-# --- merge schema -----------------------------------------------------------------------------------------------------
+# --- new columns: write.merge-schema ----------------------------------------------------------------------------------
 
 
 def merging(

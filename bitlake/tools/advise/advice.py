@@ -1,4 +1,4 @@
-"""Advice as a value: indexes and layout with reasons, the statements that apply them, and the measured result.
+"""Advice: indexes and a layout with reasons, the statements that apply them, and the measured result.
 
 It prints as aligned tables.  After the advice was applied, real bytes and seconds stand beside the estimates.
 """
@@ -16,7 +16,7 @@ from bitlake.tools.advise.layout import LayoutAdvice
 from bitlake.tools.advise.policy import NOT_ASKED, ColumnAdvice, IndexEstimate
 from bitlake.tools.advise.questions import Question
 
-# --- what was measured -----------------------------------------------------------------------------------------------
+# --- what was measured ------------------------------------------------------------------------------------------------
 
 QUESTIONS_SHOWN = 10
 LAYOUTS = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}
@@ -187,7 +187,7 @@ def measured_text(m: Measured) -> str:
     return "\n".join(lines)
 
 
-# --- advice -----------------------------------------------------------------------------------------------------------
+# --- the advice -------------------------------------------------------------------------------------------------------
 
 _WIDTH = 120
 

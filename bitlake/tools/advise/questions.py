@@ -1,13 +1,13 @@
-"""What is asked of a table: queries that are given, recorded scans, or typical questions made from the data.
+"""Questions asked of a table, and profiles of its columns from a sample: the input of advice.
 
-Profile columns from a sample: distinct values, frequencies, and how values cluster.
+Questions are given queries, recorded scans, or typical questions made from the profiles.
 
 Sample: a table of up to the sample's rows is read whole, file by file.  From a larger one, 4 to 16 runs of neighbouring
 rows are read, spread evenly over all data files: neighbours show how values cluster, and a run of 131,072 rows has
 32 pages.  Memory holds one column of a run for each thread.
 
-Each column of a run is read once and encoded with a dictionary, from which everything else is counted.  Profiles are
-small and merge over runs.
+Profiles: distinct values, frequencies, and how values cluster.  Each column of a run is read once and encoded with a
+dictionary, from which everything else is counted.  Profiles are small and merge over runs.
 
 Distinct values of a sample: a KMV sketch.  With hashes spread evenly over 0 to 2^64, k - 1 divided by the k-th smallest
 hash (as a fraction) estimates the number of distinct values, with a standard error of 1/sqrt(k - 2), 2.2 % for
@@ -63,6 +63,11 @@ from bitlake.schema.evolution import align, map_fields
 from bitlake.tools.scan_log import ScanRecord
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS
+
+log = logging.getLogger("bitlake")
+
+
+# --- runs of a sample -------------------------------------------------------------------------------------------------
 
 RUN_ROWS = 131_072
 _RUNS = 16
@@ -135,6 +140,8 @@ def read_column(store: Store, run: Run, field: DataField, schema: TableSchema) -
     return made if made.type == arrow_type(field.type) else made.cast(arrow_type(field.type))
 
 
+# --- distinct values: a sketch ----------------------------------------------------------------------------------------
+
 SIZE = 2048
 _ALL = float(2**64)
 
@@ -197,8 +204,10 @@ def _mixed(words: UInt64s) -> UInt64s:
     return spread
 
 
+# --- distinct values: growth ------------------------------------------------------------------------------------------
+
 _STEPS = 60
-_MOST_EXACT = 1e15
+_LARGEST_SET = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +234,8 @@ def drawn(rows: float, values: float) -> float:
 def set_size(rows: float, distinct: float) -> float:
     """Return the number of values of which ``rows`` draws find ``distinct`` on average; huge if no value repeats."""
     if distinct >= rows:
-        return _MOST_EXACT
-    low, high = max(1.0, distinct), _MOST_EXACT
+        return _LARGEST_SET
+    low, high = max(1.0, distinct), _LARGEST_SET
     for _ in range(_STEPS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if drawn(rows, middle) < distinct else (low, middle)
@@ -258,6 +267,8 @@ def growth_of(runs: Sequence[tuple[int, int, tuple[int, int]]], union: float) ->
         return Growth(set_size(last_rows, last), 0.0)
     return Growth(None, min(1.0, max(0.0, math.log(max(last / second, 1.0)) / math.log(last_rows / second_rows))))
 
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
 
 BLOCK_ROWS = 4096
 _KEPT = 64
@@ -460,11 +471,9 @@ def _sortable(value: Any) -> Any:
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
-log = logging.getLogger("bitlake")
-
-_MOST = 200
+_MOST_QUESTIONS = 200
 """Different questions that are weighed; of more, those asked most often."""
-_FEW = 12
+_FEW_VALUES = 12
 _LISTS = (3, 10)
 _RANGES = ((0.30, 0.31), (0.70, 0.71), (0.45, 0.55))
 _RANGED = frozenset(Root) - STRINGS - BINARIES - {Root.BOOLEAN, Root.VARIANT}
@@ -580,7 +589,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
         question = question_of(bound, columns, query.weight, schema)
         known = found.get((bound, columns))
         found[bound, columns] = question if known is None else replace(known, weight=known.weight + query.weight)
-    most = sorted(found.values(), key=lambda q: -q.weight)[:_MOST]
+    most = sorted(found.values(), key=lambda q: -q.weight)[:_MOST_QUESTIONS]
     return Asked(tuple(most), tuple(unread), masked, whole)
 
 
@@ -623,7 +632,7 @@ def assumed(field: DataField, profile: ColumnProfile, schema: TableSchema) -> li
     name, columns = field.name, schema.field_names
     assert isinstance(field.type, AtomicType)
     values = [v for v in (profile.top if profile.distinct <= len(profile.top) else profile.kept) if _askable(v)]
-    found: list[Predicate] = [Comparison(name, Op.EQ, v.value) for v in _evenly(values, _FEW)]
+    found: list[Predicate] = [Comparison(name, Op.EQ, v.value) for v in _evenly(values, _FEW_VALUES)]
     for length in _LISTS:
         if profile.distinct > 2 * length and len(values) >= length:
             found.append(In(name, tuple(sorted(v.value for v in values[:length]))))

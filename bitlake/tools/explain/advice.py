@@ -23,6 +23,8 @@ from bitlake.schema.evolution import map_fields, map_predicate
 from bitlake.tools.advise import policy
 from bitlake.tools.scan_log import condition_text
 
+# --- what each condition's indexes did --------------------------------------------------------------------------------
+
 MOST_FILES = 400
 """Files whose indexes are asked again, condition by condition."""
 
@@ -155,7 +157,7 @@ def _counted(known: tuple[tuple[str, int], ...], more: Sequence[str]) -> tuple[t
     return tuple(counts.items())
 
 
-# --- advice -----------------------------------------------------------------------------------------------------------
+# --- which index would have helped ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""An explanation of a scan: what was left of its files and bytes after each step, why, how long, and what would help.
+"""Explanation of a scan: files and bytes left after each step, why, how long it took, and what would help.
 
-Made by :meth:`bitlake.scan.scan.Scan.explanation`; a scan that is not explained pays nothing for it.
-
-Planning a scan, and for ``analyze`` reading it, with everything measured.
+:meth:`bitlake.scan.scan.Scan.explanation` makes one by planning the scan again, and for ``analyze`` reading it, with
+everything measured; a scan that is not explained pays nothing for it.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ from bitlake.snapshot.partitions import files_to_plan
 from bitlake.tools.explain.advice import Advice, LeafStep, advice_of, asked_of, leaf_steps
 from bitlake.tools.explain.pages import FileMap, maps_of
 from bitlake.tools.explain.text import explain_dict, explain_text
+
+# --- a measured run ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,7 @@ def flattened(tasks: list[FileTask]) -> list[FileTask]:
     return [t for task in tasks for t in (flattened(list(task.merge.files)) if task.merge is not None else [task])]
 
 
-# --- explain_meter ---
-# A store that measures what a scan asks of the one below: bytes, requests and time, and which ranges of each file.
+# --- a store that measures --------------------------------------------------------------------------------------------
 
 BOUNDS = "page bounds"
 
@@ -181,7 +181,7 @@ class Meter:
 
 
 class MeteringStore:
-    """Passes every call on; reading ones are measured by ``meter``."""
+    """Passes every call on; ``meter`` measures the bytes, requests, time and ranges of reading ones."""
 
     def __init__(self, inner: Store, meter: Meter) -> None:
         self._inner = inner
@@ -260,7 +260,7 @@ class _MeteredFile(io.RawIOBase):
         super().close()
 
 
-# --- explanation ------------------------------------------------------------------------------------------------------
+# --- the explanation --------------------------------------------------------------------------------------------------
 
 MOST_FILES = 400
 """Files that are shown one by one."""

@@ -1,16 +1,18 @@
-"""Avro containers: manifest lists, manifests, index manifests and Avro data files, with their records as nodes.
+"""Inspect metadata files: manifest lists, manifests and other Avro containers, JSON files, and hints.
 
 ::
 
     "Obj" 0x01 | header: map of text to bytes (avro.schema, avro.codec) | 16 bytes sync
     blocks: long records | long bytes | the records, compressed | 16 bytes sync
 
-Longs are zigzag varints; a map is a list of blocks of pairs, ended by a count of 0.  Only blocks with a shown record
-are decompressed; other blocks only count their records.  Source: the Apache Avro specification.
+The containers are manifest lists, manifests, index manifests and Avro data files.  Longs are zigzag varints; a map is a
+list of blocks of pairs, ended by a count of 0.  Records are nodes of the tree.  Only blocks with a shown record are
+decompressed; other blocks only count their records.
 
-Files of JSON: snapshots, tags, schemas, statistics, consumers; and hints, which are a number.
+JSON files are snapshots, tags, schemas, statistics and consumers.  Their members are found one after the other, each
+with its place, so that a file that is cut shows all before the cut.  A hint is a number.
 
-Members are found one after the other, each with its place, so that a file that is cut shows all before the cut.
+Source: the Apache Avro specification.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import column_stats
 from bitlake.tools.inspect.tree import AVRO_MAGIC, Source, TableContext, Tree, reading, shown
+
+# --- Avro containers --------------------------------------------------------------------------------------------------
 
 _SYNC = 16
 _MOST_HEADS = 1000
@@ -297,7 +301,7 @@ def _source(code: int) -> str:
     return FileSource(code).name if code in set(FileSource) else str(code)
 
 
-# --- json files -------------------------------------------------------------------------------------------------------
+# --- JSON files and hints ---------------------------------------------------------------------------------------------
 
 _DECODER = json.JSONDecoder()
 _BLANK = " \t\r\n"

@@ -1,10 +1,9 @@
-"""The tree that an inspection returns: nodes with offset, length, value and faults.
+"""The tree that an inspection returns, the bytes it is read from, and the table around the inspected file.
 
-:class:`Source` fetches a file's bytes on access and counts them.
+A tree's nodes have an offset, a length, facts and faults.  :class:`Source` fetches a file's bytes on access and counts
+them.  :class:`TableContext` knows the table's schemas, live files and deletion vectors, as far as they can be read.
 
-The table around an inspected file: its schemas, live files and deletion vectors, as far as they can be read.
-
-It also finds a file by a short name, and the file index that a manifest entry embeds.
+:func:`find_file` finds a file by a short name, :func:`embedded` the file index that a manifest entry embeds.
 """
 
 from __future__ import annotations
@@ -33,6 +32,9 @@ from bitlake.types import AtomicType, DataField
 if TYPE_CHECKING:
     from bitlake.metadata.manifest import ManifestEntry
     from bitlake.tableindex import VectorRange
+
+
+# --- bytes of a file --------------------------------------------------------------------------------------------------
 
 _AHEAD = 4096
 
@@ -88,6 +90,8 @@ class Source:
         """A ``fetch`` for a part that starts at ``offset``."""
         return lambda at, n: self.window.view(offset + at, n, ahead=0)
 
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
 
 _MOST_TEXT = 100
 _LEAST_ROOM = 24
@@ -221,7 +225,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-# --- as text ----------------------------------------------------------------------------------------------------------
+# --- the tree as text -------------------------------------------------------------------------------------------------
 
 
 def render(node: Node, width: int = 0) -> str:
@@ -281,7 +285,7 @@ def _text(value: Any) -> str:
     return shortened(text, _MOST_TEXT)
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
+# --- bytes as text ----------------------------------------------------------------------------------------------------
 
 
 def hex_lines(data: bytes, offset: int) -> list[str]:
@@ -295,7 +299,7 @@ def hex_lines(data: bytes, offset: int) -> list[str]:
     return out
 
 
-# --- context ----------------------------------------------------------------------------------------------------------
+# --- the table around a file ------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 _UP = 8
@@ -419,6 +423,8 @@ def _quiet(read: Callable[[], T]) -> T | None:
     except (BitlakeError, *DAMAGE):
         return None
 
+
+# --- finding files ----------------------------------------------------------------------------------------------------
 
 INDEX = ".index"
 

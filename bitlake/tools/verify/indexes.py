@@ -7,15 +7,11 @@
   row above level 0 of one bucket.
 - Deletion vector files are checked frame by frame against the index manifest and the data files, each vector
   separately, so that a damaged one does not hide the others (:mod:`bitlake.tableindex.deletion_vectors`).
-- The file index of a data file: the container is read whole and each payload is compared with the file's rows.
-
-Verify a stored index against the rows of its data file.
-
-The stored payload is compared with one rebuilt from the column.  Usually the bytes are equal.  If they are not, because
-another writer orders bitmaps otherwise or used other options, a reader that is
-:class:`~bitlake.fileindex.capabilities.Comparable` compares what they mean.  A writer that is a
-:class:`~bitlake.fileindex.capabilities.PayloadChecker` checks the payload itself: a bloom filter of any size is right
-if it denies no value of the column.
+- The file index of a data file: the container is read whole and each stored payload is compared with one rebuilt from
+  the column.  Usually the bytes are equal.  If they are not, because another writer orders bitmaps otherwise or used
+  other options, a reader that is :class:`~bitlake.fileindex.capabilities.Comparable` compares what they mean.  A writer
+  that is a :class:`~bitlake.fileindex.capabilities.PayloadChecker` checks the payload itself: a bloom filter of any
+  size is right if it denies no value of the column.
 """
 
 from __future__ import annotations
@@ -50,55 +46,7 @@ from bitlake.tableindex.hash_index import decode_hashes
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.types import DataField, DataType, arrow_type
 
-
-class IndexCheck:
-    """Checks one payload: ``add`` the column's rows in file order, then call :meth:`finish` once.
-
-    Memory: as much as building the index takes.
-    """
-
-    def __init__(self, kind: DataType, index_type: str, options: Mapping[str, str], payload: bytes) -> None:
-        """``options``: those that the index was probably written with.
-
-        Raises :class:`InvalidRequest` for an unknown index type, or one that does not take the column's type.
-        """
-        index = find_index_type(index_type)
-        if index is None:
-            raise InvalidRequest(f"unknown index type '{index_type}'")
-        self._index = index
-        self._kind = kind
-        self._payload = payload
-        self._writer = index.writer(kind, options)
-        self._rows = 0
-
-    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
-        """Append rows; raises :class:`UnsupportedFeature` for a value that no such index can hold."""
-        self._rows += len(column)
-        self._writer.add(column)
-
-    def finish(self) -> str | None:
-        """Return what the payload states wrongly.  None if nothing.
-
-        Raises :class:`CorruptError` for a payload that cannot be read.
-        """
-        if isinstance(self._writer, PayloadChecker):
-            return self._writer.check(self._payload)
-        rebuilt = self._writer.finish()
-        if rebuilt == self._payload:
-            return None
-        stored = self._reader(self._payload)
-        if isinstance(stored, Comparable):
-            return stored.difference(self._reader(rebuilt))
-        return "its bytes differ from those of an index rebuilt from the rows"
-
-    def _reader(self, payload: bytes) -> IndexReader:
-        def fetch(offset: int, length: int) -> bytes:
-            return payload[offset : offset + length]
-
-        return self._index.reader(self._kind, fetch, len(payload), self._rows)
-
-
-# --- indexes ----------------------------------------------------------------------------------------------------------
+# --- HASH files -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +126,9 @@ def key_hashes(store: Store, file: KeyFile) -> Int32s:
     return hashes
 
 
+# --- unique keys above level 0 ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class LiveFile:
     """A data file above level 0, and where its deletion vector is: path and size of the index file, and the range."""
@@ -229,6 +180,8 @@ def _left(store: Store, file: LiveFile) -> UInt64s:
     kept: UInt64s = np.delete(hashes, gone)
     return kept
 
+
+# --- deletion vectors -------------------------------------------------------------------------------------------------
 
 _AROUND = 8
 
@@ -308,8 +261,57 @@ def _vector(task: VectorTask, data: bytes, place: VectorRange) -> Iterator[Findi
         yield fault("vector-out-of-range", f"deletes row {int(positions[-1]):,}, and the file has {rows:,}")
 
 
+# --- file indexes -----------------------------------------------------------------------------------------------------
+
 Options = Mapping[tuple[str, str], Mapping[str, str]]
 """The options of indexes by (column, index type)."""
+
+
+class IndexCheck:
+    """Checks one payload: ``add`` the column's rows in file order, then call :meth:`finish` once.
+
+    Memory: as much as building the index takes.
+    """
+
+    def __init__(self, kind: DataType, index_type: str, options: Mapping[str, str], payload: bytes) -> None:
+        """``options``: those that the index was probably written with.
+
+        Raises :class:`InvalidRequest` for an unknown index type, or one that does not take the column's type.
+        """
+        index = find_index_type(index_type)
+        if index is None:
+            raise InvalidRequest(f"unknown index type '{index_type}'")
+        self._index = index
+        self._kind = kind
+        self._payload = payload
+        self._writer = index.writer(kind, options)
+        self._rows = 0
+
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """Append rows; raises :class:`UnsupportedFeature` for a value that no such index can hold."""
+        self._rows += len(column)
+        self._writer.add(column)
+
+    def finish(self) -> str | None:
+        """Return what the payload states wrongly.  None if nothing.
+
+        Raises :class:`CorruptError` for a payload that cannot be read.
+        """
+        if isinstance(self._writer, PayloadChecker):
+            return self._writer.check(self._payload)
+        rebuilt = self._writer.finish()
+        if rebuilt == self._payload:
+            return None
+        stored = self._reader(self._payload)
+        if isinstance(stored, Comparable):
+            return stored.difference(self._reader(rebuilt))
+        return "its bytes differ from those of an index rebuilt from the rows"
+
+    def _reader(self, payload: bytes) -> IndexReader:
+        def fetch(offset: int, length: int) -> bytes:
+            return payload[offset : offset + length]
+
+        return self._index.reader(self._kind, fetch, len(payload), self._rows)
 
 
 @dataclass(frozen=True, slots=True)
