@@ -243,7 +243,7 @@ def _check_option(key: str, value: str, kind: str, option: str) -> None:
 class IndexBuilder:
     """Builds all indexes of one data file: ``add`` its batches in order, then ``finish`` once.
 
-    ``specs`` come from :func:`~bitlake.fileindex.registry.parse_index_options`; ``fields`` are those of the file's
+    ``specs`` come from :func:`parse_index_options`; ``fields`` are those of the file's
     schema.  Memory: 4 bytes a row for each bitmap, 8 for each distinct value of a bloom filter, and distinct values.
     """
 

@@ -235,7 +235,7 @@ _PAUSE = 0.006  # seconds; all pauses together are a second and a bit
 class Line:
     """A line of snapshots when its folder was listed: the ids, ascending, and the expiries that have begun.
 
-    Strays (:mod:`bitlake.snapshot.removal_markers`) are left out.
+    Strays are left out.
     """
 
     ids: tuple[int, ...]
