@@ -1,10 +1,12 @@
-"""Count what the layout is judged by: files, lines of code, import cycles, lazy imports, modules with one importer.
+"""Count what the layout is judged by: files, lines of code, import cycles, lazy imports, caches of modules …
 
     make counts                  or: python scripts/counts.py [--verbose]
 
 A line of code holds a token that is neither a comment nor part of a docstring.  An import counts wherever it stands,
 inside functions too, but not under ``TYPE_CHECKING``.  A cycle is a set of modules that import each other.  A module
-has a single importer if only one module imports it, and that one is in the same folder.
+has a single importer if only one module imports it, and that one is in the same folder.  A cache of a module is a
+container that is empty when the module is imported, or a function that remembers any number of results
+(docs/decisions/0002-rooms.md says what may stay).
 """
 
 from __future__ import annotations
@@ -20,6 +22,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bitlake"
 LONGEST_FILE, LONGEST_FUNCTION = 800, 60
+_CACHES = {"Cache", "CacheBudget", "Caches"}
+_CONTAINERS = {
+    "ChainMap",
+    "Counter",
+    "OrderedDict",
+    "WeakKeyDictionary",
+    "WeakSet",
+    "WeakValueDictionary",
+    "bytearray",
+    "defaultdict",
+    "deque",
+    "dict",
+    "list",
+    "local",
+    "set",
+}
+"""Types whose values, made empty, fill while a process runs."""
+REGISTRIES = {
+    "bitlake.metadata.options.OPTIONS": "the options, filled by the module itself",
+    "bitlake.representation._functions": "how objects show themselves, filled by imports",
+    "bitlake.io.object_store._memories": "the files of memory://, which are nowhere else",
+    "bitlake.formats.orc._idle": "idle processes that decode ORC, four at most",
+    "bitlake.expressions.spark_dialect.SparkSql.Tokenizer.COMMANDS": "replaces a constant of sqlglot's and stays empty",
+}
+"""Containers of modules that are no caches."""
 _LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -126,6 +153,62 @@ def import_graph() -> dict[str, set[str]]:
     return {name: {target for target, _ in targets if target in found} - {name} for name, targets in found.items()}
 
 
+def _callee(node: ast.expr) -> str:
+    """``f`` of ``f``, ``m.f``, ``f(…)``, ``f[T](…)`` and ``f(…)(…)``."""
+    if isinstance(node, ast.Call):
+        return _callee(node.func)
+    if isinstance(node, ast.Subscript):
+        return _callee(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_unbounded(node: ast.expr) -> bool:
+    """Whether a decorator, or a call that makes a function of another, remembers any number of results."""
+    if _callee(node) == "cache":
+        return True
+    if _callee(node) != "lru_cache" or not isinstance(node, ast.Call):
+        return False
+    call = node.func if isinstance(node.func, ast.Call) else node
+    sizes = [*call.args, *(k.value for k in call.keywords if k.arg == "maxsize")]
+    return any(isinstance(s, ast.Constant) and s.value is None for s in sizes)
+
+
+def module_caches(tree: ast.Module) -> Iterator[str]:
+    """The names of a module's caches, and of those of its classes."""
+
+    def is_cache(value: ast.expr | None) -> bool:
+        if isinstance(value, ast.Dict | ast.List):
+            return not (value.keys if isinstance(value, ast.Dict) else value.elts)
+        if not isinstance(value, ast.Call):
+            return False
+        name = _callee(value)
+        empty = all(isinstance(a, ast.Constant | ast.Name) for a in value.args)
+        return name in _CACHES or (name in _CONTAINERS and empty) or _is_unbounded(value)
+
+    def walk(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and is_cache(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (f"{prefix}{ast.unparse(t)}" for t in targets)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.args.args and any(_is_unbounded(d) for d in node.decorator_list):
+                    yield f"{prefix}{node.name}()"
+            elif isinstance(node, ast.ClassDef | ast.If | ast.With | ast.Try):
+                yield from walk(node.body, f"{prefix}{node.name}." if isinstance(node, ast.ClassDef) else prefix)
+
+    yield from (name for name in walk(tree.body, "") if name != "__all__")
+
+
+def all_module_caches() -> list[str]:
+    """The caches of all modules."""
+    found = [
+        f"{module_name(path)}.{name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in module_caches(ast.parse(path.read_text()))
+    ]
+    return [name for name in found if name not in REGISTRIES]
+
+
 def main() -> None:
     """Print the counts; with ``--verbose`` what they count."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
@@ -168,6 +251,7 @@ def main() -> None:
         ("lazy imports of bitlake's own modules", len(own), own),
         ("lazy imports of other packages", len(lazy) - len(own), sorted(set(lazy) - set(own))),
         ("modules with a single importer in their folder", len(single), single),
+        ("caches of modules", len(all_module_caches()), all_module_caches()),
     ]
     for what, count, entries in rows:
         print(f"{count:>7,}  {what}")

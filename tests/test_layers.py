@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bitlake"
@@ -131,11 +132,64 @@ def test_imports_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_modules_import_each_other() -> None:
-    """Lazy imports count: a cycle that is hidden inside a function is still one."""
+def counts_module() -> Any:
     sys.path.insert(0, str(ROOT / "scripts"))
     counts = importlib.import_module("counts")
     sys.path.remove(str(ROOT / "scripts"))
+    return counts
+
+
+_CACHES = """
+from functools import cache, lru_cache
+import functools
+_seen: dict[str, int] = {}
+_order = OrderedDict[str, int]()
+_footers: Cache[str, Footer] = Cache(200 * 1024)
+_weak = weakref.WeakKeyDictionary()
+_by_default = defaultdict(list)
+_parse = functools.lru_cache(maxsize=None)(_read)
+@cache
+def of(path): ...
+@functools.lru_cache(None)
+def size(path): ...
+class Reader:
+    known: ClassVar[dict[str, bytes]] = {}
+    @functools.cache
+    def read(self): ...
+"""
+_NO_CACHES = """
+_NAME: CacheName[str, bytes] = CacheName("names")
+_UNITS = {"a": 1}
+_KINDS = set("abc".split())
+_parse = functools.lru_cache(256)(_read)
+@functools.cache
+def of_process(): ...
+@lru_cache(64)
+def size(path): ...
+class Reader:
+    files: list[str] = field(default_factory=list)
+    @functools.cached_property
+    def schema(self): ...
+def work():
+    seen = {}
+"""
+
+
+def test_no_module_keeps_a_cache() -> None:
+    """What was read is cached by the runtime of a lake, under its budget: docs/decisions/0002-rooms.md."""
+    counts = counts_module()
+    found = list(counts.module_caches(ast.parse(_CACHES)))
+    assert found == [
+        *("_seen", "_order", "_footers", "_weak", "_by_default", "_parse", "of()", "size()"),
+        *("Reader.known", "Reader.read()"),
+    ]
+    assert list(counts.module_caches(ast.parse(_NO_CACHES))) == []
+    assert counts.all_module_caches() == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Lazy imports count: a cycle that is hidden inside a function is still one."""
+    counts = counts_module()
     assert counts.cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     graph = counts.import_graph()
     assert len(graph) == len(FILES) and "bitlake.io.base" in graph["bitlake.io.open"], "imports are found"

@@ -149,11 +149,13 @@ def _scalar(value: Any, arrow: pa.DataType, kind: AtomicType) -> pa.Scalar:
         return pa.scalar(value, pa.int32()).cast(arrow)
     if pa.types.is_timestamp(arrow):
         return pa.scalar(value, pa.int64()).cast(arrow)
-    return _text(value, arrow) if isinstance(value, str) else pa.scalar(value, arrow)
+    short = isinstance(value, str) and len(value) <= _SHORT_TEXT
+    return _text(value, arrow) if short else pa.scalar(value, arrow)
 
 
+_SHORT_TEXT = 1000
 _text = functools.lru_cache(256)(pa.scalar)
-"""Of texts alone: numbers that are equal may have different scalars."""
+"""Of short texts alone: numbers that are equal may have different scalars."""
 
 
 def _member(node: In, column: pa.ChunkedArray, values: Sequence[pa.Scalar]) -> pa.ChunkedArray:

@@ -116,7 +116,7 @@ def _estimator(reader: object) -> CostEstimator | None:
     return cast(CostEstimator, reader) if _estimates(type(reader)) else None  # type: ignore[arg-type]  # hashable
 
 
-@functools.cache
+@functools.lru_cache(256)
 def _estimates(reader: type) -> bool:
     # Once for each class: isinstance() of a protocol takes 10 us, and this runs for each leaf of each large file.
     return issubclass(reader, CostEstimator)

@@ -110,7 +110,7 @@ exec {java} "$@"
 """
 
 
-@functools.cache
+@functools.lru_cache(8)
 def spark_java_home(home: Path) -> Path:
     """A folder for ``JAVA_HOME`` under which Spark starts on the runtime at ``home``.
 
