@@ -39,8 +39,8 @@ class Recorder(Protocol):
 
 # --- caches -----------------------------------------------------------------------------------------------------------
 
-DEFAULT_CACHE_BYTES = 1 << 30
-"""The default of ``connect(cache_bytes=…)``: the metadata of about 500,000 files, or many indexes and footers."""
+DEFAULT_CACHE_BYTES = 3 << 29
+"""1.5 GiB: the metadata of more than a million files, or of fewer with their indexes and footers."""
 
 _lock = threading.RLock()
 """Held by whatever changes a cache of this process, and across a fork.  Reentrant: freed values may run finalizers."""
