@@ -519,6 +519,8 @@ def _probed(stored: KeyedRows, rebuilt: KeyedRows, values: Any) -> str | None:
 
 def counted_rows(payload: LazyBytes, at: int, length: int, rows: int) -> int:
     """Return how many rows the Roaring bitmap at ``at`` holds, from its header alone; ``rows``: of the index."""
+    if at + length > payload.length:
+        raise CorruptError(f"a bitmap of {length:,} bytes does not fit", at)
     head = min(length, 16 + 5 * (max(rows, 0) // 65536 + 2))
     count = cardinality(payload.view(at, head), at)
     if count is None:
