@@ -111,7 +111,7 @@ def bytes_read(warehouse: Path, table: str) -> dict[str, Any]:
     """Bytes and requests that the store served for one read of the PENDING rows, with whatever is cached."""
     lake = bitlake.connect(str(warehouse))
     store = CountingStore(open_store(str(warehouse)))
-    lake.catalog = FileSystemCatalog(store, str(warehouse))
+    lake._catalog = FileSystemCatalog(store, str(warehouse))
     assert lake.table(table).scan(where=WHERE).to_arrow().num_rows == ROWS // 1000
     return {"bytes": store.bytes_read, "requests": sum(store.calls.values())}
 

@@ -21,13 +21,13 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.representation import register as _register
+from bitlake.formatting import register as _register
 
 if _typing.TYPE_CHECKING:
     __version__: str
     from bitlake.lake import Lake, connect
     from bitlake.scan.plan import Plan
-    from bitlake.scan.scan import Scan
+    from bitlake.table.scan import Scan
     from bitlake.table.table import Table
 
 __all__ = [
@@ -52,19 +52,12 @@ __all__ = [
 _HOMES = {
     "Lake": "bitlake.lake",
     "Plan": "bitlake.scan.plan",
-    "Scan": "bitlake.scan.scan",
+    "Scan": "bitlake.table.scan",
     "Table": "bitlake.table.table",
     "connect": "bitlake.lake",
 }
 
-for _name, _function in {
-    "explain": "bitlake.tools.explain.text:explain",
-    "explanation": "bitlake.tools.explain.explanation:explain_scan",
-    "explanation html": "bitlake.tools.explain.html:render",
-    "plan html": "bitlake.tools.notebook:plan_html",
-    "scan html": "bitlake.tools.notebook:scan_html",
-}.items():
-    _register(_name, _function)
+_register("plan html", "bitlake.tools.notebook:plan_html")
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -39,7 +39,7 @@ from bitlake.scan.incremental import (
     new_files,
     of_files,
 )
-from bitlake.scan.scan import Scan, ToSpark
+from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import check_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null
 from bitlake.schema.validation import check_reading
@@ -160,7 +160,7 @@ class FileStoreTable:
         timestamp: Time | None = None,
         incremental_between: tuple[Moment, Moment] | None = None,
         mode: str = "auto",
-    ) -> Scan:
+    ) -> TableScan:
         """See :meth:`bitlake.table.table.Table.scan`."""
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
@@ -174,9 +174,9 @@ class FileStoreTable:
             scan = scan.select(columns)
         return scan.limit(limit)
 
-    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""
-        scan = Scan(
+        scan = TableScan(
             state=state,
             store=self.store,
             columns=state.schema.field_names,
@@ -185,14 +185,14 @@ class FileStoreTable:
         )
         return scan if where is None else scan.where(where)
 
-    def query_scan(self, when: When) -> Scan:
+    def query_scan(self, when: When) -> TableScan:
         """A scan of the table at a moment, as its options ask of queries."""
         latest = self.state()
         return self.scan_of(when.of(latest, self.timezone)).for_query(when, latest.schema.options)
 
     def changes(
         self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
-    ) -> Scan:
+    ) -> TableScan:
         """What was committed after ``start`` up to ``end`` (default: the latest snapshot).
 
         Both are snapshot ids, or tags.  ``mode`` is ``delta``, ``changelog``, ``diff`` or ``auto`` (see
@@ -205,7 +205,7 @@ class FileStoreTable:
 
     def changes_by_time(
         self, start: Time, end: Time | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
-    ) -> Scan:
+    ) -> TableScan:
         """As :meth:`changes`, of the snapshots committed after one time up to another."""
         state = self.state()
         ids = snapshot_ids(state.table_files)
@@ -224,7 +224,7 @@ class FileStoreTable:
 
     def changes_between(
         self, state: TableState, between: SnapshotRange, mode: str, *, kinds: bool, packed: bool = False
-    ) -> Scan:
+    ) -> TableScan:
         """The changes between two moments of a state's table."""
         how = mode_of(state, between, mode)
         if how != "diff":
@@ -257,7 +257,7 @@ class FileStoreTable:
         packed: bool,
         *,
         plain: bool = False,
-    ) -> Scan:
+    ) -> TableScan:
         base = self.scan_of(below)
         if plain and not kinds:
             return base  # merging leaves out what was deleted, and indexes may help

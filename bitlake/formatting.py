@@ -1,9 +1,11 @@
-"""Numbers, times and long texts as people read them."""
+"""Numbers, times and long texts as people read them, and a registry of functions that show the core's values."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 # C0 but tab and line feed, DEL and C1; marks that change the direction of text; line separators; halves of pairs.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -87,3 +89,24 @@ def span_words(ms: float) -> str:
         if ms / length < most:
             return f"{ms / length:.0f} {unit}"
     return f"{ms / 86_400_000:.0f} days"
+
+
+_representations: dict[str, str] = {}
+
+
+def register(name: str, function: str) -> None:
+    """Register the function that shows one kind of value, as ``module:function``: the core imports no tools.
+
+    ``bitlake/__init__.py`` registers functions of :mod:`bitlake.tools`; one is imported when it is first used.
+
+    >>> register("length", "builtins:len")
+    >>> render("length", [1, 2])
+    2
+    """
+    _representations[name] = function
+
+
+def render(name: str, *args: Any) -> Any:
+    """Call the function that was registered under ``name``; raises :class:`KeyError` if there is none."""
+    module, _, function = _representations[name].partition(":")
+    return getattr(importlib.import_module(module), function)(*args)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bitlake.catalog.catalog import locate, open_state
+from bitlake.catalog.catalog import Catalog, locate
 from bitlake.catalog.factory import REST, connect_catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.metadata.paths import DeferredRoots
-from bitlake.snapshot.state import TableState
 from bitlake.table.opening import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from bitlake.file_store_table import FileStoreTable
     from bitlake.scan.plan import Plan
-    from bitlake.scan.scan import Scan
+    from bitlake.scan.scan import TableScan
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
     from bitlake.table.table import Table
@@ -117,19 +117,19 @@ class Lake:
         progress: bool = True,
         external_paths: Sequence[str] | None = None,
     ) -> None:
-        self.path = str(path) if catalog == REST else _absolute(path)
-        settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
+        self._path = str(path) if catalog == REST else _absolute(path)
+        settings = {} if catalog != REST and scheme_of(self._path) == "file" else _configured(spark)
         self._external_paths: Sequence[str] = (
             _external(spark, settings) if external_paths is None else _listed(external_paths)
         )
-        self.catalog = connect_catalog(
-            catalog, self.path, uri, catalog_options, storage_options, settings, self._external_paths
+        self._catalog = connect_catalog(
+            catalog, self._path, uri, catalog_options, storage_options, settings, self._external_paths
         )
         if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
             from bitlake.tools.scan_log import open_recorder
 
-            self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
-        self.catalog.shows_progress = progress
+            self._catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
+        self._catalog.shows_progress = progress
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
@@ -138,30 +138,35 @@ class Lake:
         self._timezone = timezone
 
     def __repr__(self) -> str:
-        return f"Lake({self.path!r})"
+        return f"Lake({self._path!r})"
 
     def _repr_html_(self) -> str:
         from bitlake.tools.notebook import lake_html
 
-        return lake_html(self.path, self.catalog, self.database)
+        return lake_html(self._path, self._catalog, self.database)
+
+    @property
+    def path(self) -> str:
+        """The lake's folder, a path or URI; of a REST catalog the warehouse's name."""
+        return self._path
 
     # --- databases and tables ----------------------------------------------------------------------------------------
 
     def databases(self) -> list[str]:
         """The names of all databases."""
-        return self.catalog.databases()
+        return self._catalog.databases()
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database."""
-        self.catalog.create_database(name, if_not_exists=if_not_exists)
+        self._catalog.create_database(name, if_not_exists=if_not_exists)
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database."""
-        self.catalog.drop_database(name, if_exists=if_exists, cascade=cascade)
+        self._catalog.drop_database(name, if_exists=if_exists, cascade=cascade)
 
     def tables(self, database: str | None = None) -> list[str]:
         """The names of a database's tables."""
-        return self.catalog.tables(database or self.database)
+        return self._catalog.tables(database or self.database)
 
     def table(self, name: str) -> Table:
         """A table by name, ``orders`` or ``db.orders``, as in SQL also with backticks and in upper or lower case.
@@ -169,26 +174,10 @@ class Lake:
         ``orders$branch_dev`` is a branch of it, to read and to write; ``orders$snapshots`` a system table, to read.
         Raises :class:`bitlake.errors.NotFound`.
         """
-        identifier = self._identify(name)
-        try:
-            return self._open(identifier)
-        except NotFound:
-            found = self.catalog.find(identifier)
-            if found == identifier:
-                raise
-            return self._open(found)
-
-    def state(self, name: str) -> TableState:
-        """What a table is now: its schema and latest snapshot; names are as in :meth:`table`, which can do more.
-
-        Raises :class:`bitlake.errors.NotFound`.
-        """
-        return open_state(self.catalog, self._identify(name))
-
-    def _open(self, identifier: Identifier) -> Table:
+        # Imported lazily: questions about names and schemas need no table.
         from bitlake.table.table import Table
 
-        return Table(open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark))
+        return Table(core_table(self, name))
 
     def create_table(
         self,
@@ -210,7 +199,7 @@ class Lake:
         for what, given in (("primary_key", primary_key), ("partition_by", partition_by)):
             if isinstance(given, str):
                 raise InvalidRequest(f"table '{name}': {what} is a list of names, such as ['{given}']")
-        self.catalog.create_table(
+        self._catalog.create_table(
             self._identify(name),
             columns_of(name, schema),
             partition_keys=partition_by,
@@ -226,16 +215,16 @@ class Lake:
 
         Filters put on the DataFrame are Spark's.
         """
-        return self._to_spark(self.table(name).scan(where=where, **scan))  # type: ignore[no-any-return]
+        return self.table(name).scan(where=where, **scan).to_spark()
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; ``db.name`` moves it into that database."""
-        self.catalog.rename_table(self.catalog.find(self._identify(name)), self._identify(new_name))
+        self._catalog.rename_table(self._catalog.find(self._identify(name)), self._identify(new_name))
         return self.table(new_name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Delete a table."""
-        self.catalog.drop_table(self.catalog.find(self._identify(name)), if_exists=if_exists)
+        self._catalog.drop_table(self._catalog.find(self._identify(name)), if_exists=if_exists)
 
     def advise(
         self,
@@ -254,9 +243,17 @@ class Lake:
         """
         from bitlake.sql.workload import advise_for
 
-        return advise_for(self.catalog, self.table(name)._core, queries, self.database, recorded, sample, engine)
+        return advise_for(self._catalog, core_table(self, name), queries, self.database, recorded, sample, engine)
 
-    def verify(self, name: str, deep: bool = True, *, distributed: bool = False, **asked: Any) -> VerifyReport:
+    def verify(
+        self,
+        name: str,
+        deep: bool = True,
+        *,
+        distributed: bool = False,
+        snapshots: Collection[int] | None = None,
+        orphans: bool = True,
+    ) -> VerifyReport:
         """Check every file of a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`.
 
         ``distributed``: on Spark's executors, for large tables; else on threads of this process.  A table whose latest
@@ -264,17 +261,18 @@ class Lake:
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
-        from bitlake.runtime import LocalRunner
+        from bitlake.runtime import LocalRunner, Runner
         from bitlake.tools.verify import verify_table
 
-        found, paths = locate(self.catalog, self._identify(name))
-        runner = asked.pop("runner", None) or LocalRunner()
+        found, paths = locate(self._catalog, self._identify(name))
+        runner: Runner = LocalRunner()
         if distributed:
             from bitlake.spark.runner import SparkRunner
 
             runner = SparkRunner(self.spark)
-        with job(f"verifying {found}", self.catalog.shows_progress):
-            return verify_table(found, paths, self.catalog.store, runner, deep=deep, **asked)
+        with job(f"verifying {found}", self._catalog.shows_progress):
+            store = self._catalog.store
+            return verify_table(found, paths, store, runner, deep=deep, snapshots=snapshots, orphans=orphans)
 
     def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Report where a table's bytes are and what to do about it; see ``table.maintenance.report``."""
@@ -308,7 +306,7 @@ class Lake:
         ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
         by ``partition_by`` and with these table options.
         """
-        table = self.catalog.find(self._identify(name))
+        table = self._catalog.find(self._identify(name))
         return self._sql_engine().write(table, frame, mode, partition_by, options or {})
 
     def read_stream(self, name: str, **options: str) -> DataFrame:
@@ -318,7 +316,7 @@ class Lake:
         """
         reader = self.spark.readStream.format("bitlake").options(**self._source)
         given = {k.replace("_", "-"): v for k, v in options.items()}
-        return reader.options(**given).option("table", str(self.catalog.find(self._identify(name)))).load()
+        return reader.options(**given).option("table", str(self._catalog.find(self._identify(name)))).load()
 
     def write_stream(
         self,
@@ -341,8 +339,8 @@ class Lake:
         """
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
-        found = self.catalog.find(self._identify(name))
-        target = StreamTarget(self.catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
+        found = self._catalog.find(self._identify(name))
+        target = StreamTarget(self._catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
         query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
         return query
 
@@ -363,9 +361,9 @@ class Lake:
         """The data source's options that name this lake."""
         from bitlake.spark.source.options import storage_spelling
 
-        storage = storage_spelling(self.path, self._storage_options)
+        storage = storage_spelling(self._path, self._storage_options)
         external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
-        return {"warehouse": self.path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
+        return {"warehouse": self._path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""
@@ -396,10 +394,10 @@ class Lake:
                 raise InvalidRequest(
                     f"SQL runs on Spark, and {e.name} is not installed: `pip install 'bitlake[spark]'`"
                 ) from e
-            self._engine = SparkEngine(self.catalog, self._spark or get_or_create(), self._database)
+            self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._database)
         return self._engine
 
-    def _to_spark(self, scan: Scan) -> Any:
+    def _to_spark(self, scan: TableScan) -> Any:
         return self._sql_engine().frame(scan)
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -423,6 +421,32 @@ class Lake:
         if len(parts) == 2:
             return Identifier(*parts)
         raise InvalidRequest(f"invalid table name '{name}'; expected 'table' or 'database.table'")
+
+
+def catalog_of(lake: Lake) -> Catalog:
+    """The catalog of a lake, for bitlake's own modules."""
+    return lake._catalog
+
+
+def identify(lake: Lake, name: str) -> Identifier:
+    """The identifier that a table's name stands for in the lake's current database."""
+    return lake._identify(name)
+
+
+def core_table(lake: Lake, name: str) -> FileStoreTable:
+    """Open the core's table of a name: see :meth:`Lake.table`."""
+
+    def opened(identifier: Identifier) -> FileStoreTable:
+        return open_table(lake._catalog, identifier, timezone=lake._timezone, to_spark=lake._to_spark)
+
+    identifier = lake._identify(name)
+    try:
+        return opened(identifier)
+    except NotFound:
+        existing = lake._catalog.find(identifier)
+        if existing == identifier:
+            raise
+        return opened(existing)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

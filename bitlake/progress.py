@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Owner = TypeVar("Owner")
 Arguments = ParamSpec("Arguments")
 
 _open: ContextVar[Job | None] = ContextVar("bitlake_job", default=None)
@@ -151,7 +152,7 @@ def of_items(unit: str, *, each: Callable[[Any], int] | None = None, size: Calla
 
 
 class Watched(Protocol):
-    """An object with methods that are jobs."""
+    """A table with methods that are jobs."""
 
     @property
     def name(self) -> str:
@@ -162,19 +163,21 @@ class Watched(Protocol):
         """Whether to show the progress of its jobs."""
 
 
-Owner = TypeVar("Owner", bound=Watched)
+def _itself(owner: Any) -> Any:
+    return owner
 
 
 def tracked(
-    verb: str,
+    verb: str, of: Callable[[Any], Watched] = _itself
 ) -> Callable[[Callable[Concatenate[Owner, Arguments], Result]], Callable[Concatenate[Owner, Arguments], Result]]:
-    """Make a method of a table a job, labelled with a verb and the table's name."""
+    """Make a method a job, labelled with a verb and the table's name; ``of`` gets the table of the method's object."""
 
     def wrap(
         method: Callable[Concatenate[Owner, Arguments], Result],
     ) -> Callable[Concatenate[Owner, Arguments], Result]:
         def run(self: Owner, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            with job(f"{verb} {self.name}", self.shows_progress):
+            table = of(self)
+            with job(f"{verb} {table.name}", table.shows_progress):
                 return method(self, *args, **kwargs)
 
         functools.update_wrapper(run, method)

@@ -64,9 +64,14 @@ def explain(
         scan = scan if where is None else scan.where(where)
         scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
         if files:
-            run.out.result(scan.explain("dict"), lambda screen: screen.text(scan.explain()))
+            from bitlake.tools.explain.text import explain_dict, explain_text
+
+            plan = scan.plan()
+            run.out.result(explain_dict(plan), lambda screen: screen.text(explain_text(plan)))
             return
-        explanation = scan.explanation(analyze=analyze)
+        from bitlake.tools.explain.explanation import explain_scan
+
+        explanation = explain_scan(scan, analyze)
     if html is not None:
         with open(html, "w", encoding="utf-8") as page:
             page.write(explanation.to_html())
@@ -152,7 +157,7 @@ def report(run: Run, table: str, file: str | None, top: int) -> None:
     from bitlake.tools.scan_log import default_log
 
     state = run.state(table)
-    recorder = run.lake().catalog.recorder
+    recorder = run.catalog().recorder
     if recorder is None:
         log = default_log(state.paths, state.store)
     else:  # a recorder may keep its logs elsewhere

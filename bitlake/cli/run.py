@@ -15,8 +15,9 @@ from bitlake.cli.output import Output
 from bitlake.cli.parameters import LAKE_OPTIONS, Command
 
 if TYPE_CHECKING:
+    from bitlake.catalog.catalog import Catalog
     from bitlake.lake import Lake
-    from bitlake.scan.scan import Scan
+    from bitlake.scan.scan import TableScan
     from bitlake.snapshot.state import TableState
     from bitlake.table.table import Table
 
@@ -66,30 +67,44 @@ class Run:
             external_paths=list(options.external_path),
         )
 
+    def catalog(self) -> Catalog:
+        """Return the lake's catalog."""
+        from bitlake.lake import catalog_of
+
+        return catalog_of(self.lake())
+
     def state(self, name: str) -> TableState:
         """Return a table's schema and latest snapshot, which takes less time than opening it for reading."""
-        return self._open(lambda: self.lake().state(name))
+        from bitlake.catalog.catalog import open_state
+        from bitlake.lake import identify
+
+        return self._open(lambda: open_state(self.catalog(), identify(self.lake(), name)))
 
     def table(self, name: str) -> Table:
         """Open a table; raise :class:`bitlake.errors.NotFound`, with a similar name if there is one."""
         return self._open(lambda: self.lake().table(name))
 
-    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
+    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> TableScan:
         """Return a scan of all rows at a snapshot, without loading the modules that write tables."""
         if "$" in name:  # possibly a system table, which has no state of its own
-            return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
-        from bitlake.scan.scan import Scan
+            from bitlake.lake import core_table
+
+            table = self._open(lambda: core_table(self.lake(), name))
+            return table.scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
+        from bitlake.scan.scan import TableScan
         from bitlake.snapshot.time_travel import When
 
-        state = When(snapshot, tag, timestamp).of(self.state(name), self.options.timezone)
-        return Scan(state, state.store, state.schema.field_names, timezone=self.options.timezone)
+        state, recorder = self.state(name), self.catalog().recorder
+        state = When(snapshot, tag, timestamp).of(state, self.options.timezone)
+        names = state.schema.field_names
+        return TableScan(state, state.store, names, timezone=self.options.timezone, _recorder=recorder)
 
     def check_folder(self) -> None:
         """Raise :class:`bitlake.errors.NotFound` if the lake's folder does not exist: it is misspelled, or new."""
         from bitlake.errors import NotFound
 
         lake = self.lake()
-        if self.options.catalog == "filesystem" and not lake.catalog.store.dir_exists(lake.path):
+        if self.options.catalog == "filesystem" and not self.catalog().store.dir_exists(lake.path):
             raise NotFound(
                 f"no lake at {lake.path}: the folder does not exist; check the path, or create the first table in it"
             )

@@ -110,7 +110,7 @@ class Shell:
             case ["\\dt"]:
                 screen.table(("table",), [(t,) for t in self.lake.tables()], empty="no tables yet")
             case ["\\d", table]:
-                fields = self.lake.state(table).schema.fields
+                fields = self.run.state(table).schema.fields
                 screen.table(("column", "type"), [(f.name, str(f.type)) for f in fields])
             case _:
                 raise InvalidRequest(f"no such command '{' '.join(words)}'; \\? lists them")
@@ -164,7 +164,7 @@ class Names(Completer):
 
     def _of(self, table: str) -> list[str]:
         if table not in self._columns:
-            self._columns[table] = list(self.run.lake().state(table).schema.field_names)
+            self._columns[table] = list(self.run.state(table).schema.field_names)
         return self._columns[table]
 
 

@@ -13,7 +13,7 @@ from bitlake.cli.run import Run, command
 from bitlake.formatting import counted
 
 if TYPE_CHECKING:
-    from bitlake.lake import Lake
+    from bitlake.catalog.catalog import Catalog
     from bitlake.snapshot.state import TableState
 
 
@@ -35,20 +35,21 @@ def tables(run: Run, names: bool) -> None:
         rows = [{"database": d, "table": t} for d, t in identifiers]
         run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_names(screen, rows))
         return
-    rows = LocalRunner(REQUESTS).run(identifiers, lambda name: _table_row(lake, *name))
+    catalog = run.catalog()
+    rows = LocalRunner(REQUESTS).run(identifiers, lambda name: _table_row(catalog, *name))
     run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_tables(screen, rows))
     if any(r["error"] for r in rows):
         run.out.problems()
 
 
-def _table_row(lake: Lake, database: str, name: str) -> dict[str, Any]:
+def _table_row(catalog: Catalog, database: str, name: str) -> dict[str, Any]:
     from bitlake.catalog.catalog import open_state
     from bitlake.catalog.identifier import Identifier
     from bitlake.errors import BitlakeError
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:
-        state = open_state(lake.catalog, Identifier(database, name))
+        state = open_state(catalog, Identifier(database, name))
     except BitlakeError as e:
         return {**row, "error": str(e)}
     schema, snapshot = state.schema, state.snapshot

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -523,7 +523,7 @@ def export(
         raise Usage("--json cannot be combined with export to stdout")
     if file != "-" and os.path.exists(file) and not overwrite:
         raise AlreadyExists(f"{file} already exists; --overwrite replaces it")
-    scan = replace(run.scan(table, snapshot, tag, timestamp), _recorder=run.lake().catalog.recorder)
+    scan = run.scan(table, snapshot, tag, timestamp)
     scan = scan if where is None else scan.where(where)
     scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
     started = time.perf_counter()

@@ -30,7 +30,7 @@ from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigne
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_schema
@@ -257,7 +257,7 @@ class KeyPlacement:
         """The batch's keys that are live in the table, with their partitions and buckets; may include other keys."""
         schema = self._schema
         keys = list(schema.primary_keys)
-        scan = Scan(self._state, self._state.store, schema.field_names).with_level_0()
+        scan = TableScan(self._state, self._state.store, schema.field_names).with_level_0()
         key_values = {k: pc.unique(rows.column(k)) for k in keys}
         for name, values in key_values.items():
             if pa.types.is_floating(values.type):

@@ -43,7 +43,7 @@ from bitlake.runtime import Runner
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, alive, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.create import check_options
 from bitlake.schema.merge_spec import (
     AGGREGATION,
@@ -174,13 +174,13 @@ def check_assignable(table: str, schema: TableSchema, columns: Iterable[str]) ->
         )
 
 
-def delete(table: MergeTreeTable, scan: Scan) -> int:
+def delete(table: MergeTreeTable, scan: TableScan) -> int:
     """Write a -D row for every row that a scan selects; returns their number."""
     check_primary_key(table.name, scan.state.schema)
     return delete_planned(table, scan.select(scan.state.schema.field_names))
 
 
-def delete_planned(table: MergeTreeTable, scan: Scan) -> int:
+def delete_planned(table: MergeTreeTable, scan: TableScan) -> int:
     """Delete like :func:`delete`, by a planned scan of all columns.
 
     Whole rows are written, as in Paimon: the audit log and change streams show the deleted rows.
@@ -188,7 +188,7 @@ def delete_planned(table: MergeTreeTable, scan: Scan) -> int:
     return _write_kind(table, scan, DELETE, "DELETE", None)
 
 
-def update(table: MergeTreeTable, scan: Scan, values: Mapping[str, Any]) -> int:
+def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) -> int:
     """Write a +U row with new values for every row that a scan selects; returns their number.
 
     Raises :class:`InvalidRequest` for columns that UPDATE cannot set, and for merge engines that do not replace rows.
@@ -201,7 +201,9 @@ def update(table: MergeTreeTable, scan: Scan, values: Mapping[str, Any]) -> int:
     return _write_kind(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", assignments)
 
 
-def _write_kind(table: MergeTreeTable, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:
+def _write_kind(
+    table: MergeTreeTable, scan: TableScan, kind: int, operation: str, values: Mapping[str, Any] | None
+) -> int:
     state, count = scan.state, 0
     check_row_kinds(table.name, state.schema)
 
@@ -279,7 +281,7 @@ def deletes_by_rewrite(state: TableState) -> bool:
 def delete_by_rewrite(
     table: MergeTreeTable,
     state: TableState,
-    scan_of: Callable[[TableState], Scan],
+    scan_of: Callable[[TableState], TableScan],
     runner: Runner,
     commit: CommitRows,
 ) -> int:
@@ -306,7 +308,7 @@ def complete_changelog(table: MergeTreeTable, state: TableState) -> TableState:
     return table.state()
 
 
-def position_scan(scan: Scan) -> Scan:
+def position_scan(scan: TableScan) -> TableScan:
     """Return a scan of row positions, whose plan holds merged files with all their rows."""
     return scan.select([ROW_INDEX])
 
@@ -315,7 +317,7 @@ def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDe
     """Write a deletion of hits in any table, like :func:`bitlake.write.append_dml.write_deletion` or by rewriting."""
     if not deletes_by_rewrite(state):
         return write_deletion(state, hits, runner)
-    plan = position_scan(Scan(state, state.store, state.schema.field_names)).exact_plan()
+    plan = position_scan(TableScan(state, state.store, state.schema.field_names)).exact_plan()
     units = [f for f in plan.files if hits.get(f.entry.file.file_name)]
     unit_hits = {f.entry.file.file_name: hits[f.entry.file.file_name] for f in units}
     tasks = tasks_of(units, plan.schemas)

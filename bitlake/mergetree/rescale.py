@@ -20,7 +20,7 @@ from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.writer import write_rows
@@ -101,6 +101,6 @@ def _rewrite_here(table: MergeTreeTable) -> Rewrite:
     return rewrite
 
 
-def _tables(scan: Scan) -> Iterator[pa.Table]:
+def _tables(scan: TableScan) -> Iterator[pa.Table]:
     for batch in scan.to_batches():
         yield pa.Table.from_batches([batch])

@@ -29,7 +29,7 @@ from bitlake.scan.plan import Plan
 from bitlake.scan.planner import key_predicate
 from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.types import ArrayType, DataField
 from bitlake.types.datatypes import parse_type
@@ -85,19 +85,19 @@ class ChangeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeScan(Scan):
+class ChangeScan(TableScan):
     """A scan of rows with their kinds; ``columns`` and ``predicate`` are of the view.
 
     ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds.
     """
 
-    base: Scan | None = None
-    before: Scan | None = None
+    base: TableScan | None = None
+    before: TableScan | None = None
     kinds: frozenset[int] | None = None
     packed: bool = False
 
     @staticmethod
-    def of(base: Scan, before: Scan | None = None, *, kinded: bool, packed: bool = False) -> ChangeScan:
+    def of(base: TableScan, before: TableScan | None = None, *, kinded: bool, packed: bool = False) -> ChangeScan:
         """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else only additions."""
         base = replace(base, other=None)
         schema = kinds_schema(base.state.schema, packed) if kinded else base.state.schema
@@ -134,7 +134,7 @@ class ChangeScan(Scan):
         """The files to read, one task for each file, or for each bucket to compare."""
         request = self.spec().request
 
-        def planned(scan: Scan) -> Plan:
+        def planned(scan: TableScan) -> Plan:
             return replace(scan, columns=request.columns, predicate=request.predicate, _planned=[]).plan()
 
         after = planned(self._base)
@@ -155,7 +155,7 @@ class ChangeScan(Scan):
         return replace(self._base, columns=request.columns, predicate=request.predicate, _planned=[]).plan()
 
     @property
-    def _base(self) -> Scan:
+    def _base(self) -> TableScan:
         assert self.base is not None
         return self.base
 

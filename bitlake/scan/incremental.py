@@ -30,7 +30,7 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.change_scan import ChangeScan
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import max_level
 from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
@@ -236,7 +236,7 @@ class StreamedTable(Protocol):
     def state(self) -> TableState:
         """The table's latest state."""
 
-    def scan_of(self, state: TableState) -> Scan:
+    def scan_of(self, state: TableState) -> TableScan:
         """A scan of all columns of a state."""
 
 
@@ -332,7 +332,7 @@ class ChangeStream:
             at = StreamOffset(at.snapshot + 1)
         return StreamStep(at, rows)
 
-    def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[Scan]:
+    def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
         """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
         state = self._state()
         at = start
@@ -374,7 +374,7 @@ class ChangeStream:
                 "or give the stream a 'consumer-id', which holds expiry back"
             ) from e
 
-    def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> Scan:
+    def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
         if at.full:
             then = state_at(state, at.snapshot).snapshot
             below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))

@@ -17,9 +17,9 @@ from typing import Any, overload
 
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
+from bitlake.formatting import render
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.representation import render
 from bitlake.scan.sort_order import Order
 
 

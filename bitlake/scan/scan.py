@@ -1,6 +1,7 @@
 """A scan of a table: an immutable value to refine, plan, explain and read.
 
 Nothing is read before a method asks for rows or for the plan.  The plan is made once and kept with the scan.
+The Spark layer, DML and compaction work on this class; users get the facade :class:`bitlake.table.scan.Scan`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,7 +22,6 @@ from bitlake.formatting import one_line
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
-from bitlake.representation import render
 from bitlake.runtime import Recorder, by_identity
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
@@ -36,19 +36,16 @@ from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 T = TypeVar("T")
 _NOW = When()
-ToSpark = Callable[["Scan"], Any]
+ToSpark = Callable[["TableScan"], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """Rows of a table that are described, not read.
+class TableScan:
+    """Rows of a table's state that are described, not read.
 
-    Every refinement returns a new scan.  ``where`` is Spark SQL text or a predicate tree; all of them must hold.
+    Every refinement returns a new scan, and all conditions must hold.
     """
 
     state: TableState
@@ -73,12 +70,9 @@ class Scan:
         limit = "" if self.row_limit is None else f", limit {self.row_limit:,}"
         return one_line(f"Scan({self.state.name}: {columns}{where}{limit})", 200)
 
-    def _repr_html_(self) -> str:
-        return str(render("scan html", self))
-
     # --- refining ----------------------------------------------------------------------------------------------------
 
-    def select(self, columns: Sequence[str]) -> Scan:
+    def select(self, columns: Sequence[str]) -> TableScan:
         """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
         if isinstance(columns, str):
             raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
@@ -89,7 +83,7 @@ class Scan:
             raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
         return replace(self, columns=names, _planned=[])
 
-    def where(self, condition: str | Predicate) -> Scan:
+    def where(self, condition: str | Predicate) -> TableScan:
         """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
         if isinstance(condition, str):
             from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
@@ -101,45 +95,38 @@ class Scan:
             )
         return self.where_bound(bind(condition, self.state.schema.fields, self.timezone))
 
-    def where_bound(self, bound: Predicate) -> Scan:
+    def where_bound(self, bound: Predicate) -> TableScan:
         """The rows that also satisfy a predicate already bound to this scan's schema."""
         both = bound if self.predicate is None else And((self.predicate, bound))
         return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
 
-    def limit(self, rows: int | None) -> Scan:
+    def limit(self, rows: int | None) -> TableScan:
         """At most this number of rows, in no particular order."""
         if rows is not None and rows < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
         return replace(self, row_limit=rows, order=(), _planned=[])
 
-    def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
-        """The first ``n`` rows in this order, sorted: ``scan.top_n([("amount", "desc")], 10)``.
-
-        Items are a column, ``(column, "asc" | "desc")``, or these with a third word for NULLs, ``"first"`` or
-        ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.
-        """
+    def top_n(self, order_by: Sequence[OrderItem], n: int) -> TableScan:
+        """The first ``n`` rows in this order, sorted."""
         order = parse_order(order_by, self.state.schema)
         return replace(self.limit(n), order=order)
 
-    def without_index(self) -> Scan:
+    def without_index(self) -> TableScan:
         """The same rows, planned without file indexes (to compare)."""
         return replace(self, use_index=False, _planned=[])
 
-    def for_query(self, when: When = _NOW, options: Mapping[str, str] | None = None) -> Scan:
+    def for_query(self, when: When = _NOW, options: Mapping[str, str] | None = None) -> TableScan:
         """The scan for a query at a point in time, with the table's options: files to ignore, a branch to read as well.
 
         ``options`` are the table's latest ones, where the schema at that time has others.
         """
         other = None
-        if type(self) is Scan and type(self.state) is TableState:
+        if type(self) is TableScan and type(self.state) is TableState:
             other = other_branch(self.state, when, self.timezone, options or self.state.schema.options)
         return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
 
-    def with_level_0(self) -> Scan:
-        """Also read level 0 of a primary-key table with deletion vectors, and merge it in, which costs more.
-
-        The same as reading with the table option ``deletion-vectors.merge-on-read``.
-        """
+    def with_level_0(self) -> TableScan:
+        """Also read level 0 of a primary-key table with deletion vectors, and merge it in."""
         options = {**self.state.schema.options, opt.DV_MERGE_ON_READ.name: "true"}
         schema = replace(self.state.schema, options=options)
         return replace(self, state=replace(self.state, schema=schema), _planned=[])
@@ -204,31 +191,10 @@ class Scan:
         plan, beside = self._plan_files(self.state, own, exact), self._plan_files(other.state, others, exact)
         return joint_plan(plan, beside, other)
 
-    def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
-        """Explain the plan: every file, what pruned it, and how much is read.
-
-        ``text`` is for people and names the first files, ``dict`` has all files, and ``json`` is the same as text.
-        After reading, the explanation has what reading took.  ``html`` is a page with charts.  ``analyze`` plans and
-        reads the scan, discards the rows, and gives all of :meth:`explanation` in any format.
-        """
-        return render("explain", self, format, analyze)
-
-    def explanation(self, *, analyze: bool = False) -> Any:
-        """Explain why this scan reads what it reads, as a :class:`~bitlake.tools.explain.explanation.Explanation`.
-
-        It has the files and bytes that each step left, the pages of each file, and the index that would have helped.
-        ``analyze`` reads the scan, one file after the other, and reports the real bytes, requests and times.
-        """
-        return render("explanation", self, analyze)
-
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Read in batches, file after file in the plan's order.
-
-        A few files are read ahead: at most 64 MB of their rows wait (``bitlake.scan.read_ahead.READ_AHEAD_BYTES``).
-        Closing the iterator stops the reading.
-        """
+        """Read in batches, file after file in the plan's order; closing the iterator stops the reading."""
         for table in self._tables():
             yield from table.to_batches()
 
@@ -245,10 +211,6 @@ class Scan:
             return pa.concat_tables(self._tables(rows))
         except TooManyRows:
             return None
-
-    def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
-        return self.to_arrow().to_pandas(**options)
 
     def to_spark(self) -> Any:
         """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand."""
@@ -274,11 +236,6 @@ class Scan:
         if self.row_limit is not None:
             return self.row_limit > 0 and replace(self, row_limit=None, order=(), _planned=[]).exists()
         return self._answered(lambda a: a.exists())
-
-    def count_distinct(self, column: str) -> int:
-        """How many distinct values a column has, without NULL."""
-        values = self.distinct(column)
-        return len(values) - int(values.null_count)
 
     def distinct(self, column: str) -> pa.Array:
         """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
@@ -318,12 +275,7 @@ class Scan:
         if self._recorder is not None and self._planned:
             self._recorder.add(self._planned[0], self.state.paths, self.store, engine=engine, was_read=was_read)
 
-    # --- other forms --------------------------------------------------------------------------------------------------
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The Arrow C stream interface: Polars, DuckDB and others read a scan directly."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
+    # --- reading files -----------------------------------------------------------------------------------------------
 
     def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
         plan = self.plan()

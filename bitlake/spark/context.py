@@ -30,7 +30,7 @@ from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names
 from bitlake.scan.fallback_branch import listed_entries
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.validation import check_honoured
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.partitions import max_partition
@@ -64,7 +64,7 @@ class EngineContext:
         # The session owns them: it has the views of all lakes, and may outlive many.
         self._kept: OrderedDict[int, tuple[DataFrame, str]] = vars(spark).setdefault("_bitlake_views", OrderedDict())
         self._relations: dict[str, Relation] = {}
-        self._moments: dict[str, Scan] = {}
+        self._moments: dict[str, TableScan] = {}
         self.conf = SessionConf(spark)
         self.cached = CachedTables(spark, catalog.store)
         self.original = ""
@@ -127,7 +127,7 @@ class EngineContext:
             return False
         return name.database is not None or not self.is_view(name.table)
 
-    def scan(self, name: TableName) -> Scan:
+    def scan(self, name: TableName) -> TableScan:
         """The rows that a name in a query stands for; of a moment the same ones throughout a statement."""
         relation = self._relations.get(name.table) if name.database is None else None
         if relation is None:
@@ -259,7 +259,7 @@ class CachedTables:
         self._reader = SparkReader(spark, store)
         self._entries: dict[str, tuple[TableState, DataFrame]] = {}
 
-    def add(self, scan: Scan) -> DataFrame:
+    def add(self, scan: TableScan) -> DataFrame:
         """Cache all rows of a table; they are read when the frame that is returned first is."""
         self.remove(scan.state)
         frame = self._reader.frame(scan.select(scan.state.schema.field_names)).persist()
@@ -278,16 +278,16 @@ class CachedTables:
         for state, _ in list(self._entries.values()):
             self.remove(state)
 
-    def frame(self, scan: Scan) -> DataFrame | None:
+    def frame(self, scan: TableScan) -> DataFrame | None:
         """The columns of a scan from the cache, all rows of them; None for what is not cached."""
-        entry = self._entries.get(scan.state.name) if self._entries and type(scan) is Scan else None
+        entry = self._entries.get(scan.state.name) if self._entries and type(scan) is TableScan else None
         if entry is None or not set(scan.columns) <= set(scan.state.schema.field_names):
             return None
         state, frame = entry
         if state != scan.state:
             if (scan.state.snapshot_id or 0, scan.state.schema.id) < (state.snapshot_id or 0, state.schema.id):
                 return None  # an earlier moment
-            frame = self.add(Scan(scan.state, scan.store, scan.state.schema.field_names))
+            frame = self.add(TableScan(scan.state, scan.store, scan.state.schema.field_names))
         return frame.select([frame[f"`{c.replace('`', '``')}`"] for c in scan.columns])
 
 
@@ -321,7 +321,7 @@ def on_branch(name: Identifier, options: Mapping[str, str]) -> Identifier:
     return name if branch == MAIN or "$" in name.table else Identifier(name.database, f"{name.table}$branch_{branch}")
 
 
-def table_scan(context: EngineContext, table: FileStoreTable, options: Mapping[str, str]) -> Scan:
+def table_scan(context: EngineContext, table: FileStoreTable, options: Mapping[str, str]) -> TableScan:
     """A scan of a table with options of the session: a moment, changes, or options of reading."""
     if not options:
         return table.scan()
@@ -374,7 +374,7 @@ _PERIODS = (r"\d{4}-\d\d-\d\d", r"\d{8}", r"\d{4}-\d\d-\d\d \d\d", r"\d{8} \d\d"
 """How Paimon names tags that it makes by the day, the hour or the minutes; text order is the order of time."""
 
 
-def relation_scan(context: EngineContext, relation: Relation) -> Scan:
+def relation_scan(context: EngineContext, relation: Relation) -> TableScan:
     """The scan of a relation; raises :class:`NotFound` for tables, snapshots and tags that are not there."""
     table = context.table(context.identify(relation.table))
     if isinstance(relation, Changes):
@@ -384,7 +384,7 @@ def relation_scan(context: EngineContext, relation: Relation) -> Scan:
     return table.query_scan(When(version=relation.version))
 
 
-def _changes(context: EngineContext, table: FileStoreTable, relation: Changes) -> Scan:
+def _changes(context: EngineContext, table: FileStoreTable, relation: Changes) -> TableScan:
     if relation.function == "paimon_incremental_to_auto_tag":
         return _to_tag(table, str(relation.arguments[0]))
     start, end = relation.arguments
@@ -393,7 +393,7 @@ def _changes(context: EngineContext, table: FileStoreTable, relation: Changes) -
     return table.changes_by_time(_time(context, start), _time(context, end), kinds=False)
 
 
-def _to_tag(table: FileStoreTable, tag: str) -> Scan:
+def _to_tag(table: FileStoreTable, tag: str) -> TableScan:
     period = next((p for p in _PERIODS if re.fullmatch(p, tag)), None)
     if period is None:
         raise InvalidRequest(f"table '{table.name}': '{tag}' is not the name of an automatic tag, such as '2024-12-04'")

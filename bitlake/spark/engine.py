@@ -12,7 +12,7 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.spark import ddl, partitions, show
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
@@ -185,7 +185,7 @@ class SparkEngine:
         with self._watched(f"writing to {name}"):
             return insert.write_dataframe(self.context, name, frame, mode, partition_by, options)
 
-    def scans(self, text: str) -> tuple[Scan, ...]:
+    def scans(self, text: str) -> tuple[TableScan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""
         text = self.context.begin(text)
         statement = parse_statement(text)
@@ -193,6 +193,6 @@ class SparkEngine:
             raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {text}")
         return prepare(self.context, statement.text).scans
 
-    def frame(self, scan: Scan) -> DataFrame:
+    def frame(self, scan: TableScan) -> DataFrame:
         """A scan as a DataFrame."""
         return SparkReader(self.context.spark, scan.store).frame(scan)

@@ -23,24 +23,24 @@ from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.incremental import FilesState
 from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan, ScanMetrics
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import Moment, When
 from bitlake.system_tables import files, history
 from bitlake.system_tables.rows import Metadata
 
 
-def audit_log(scan: Scan) -> Scan:
+def audit_log(scan: TableScan) -> TableScan:
     """``$audit_log``: rows with their kinds, deleted ones too while files hold them."""
     return ChangeScan.of(scan, kinded=True)
 
 
-def binlog(scan: Scan) -> Scan:
+def binlog(scan: TableScan) -> TableScan:
     """``$binlog``: rows with their kinds, each value in an array."""
     return ChangeScan.of(scan, kinded=True, packed=True)
 
 
-def read_optimized(scan: Scan) -> Scan:
+def read_optimized(scan: TableScan) -> TableScan:
     """``$ro``: of tables with a primary key only files of the last level, which need no merging."""
     state = scan.state
     if not state.schema.primary_keys:
@@ -56,7 +56,7 @@ def _last_level(schema: TableSchema) -> int:
     return (levels if levels is not None else schema.opts.of(opt.COMPACTION_TRIGGER) + 1) - 1
 
 
-VIEWS: dict[str, Callable[[Scan], Scan]] = {
+VIEWS: dict[str, Callable[[TableScan], TableScan]] = {
     "audit_log": audit_log,
     "binlog": binlog,
     "read_optimized": read_optimized,
@@ -72,7 +72,7 @@ TABLES: dict[str, Metadata] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SystemScan(Scan):
+class SystemScan(TableScan):
     """Rows of a system table: gathered when they are asked for, filtered as any others."""
 
     gather: Callable[[], pa.Table] | None = None
@@ -159,7 +159,7 @@ class SystemTable(FileStoreTable):
             schema = TABLES[self._system].schema
         return replace(state, name=self.name, schema=schema, snapshot=None)
 
-    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> TableScan:
         """The rows at a state of the table."""
         if self._system in VIEWS:
             scan = VIEWS[self._system](self._table.scan_of(state))
@@ -167,7 +167,7 @@ class SystemTable(FileStoreTable):
             scan = self._gathered(state)
         return scan if where is None else scan.where(where)
 
-    def _gathered(self, state: TableState) -> Scan:
+    def _gathered(self, state: TableState) -> TableScan:
         metadata = TABLES[self._system]
         virtual = self._virtual(state)
         return SystemScan(
@@ -183,13 +183,13 @@ class SystemTable(FileStoreTable):
         """The table below, at a moment."""
         return when.of(self._table.state(), self.timezone)
 
-    def query_scan(self, when: When) -> Scan:
+    def query_scan(self, when: When) -> TableScan:
         """The rows at a moment of the table below."""
         return self.scan_of(self.at(when)).for_query(when)
 
     def changes(
         self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
-    ) -> Scan:
+    ) -> TableScan:
         """What changed between two moments, with all kinds of rows: of ``$audit_log`` and ``$binlog`` only."""
         if self._system not in ("audit_log", "binlog"):
             self._refuse()

@@ -10,8 +10,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.registry import IndexSpec, changed_index_options, parse_index_options
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import Runner
-from bitlake.tools.scan_log import ScanLog, ScanRecord, scan_log_of
+from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.write.index_rewrite import Rewritten
 
 if TYPE_CHECKING:
@@ -77,28 +76,23 @@ class TableIndexes:
         queries: Given | str | None = None,
         *,
         sample: int | None = None,
-        runner: Runner | None = None,
         engine: str = "spark",
     ) -> Advice:
         """Advise on the indexes, sort order, buckets and pages of this table; nothing is changed.
 
         ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.tools.advise.questions.Query` with
         columns and weights), recorded scans, or ``"recorded"`` for those of the table's own log.  Without them typical
-        conditions are assumed: one value, some values, ranges.  ``sample``: about how many rows ``runner`` reads.
+        conditions are assumed: one value, some values, ranges.  ``sample``: about how many rows are read.
         ``engine``: whose reading is estimated, ``spark`` (SQL) or ``python`` (scans in this process).
         ``print`` the result, and call its ``apply()`` to build the indexes and measure the gain.
         """
         from bitlake.tools.advise.advisor import advise  # loads what most programs never use
 
-        return advise(self._core, queries, sample, runner or self._core.runner(), engine)
+        return advise(self._core, queries, sample, self._core.runner(), engine)
 
     def scans(self, most: int | None = 1000, since_ms: int | None = None) -> Sequence[ScanRecord]:
         """The last ``most`` recorded scans of this table (``connect(record_scans=True)``), oldest first.
 
         ``since_ms``: only those of this time and after, in milliseconds since the epoch.
         """
-        return self.scan_log().read(most, since_ms)
-
-    def scan_log(self) -> ScanLog:
-        """The log of this table's scans; scans that wait to be stored are stored first."""
-        return scan_log_of(self._core)
+        return scan_log_of(self._core).read(most, since_ms)

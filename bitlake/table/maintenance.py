@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
@@ -45,9 +46,10 @@ if TYPE_CHECKING:
     from bitlake.tools.inspect.inspection import Inspection
     from bitlake.tools.report import TableReport
     from bitlake.tools.verify import VerifyReport
-    from bitlake.tools.verify.repair import Indexes, Repair
+    from bitlake.tools.verify.repair import Repair
 
-DAY_MS = 86_400_000
+core_of = attrgetter("_core")
+"""The core's table of a facade, whose name and progress its jobs show."""
 
 
 class TableMaintenance:
@@ -57,18 +59,10 @@ class TableMaintenance:
     >>> table.maintenance.expire_snapshots(retain_max=20, older_than=timedelta(days=7))  # doctest: +SKIP
     """
 
-    def __init__(self, core: FileStoreTable) -> None:
+    def __init__(self, core: FileStoreTable, runner: Runner | None = None) -> None:
+        """``runner`` lists, reads and deletes files; None: threads, or what the table's own runner uses."""
         self._core = core
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._core.name
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether long jobs may show a progress bar."""
-        return self._core.shows_progress
+        self._runner = runner
 
     # --- rows and files ----------------------------------------------------------------------------------------------
 
@@ -79,7 +73,7 @@ class TableMaintenance:
         """
         return self._core.compact(full, where)
 
-    @tracked("rescaling")
+    @tracked("rescaling", core_of)
     def rescale(self, buckets: int) -> None:
         """Spread the rows over another number of fixed buckets, by an overwrite with the table's own rows.
 
@@ -87,7 +81,7 @@ class TableMaintenance:
         """
         rescale(self._core, buckets)
 
-    @tracked("switching deletion vectors on for")
+    @tracked("switching deletion vectors on for", core_of)
     def enable_deletion_vectors(self) -> TableSchema:
         """Switch deletion vectors on, with data there: compacts fully, so that readers see the same rows all along.
 
@@ -96,14 +90,14 @@ class TableMaintenance:
         """
         return switch_deletion_vectors(self._core, True)
 
-    @tracked("switching deletion vectors off for")
+    @tracked("switching deletion vectors off for", core_of)
     def disable_deletion_vectors(self) -> TableSchema:
         """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
         return switch_deletion_vectors(self._core, False)
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 
-    @tracked("expiring snapshots of")
+    @tracked("expiring snapshots of", core_of)
     def expire_snapshots(
         self,
         *,
@@ -126,7 +120,7 @@ class TableMaintenance:
         retention = Retention(retain_max, retain_min, self._time(older_than), max_deletes)
         return work(state.table_files, schema, retention)
 
-    @tracked("expiring partitions of")
+    @tracked("expiring partitions of", core_of)
     def expire_partitions(
         self,
         older_than: timedelta | None = None,
@@ -149,7 +143,7 @@ class TableMaintenance:
         stored = PartitionAge.of(state.schema.options)
         if older_than is None and stored is None:
             raise InvalidRequest(
-                f"table '{self.name}' has no partition age: give older_than, or set the option "
+                f"table '{self._core.name}' has no partition age: give older_than, or set the option "
                 "'partition.expiration-time'"
             )
         age = stored or PartitionAge(0)
@@ -187,27 +181,26 @@ class TableMaintenance:
         state = self._core.state()
         keys = state.schema.partition_keys
         if not keys or set(values) != set(keys):
-            raise InvalidRequest(f"table '{self.name}': a partition has values of {', '.join(keys) or 'no column'}")
+            raise InvalidRequest(
+                f"table '{self._core.name}': a partition has values of {', '.join(keys) or 'no column'}"
+            )
         found = files_by_partition(state).get(tuple(values[k] for k in keys))
         if found is None:
             shown = ", ".join(f"{k}={v}" for k, v in values.items())
-            raise NotFound(f"table '{self.name}' has no partition {shown}")
+            raise NotFound(f"table '{self._core.name}' has no partition {shown}")
         return mark_done(state, found[0].partition)
 
     # --- orphans, lost files, manifests, hints -----------------------------------------------------------------------
 
-    @tracked("removing orphan files of")
-    def remove_orphan_files(
-        self, older_than: timedelta | Time | None = None, *, dry_run: bool = False, runner: Runner | None = None
-    ) -> list[Orphan]:
+    @tracked("removing orphan files of", core_of)
+    def remove_orphan_files(self, older_than: timedelta | Time | None = None, *, dry_run: bool = False) -> list[Orphan]:
         """Delete files that no snapshot, tag or branch names and that are older than an age or time (default: a day).
 
         Returns them; ``dry_run`` changes nothing.  A limit that is younger than the oldest running write would delete
-        that writer's files: leave a day, or be sure that no write is running.  ``runner`` lists, reads and deletes;
-        default: threads.
+        that writer's files: leave a day, or be sure that no write is running.
         """
         state = self._core.state()
-        runner = runner or LocalRunner(REQUESTS)
+        runner = self._runner or LocalRunner(REQUESTS)
         limit = self._time(timedelta(days=1) if older_than is None else older_than)
         assert limit is not None
         found = find_orphans(state, limit, runner)
@@ -232,19 +225,18 @@ class TableMaintenance:
             if f.is_dir and not f.is_link and not _holds_files(store, f"{folder}/{f.name}"):
                 store.delete_dir(f"{folder}/{f.name}")
 
-    @tracked("looking for the files of")
-    def remove_unexisting_files(self, *, dry_run: bool = False, runner: Runner | None = None) -> list[str]:
-        """Take data files that are gone out of the latest snapshot, whose rows are lost; returns their paths.
+    @tracked("looking for the files of", core_of)
+    def remove_unexisting_files(self, *, dry_run: bool = False) -> list[str]:
+        """Remove data files that no longer exist from the latest snapshot, with their rows; returns their paths.
 
-        What this is for: a file was deleted by hand, and reading the table fails since.  ``runner`` looks for them;
-        default: threads.
+        Use it where a file was deleted by hand, and reading the table fails since.
         """
         state = self._core.state()
         self._core.check_writable(state, keyed=True)
         entries = state.entries()
         reader = PartitionReader(state.schema, state.paths)
         paths = [reader.data_path(e) for e in entries]
-        there = (runner or LocalRunner(REQUESTS)).run(paths, state.store.exists)
+        there = (self._runner or LocalRunner(REQUESTS)).run(paths, state.store.exists)
         gone: list[ManifestEntry] = [e for e, here in zip(entries, there, strict=True) if not here]
         if gone and not dry_run:
             # OVERWRITE, so that streams and incremental reads do not take it for compaction.
@@ -261,7 +253,7 @@ class TableMaintenance:
             )
         return [p for p, here in zip(paths, there, strict=True) if not here]
 
-    @tracked("purging")
+    @tracked("purging", core_of)
     def purge_files(self) -> int:
         """Delete everything but schemas: rows, snapshots, tags, branches, consumers; returns how many files went.
 
@@ -269,7 +261,9 @@ class TableMaintenance:
         """
         state = self._core.state()
         if state.paths.branch is not None:
-            raise InvalidRequest(f"table '{self.name}': purge_files is for the whole table; open it without a branch")
+            raise InvalidRequest(
+                f"table '{self._core.name}': purge_files is for the whole table; open it without a branch"
+            )
         self._core.check_writable(state, keyed=True)
         check_history(state.store, state.paths)
         for name in branch_names(state.table_files):
@@ -282,7 +276,7 @@ class TableMaintenance:
             self.expire_snapshots(retain_max=1, retain_min=1, older_than=-timedelta(days=1), max_deletes=2**31 - 1)
         return len(self.remove_orphan_files(-timedelta(days=1)))
 
-    @tracked("compacting the manifests of")
+    @tracked("compacting the manifests of", core_of)
     def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
         """Rewrite the manifests that are small or hold deletions, so that planning opens few.
 
@@ -303,7 +297,7 @@ class TableMaintenance:
             state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._core.commit_user(state), options=made
         )
 
-    @tracked("repairing")
+    @tracked("repairing", core_of)
     def repair_hints(self) -> tuple[int, int] | None:
         """Rewrite the hints of the first and last snapshot from the existing snapshots; returns both ids."""
         state = self._core.state()
@@ -324,53 +318,46 @@ class TableMaintenance:
         previous = earliest_snapshot_id(state.table_files)
         ids = snapshot_ids(state.table_files)
         if previous is None or not ids:
-            raise InvalidRequest(f"table '{self.name}' has no snapshots")
+            raise InvalidRequest(f"table '{self._core.name}' has no snapshots")
         missing = sorted(set(range(snapshot_id, ids[-1] + 1)) - set(ids))
         if not previous <= snapshot_id <= ids[-1] or missing:
             why = f"snapshot {missing[0]} is missing" if missing else f"it has snapshots {previous} to {ids[-1]}"
-            raise InvalidRequest(f"table '{self.name}' cannot begin with snapshot {snapshot_id}: {why}")
+            raise InvalidRequest(f"table '{self._core.name}' cannot begin with snapshot {snapshot_id}: {why}")
         state.store.write(state.paths.earliest_hint, str(snapshot_id).encode())
         return previous, snapshot_id
 
     # --- verify, repair, report --------------------------------------------------------------------------------------
 
-    @tracked("verifying")
+    @tracked("verifying", core_of)
     def verify(
-        self,
-        deep: bool = True,
-        *,
-        runner: Runner | None = None,
-        snapshots: Collection[int] | None = None,
-        orphans: bool = True,
+        self, deep: bool = True, *, snapshots: Collection[int] | None = None, orphans: bool = True
     ) -> VerifyReport:
         """Check that everything that snapshots, tags and branches need is there, sound, and as metadata says it is.
 
         ``deep``: read every data file and index, and compare them with their metadata; else only metadata, sizes and
         footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
-        nothing names, which is not a fault.  ``runner`` does the reading; default: the table's, threads or executors.
-        Never raises for what is in the files: that is what the report is for.
+        nothing names, which is not a fault.  Never raises for what is in the files: that is what the report is for.
         """
         # Imported lazily: only `verify()` needs it.
         from bitlake.tools.verify import verify_table
 
         return verify_table(
-            self.name,
+            self._core.name,
             self._core.paths,
             self._core.store,
-            runner or self._core.runner(),
+            self._runner or self._core.runner(),
             deep=deep,
             snapshots=snapshots,
             orphans=orphans,
         )
 
-    @tracked("repairing")
+    @tracked("repairing", core_of)
     def repair(
         self,
         report: VerifyReport | None = None,
         *,
         dry_run: bool = True,
-        indexes: Indexes = "rebuild",
-        runner: Runner | None = None,
+        indexes: Literal["rebuild", "drop"] = "rebuild",
     ) -> Repair:
         """Repair what can be rebuilt from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
 
@@ -381,12 +368,12 @@ class TableMaintenance:
         """
         from bitlake.tools.verify.repair import carry_out, plan_repair
 
-        found = self.verify(runner=runner, orphans=False) if report is None else report
+        found = self.verify(orphans=False) if report is None else report
         state = self._core.state()
         if dry_run:
             return plan_repair(state, found, indexes)
         self._core.check_writable(state, keyed=True)
-        return carry_out(state, found, indexes, runner or self._core.runner(), self._core.commit_user(state))
+        return carry_out(state, found, indexes, self._runner or self._core.runner(), self._core.commit_user(state))
 
     def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Where this table's bytes are, and what to do about it: ``to_html()``, ``to_dict()``; of metadata alone.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.writer import Rows, arrow_tables
-from bitlake.metadata.schema import AddColumn, DropColumn, Names, RenameColumn, SchemaChange, TableSchema
+from bitlake.metadata.schema import AddColumn, DropColumn, RenameColumn, TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
-from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import (
     ColumnName,
     ColumnType,
@@ -27,7 +27,8 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import Moment, Time
 from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
-from bitlake.table.maintenance import TableMaintenance
+from bitlake.table.maintenance import TableMaintenance, core_of
+from bitlake.table.scan import Scan
 from bitlake.tools.notebook import table_html
 from bitlake.types import arrow_schema
 from bitlake.write.append_dml import delete_rows, retrying, update_rows
@@ -86,11 +87,6 @@ class Table:
         """The latest snapshot; None before the first commit."""
         return self._core.snapshot
 
-    @property
-    def shows_progress(self) -> bool:
-        """Whether long jobs may show a progress bar."""
-        return self._core.shows_progress
-
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(
@@ -113,7 +109,7 @@ class Table:
         No data is read before the scan is asked for rows.  Raises :class:`NotFound` for a snapshot that has expired or
         never existed.
         """
-        return self._core.scan(
+        core = self._core.scan(
             columns,
             where,
             limit,
@@ -123,6 +119,7 @@ class Table:
             incremental_between=incremental_between,
             mode=mode,
         )
+        return Scan(core)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any) -> pa.Table:
         """Read rows into one Arrow table; the arguments are those of :meth:`scan`."""
@@ -156,17 +153,17 @@ class Table:
         rows are included; ``packed``: as ``$binlog`` shows them.
         Raises :class:`NotFound` for a snapshot or tag that does not exist any more.
         """
-        return self._core.changes(start, end, mode=mode, kinds=kinds, packed=packed)
+        return Scan(self._core.changes(start, end, mode=mode, kinds=kinds, packed=packed))
 
     def changes_by_time(
         self, start: Time, end: Time | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
     ) -> Scan:
         """As :meth:`changes`, of the snapshots committed after one time up to another."""
-        return self._core.changes_by_time(start, end, mode=mode, kinds=kinds, packed=packed)
+        return Scan(self._core.changes_by_time(start, end, mode=mode, kinds=kinds, packed=packed))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    @tracked("appending to")
+    @tracked("appending to", core_of)
     def append(self, rows: Rows) -> Snapshot | None:
         """Add Arrow rows in one snapshot, which is returned (None for no rows).
 
@@ -179,7 +176,7 @@ class Table:
         core.check_writable(state)
         return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "WRITE")
 
-    @tracked("writing to")
+    @tracked("writing to", core_of)
     def upsert(self, rows: Rows, kinds: Any = None) -> Snapshot | None:
         """Write changes of rows to a table with a primary key; all become visible at once.
 
@@ -191,7 +188,7 @@ class Table:
             return retrying(self._core.state, lambda _: dml.upsert(self._core, rows, kinds))
         return dml.upsert(self._core, rows, kinds)  # batches that come one by one cannot be read again
 
-    @tracked("overwriting")
+    @tracked("overwriting", core_of)
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
         """Replace the table's rows, or with ``partition`` those of the partitions that match it.
 
@@ -206,7 +203,7 @@ class Table:
         core.check_writable(state)
         return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "OVERWRITE", scope)
 
-    @tracked("deleting from")
+    @tracked("deleting from", core_of)
     def delete(self, where: str | Predicate | None = None) -> int:
         """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns their number.
 
@@ -229,7 +226,7 @@ class Table:
 
         return retrying(core.state, step)
 
-    @tracked("updating")
+    @tracked("updating", core_of)
     def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
         """Set columns of the rows for which a condition is TRUE; returns their number.
 
@@ -252,13 +249,28 @@ class Table:
 
     # --- schema ------------------------------------------------------------------------------------------------------
 
-    def alter(self, *changes: SchemaChange, names: Names = Names.FOLDED) -> TableSchema:
-        """Change columns, all at once or not at all, by writing a new schema; no data file changes.
+    def alter(
+        self,
+        *,
+        drop: Sequence[ColumnName] = (),
+        rename: Mapping[str, str] | None = None,
+        add: Mapping[str, ColumnType] | None = None,
+    ) -> TableSchema:
+        """Drop, rename and add columns, all at once or not at all, by writing a new schema; no data file changes.
 
-        ``names`` decides which names are the same column.
-        Raises :class:`NotFound`, :class:`AlreadyExists`, and :class:`InvalidRequest` for what Paimon forbids.
+        Columns are dropped first and added last.  Raises :class:`NotFound`, :class:`AlreadyExists`, and
+        :class:`InvalidRequest` for what Paimon forbids.
         """
-        return self._core.alter(*changes, names=names)
+        if isinstance(drop, str):
+            raise InvalidRequest(f"table '{self.name}': drop is a list of names, such as ['{drop}']")
+        if not (drop or rename or add):
+            raise InvalidRequest(f"table '{self.name}': nothing to change; give columns to drop, rename or add")
+        schema = self.schema
+        return self._core.alter(
+            *(DropColumn(path_of(schema, name)) for name in drop),
+            *(RenameColumn(path_of(schema, old), new) for old, new in (rename or {}).items()),
+            *(AddColumn(path_of(schema, name), type_of(kind)) for name, kind in (add or {}).items()),
+        )
 
     def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:
         """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
@@ -275,15 +287,15 @@ class Table:
     ) -> TableSchema:
         """Add a nullable column, or a member to a struct (``"s.x"``); existing rows read NULL."""
         path = path_of(self.schema, name)
-        return self.alter(AddColumn(path, type_of(type), comment, position_of(first, after)))
+        return self._core.alter(AddColumn(path, type_of(type), comment, position_of(first, after)))
 
     def drop_column(self, name: ColumnName, *, if_exists: bool = False) -> TableSchema:
         """Drop a column, or a struct's member, and the indexes that options declare on it."""
-        return self.alter(DropColumn(path_of(self.schema, name), if_exists))
+        return self._core.alter(DropColumn(path_of(self.schema, name), if_exists))
 
     def rename_column(self, name: ColumnName, new_name: str) -> TableSchema:
         """Rename a column, or a struct's member; options that name it follow."""
-        return self.alter(RenameColumn(path_of(self.schema, name), new_name))
+        return self._core.alter(RenameColumn(path_of(self.schema, name), new_name))
 
     def alter_column(
         self,
@@ -301,4 +313,4 @@ class Table:
         An empty ``comment`` or ``default`` removes it.
         """
         path = path_of(self.schema, name)
-        return self.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))
+        return self._core.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))

@@ -9,7 +9,7 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.html import Child, Markup, grid, markup, more, remark, titled
 from bitlake.scan.plan import Plan
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import time_text
 from bitlake.tools.explain.text import explain_text
@@ -85,7 +85,7 @@ def _snapshot(state: TableState) -> str:
     return f"snapshot {snapshot.id} ({snapshot.commit_kind}), {time_text(snapshot.time_millis)}: {count}"
 
 
-def scan_html(scan: Scan) -> str:
+def scan_html(scan: TableScan) -> str:
     """A scan, of which nothing is read for it."""
     facts: list[list[Child]] = [["columns", ", ".join(scan.columns) or "none: only counting"]]
     if scan.predicate is not None:

@@ -43,7 +43,7 @@ from bitlake.runtime import LocalRunner, Runner
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
@@ -164,7 +164,7 @@ Hits = Mapping[str, BitMap]
 """Row positions by data file name."""
 
 
-def find_hits(scan: Scan, runner: Runner) -> dict[str, BitMap]:
+def find_hits(scan: TableScan, runner: Runner) -> dict[str, BitMap]:
     """Return the live rows that a scan of an append table selects, by file; the scan must have no limit."""
     plan = scan.exact_plan()
     sure = [f for f in plan.files if f.sure(plan.predicate)]
@@ -181,7 +181,7 @@ def find_hits(scan: Scan, runner: Runner) -> dict[str, BitMap]:
     return hits
 
 
-def estimated_search_bytes(scan: Scan) -> int:
+def estimated_search_bytes(scan: TableScan) -> int:
     """Estimate the bytes of data files that :func:`find_hits` reads."""
     plan = scan.exact_plan()
     columns = max(1, len(scan.state.schema.fields))
@@ -219,7 +219,7 @@ def matching_rows(store: Store, request: ReadRequest, task: FileTask) -> BitMap:
     return rows
 
 
-def scan_of_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
+def scan_of_hits(scan: TableScan, hits: Hits, refiltered: bool = False) -> TableScan:
     """Return a scan of just these rows of the same snapshot, with its columns; it is planned: do not refine it.
 
     ``refiltered``: the reader drops other rows itself, so files without deleted rows may be read whole.
@@ -425,7 +425,7 @@ def retrying(now: Callable[[], TableState], step: Callable[[TableState], Result]
     raise AssertionError("the last try returns or raises")
 
 
-def delete_rows(scan: Scan, runner: Runner, commit: CommitRows) -> int:
+def delete_rows(scan: TableScan, runner: Runner, commit: CommitRows) -> int:
     """Delete the rows that a scan selects; returns their number."""
     deletion = write_deletion(scan.state, find_hits(scan, runner), runner)
     if deletion.rows:
@@ -433,7 +433,7 @@ def delete_rows(scan: Scan, runner: Runner, commit: CommitRows) -> int:
     return deletion.rows
 
 
-def update_rows(scan: Scan, values: Mapping[str, NewValue], runner: Runner, commit: CommitRows) -> int:
+def update_rows(scan: TableScan, values: Mapping[str, NewValue], runner: Runner, commit: CommitRows) -> int:
     """Set columns of the rows that a scan selects to new values; returns the number of rows.
 
     Raises :class:`NotFound` and :class:`InvalidRequest` as :func:`resolve_assignments` does, and
@@ -479,7 +479,7 @@ def resolve_assignments(schema: TableSchema, values: Mapping[str, NewValue]) -> 
     return out
 
 
-def updated_batches(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
+def updated_batches(old: TableScan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
     """Yield the rows of a scan with their new values."""
     schema = old.state.schema
     for batch in old.to_batches():

@@ -36,7 +36,7 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.index_manifest import index_entries
@@ -500,7 +500,7 @@ class WritableTable(Protocol):
     def commit_user(self) -> str:
         """Return the user that commits name."""
 
-    def scan_of(self, state: TableState) -> Scan:
+    def scan_of(self, state: TableState) -> TableScan:
         """Return a scan of all rows of a state."""
 
     def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:

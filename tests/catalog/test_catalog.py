@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.catalog.catalog import Catalog, View, identifier_exists
+from bitlake.catalog.catalog import Catalog, View, identifier_exists, open_state
 from bitlake.catalog.filesystem import FileSystemCatalog, create_first_schema, delete_table
 from bitlake.catalog.identifier import Identifier
 from bitlake.catalog.jdbc import JdbcCatalog
@@ -18,6 +18,7 @@ from bitlake.catalog.rest import RestCatalog
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.local import LocalStore
 from bitlake.metadata.schema import Names, TableSchema
+from bitlake.snapshot.state import TableState
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]}, schema=SCHEMA)
@@ -87,12 +88,16 @@ class DictCatalog(Catalog):
 @pytest.fixture
 def lake(tmp_path: Path) -> bitlake.Lake:
     lake = bitlake.connect(tmp_path)
-    lake.catalog = DictCatalog(tmp_path)
+    lake._catalog = DictCatalog(tmp_path)
     return lake
 
 
 def folder(lake: bitlake.Lake, name: str) -> Path:
     return Path(lake.table(name).path)
+
+
+def state_of(lake: bitlake.Lake, name: str) -> TableState:
+    return open_state(lake._catalog, Identifier("default", name))
 
 
 def test_tables_are_created_written_and_read(lake: bitlake.Lake, tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_tables_are_created_written_and_read(lake: bitlake.Lake, tmp_path: Path)
     table.upsert(ROWS.slice(0, 1).set_column(1, "name", pa.array(["z"])))
     assert folder(lake, "t") == tmp_path / "folder-1", "tables are where the catalog says"
     assert lake.table("T").scan().to_arrow().sort_by("id")["name"].to_pylist() == ["z", "b", None]
-    assert lake.state("t").snapshot_id == 2 and lake.state("t").schema.primary_keys == ("id",)
+    assert state_of(lake, "t").snapshot_id == 2 and state_of(lake, "t").schema.primary_keys == ("id",)
     assert lake.verify("t").ok
     with pytest.raises(AlreadyExists, match=r"default\.t"):
         lake.create_table("t", SCHEMA)
@@ -120,16 +125,16 @@ def test_branches_and_system_tables_are_resolved(lake: bitlake.Lake) -> None:
     assert (
         lake.table("t$branch_dev").scan().to_arrow().num_rows == 6 and lake.table("t").scan().to_arrow().num_rows == 3
     )
-    assert lake.state("T$branch_dev").name == "default.t$branch_dev"
+    assert state_of(lake, "T$branch_dev").name == "default.t$branch_dev"
     assert lake.table("t$branch_dev$snapshots").scan().to_arrow().num_rows == 2
     with pytest.raises(NotFound, match="no branch 'none'"):
-        lake.state("t$branch_none")
+        state_of(lake, "t$branch_none")
     with pytest.raises(InvalidRequest, match="system table"):
-        lake.state("t$snapshots")
+        state_of(lake, "t$snapshots")
     with pytest.raises(InvalidRequest, match="invalid table name 't\\$a\\$b'"):
-        lake.state("t$a$b")
+        state_of(lake, "t$a$b")
     names = ("t", "t$files", "T$branch_any$files", "u", "u$files", "$files")
-    assert [identifier_exists(lake.catalog, Identifier("default", n)) for n in names] == [True] * 3 + [False] * 3
+    assert [identifier_exists(lake._catalog, Identifier("default", n)) for n in names] == [True] * 3 + [False] * 3
 
 
 def test_names_are_found_by_case(lake: bitlake.Lake) -> None:
@@ -138,7 +143,7 @@ def test_names_are_found_by_case(lake: bitlake.Lake) -> None:
         lake.create_table(name, SCHEMA)
 
     def find(database: str, table: str, names: Names = Names.FOLDED) -> tuple[str, str]:
-        found = lake.catalog.find(Identifier(database, table), names)
+        found = lake._catalog.find(Identifier(database, table), names)
         return found.database, found.table
 
     assert find("dB", "tT") == ("Db", "Tt")
@@ -167,21 +172,21 @@ def test_names_are_renamed_and_dropped(lake: bitlake.Lake) -> None:
 
 
 def test_what_a_catalog_does_not_store_is_refused(lake: bitlake.Lake) -> None:
-    assert lake.catalog.views("default") == [] and lake.catalog.find_view(Identifier("default", "v")) is None
-    assert lake.catalog.database_properties("default") == {}
+    assert lake._catalog.views("default") == [] and lake._catalog.find_view(Identifier("default", "v")) is None
+    assert lake._catalog.database_properties("default") == {}
     with pytest.raises(UnsupportedFeature, match="a dict catalog has no views"):
-        lake.catalog.create_view(Identifier("default", "v"), View("SELECT 1"))
+        lake._catalog.create_view(Identifier("default", "v"), View("SELECT 1"))
     with pytest.raises(UnsupportedFeature, match="a dict catalog stores none"):
-        lake.catalog.alter_database("default", {"k": "v"})
+        lake._catalog.alter_database("default", {"k": "v"})
     with pytest.raises(NotFound, match="database 'no'"):
-        lake.catalog.alter_database("no", {"k": "v"})
+        lake._catalog.alter_database("no", {"k": "v"})
 
 
 def test_a_schema_that_cannot_be_read_does_not_hide_the_table(lake: bitlake.Lake) -> None:
     path = folder(lake, lake.create_table("t", SCHEMA).name)
     (path / "schema" / "schema-0").write_text("{")
     with pytest.raises(CorruptError, match=r"default\.t"):
-        lake.state("t")
+        state_of(lake, "t")
     assert not lake.verify("t").ok
 
 

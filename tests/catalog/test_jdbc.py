@@ -229,7 +229,7 @@ def test_of_many_that_want_a_name_one_gets_it(lake: bitlake.Lake) -> None:
     def run(number: int) -> None:
         try:
             if number < 6:
-                lake.catalog.rename_table(Identifier("default", f"t{number}"), Identifier("default", "wanted"))
+                lake._catalog.rename_table(Identifier("default", f"t{number}"), Identifier("default", "wanted"))
             else:
                 lake.create_table("wanted", SCHEMA)
             won.append(str(number))
@@ -285,11 +285,11 @@ def test_tables_in_a_bucket_are_renamed_in_one_step(tmp_path: Path, s3_endpoint:
     options = s3_server.options(s3_endpoint)
     lake = bitlake.connect("s3://lake/jdbc", storage_options=options, catalog="jdbc", uri=uri)
     lake.create_database("db")
-    assert not lake.catalog.store.dir_exists("s3://lake/jdbc/db.db")
+    assert not lake._catalog.store.dir_exists("s3://lake/jdbc/db.db")
     lake.create_table("db.t", SCHEMA).append(ROWS)
     moved = lake.rename_table("db.t", "db.u")
     assert moved.scan().count() == 3 and lake.tables("db") == ["u"]
-    assert not lake.catalog.store.dir_exists("s3://lake/jdbc/db.db/t")
+    assert not lake._catalog.store.dir_exists("s3://lake/jdbc/db.db/t")
 
 
 @pytest.mark.parametrize("fail_at", range(3))
@@ -332,7 +332,7 @@ def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
 
 def test_passwords_are_in_no_text(tmp_path: Path, postgres: str) -> None:
     lake = bitlake.connect(tmp_path, catalog="jdbc", uri=postgres)
-    assert "cret" not in repr(lake.catalog) and "cret" not in repr(lake)
+    assert "cret" not in repr(lake._catalog) and "cret" not in repr(lake)
     wrong = postgres.replace("se%2Fcret+only", "other-secret")
     with pytest.raises(AccessDenied, match="password") as e:
         bitlake.connect(tmp_path, catalog="jdbc", uri=wrong)
@@ -390,7 +390,7 @@ def test_sqlite_needs_nothing_but_python(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_passwords_of_mysql_are_in_no_text(tmp_path: Path, mysql: str) -> None:
     lake = bitlake.connect(tmp_path, catalog="jdbc", uri=mysql)
-    assert "cret" not in repr(lake.catalog)
+    assert "cret" not in repr(lake._catalog)
     with pytest.raises(AccessDenied, match="Access denied") as e:
         bitlake.connect(tmp_path, catalog="jdbc", uri=mysql.replace("se%2Fcret+only", "other-secret"))
     assert "other-secret" not in str(e.value) and e.value.__cause__ is None

@@ -69,17 +69,17 @@ def test_databases(lake: Lake, server: rest_server.Server) -> None:
     with pytest.raises(AlreadyExists, match="database 'd'"):
         lake.create_database("d")
     lake.create_database("d", if_not_exists=True)
-    lake.catalog.create_database("c%", properties={"k": "v"})
-    lake.catalog.alter_database("c%", {"l": "w"})
-    assert lake.catalog.database_properties("c%") == {"k": "v", "l": "w"}
-    assert lake.catalog.database_path("c%") == f"file://{server.root}/c%"
+    lake._catalog.create_database("c%", properties={"k": "v"})
+    lake._catalog.alter_database("c%", {"l": "w"})
+    assert lake._catalog.database_properties("c%") == {"k": "v", "l": "w"}
+    assert lake._catalog.database_path("c%") == f"file://{server.root}/c%"
     lake.drop_database("d")
     lake.drop_database("d", if_exists=True)
     for attempt in (
         lambda: lake.drop_database("d"),
         lambda: lake.tables("d"),
-        lambda: lake.catalog.alter_database("d", {}),
-        lambda: lake.catalog.database_properties("d"),
+        lambda: lake._catalog.alter_database("d", {}),
+        lambda: lake._catalog.database_properties("d"),
         lambda: lake.create_table("d.t", ROWS),
     ):
         with pytest.raises(NotFound, match="database 'd'"):
@@ -305,7 +305,7 @@ def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake
 
 def test_the_servers_settings_and_headers_count(server: rest_server.Server) -> None:
     lake = lake_of(server, **{"header.X-Mine": "yes"})
-    assert lake.catalog._client.settings["x"] == "default"  # type: ignore[attr-defined]
+    assert lake._catalog._client.settings["x"] == "default"  # type: ignore[attr-defined]
     lake.databases()
     assert all(h["X-Mine"] == "yes" and h["Authorization"] == f"Bearer {rest_server.TOKEN}" for h in server.headers)
     server.settings["overrides"] = {"data-token.enabled": "true"}
@@ -314,7 +314,7 @@ def test_the_servers_settings_and_headers_count(server: rest_server.Server) -> N
 
 
 def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None:
-    texts = [repr(lake), repr(lake.catalog), repr(lake.catalog.store), repr(rest_options(server.uri, "w", OPTIONS))]
+    texts = [repr(lake), repr(lake._catalog), repr(lake._catalog.store), repr(rest_options(server.uri, "w", OPTIONS))]
     for status, kind in ((400, InvalidRequest), (401, AccessDenied), (403, AccessDenied), (404, NotFound)):
         server.plan = lambda method, name, number, status=status: status
         with pytest.raises(kind) as e:
@@ -326,7 +326,7 @@ def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None
             lake.databases()
         texts.append(str(e.value))
     assert not [t for t in texts if rest_server.TOKEN in t]
-    assert rest_server.TOKEN.encode() not in pickle.dumps(lake.catalog.store), "executors need no token"
+    assert rest_server.TOKEN.encode() not in pickle.dumps(lake._catalog.store), "executors need no token"
     server.plan = lambda method, name, number: rest_server.PASS
     with pytest.raises(AccessDenied, match="who are you"):
         lake_of(server, token="wrong")
@@ -354,7 +354,7 @@ def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server
     table = lake.create_table("t", ROWS)
     table.append(rows(1))
     root = server.tables["default", "t"].path
-    there = pickle.loads(pickle.dumps(lake.catalog.store))
+    there = pickle.loads(pickle.dumps(lake._catalog.store))
     assert there.read(f"{root}/snapshot/LATEST") == b"1"
     with pytest.raises(InvalidRequest, match="an executor cannot commit"):
         there.create(f"{root}/snapshot/snapshot-2", there.read(f"{root}/snapshot/snapshot-1"))

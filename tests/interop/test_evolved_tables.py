@@ -93,7 +93,7 @@ def test_every_cast_gives_javas_value(tmp_path: Path, java: ModuleType, source: 
     lake = bitlake.connect(str(tmp_path))
     lake.create_database("db")
     specs = [ColumnSpec("id", parse_type("BIGINT")), *[ColumnSpec(c, kind) for c in columns]]
-    lake.catalog.create_table(Identifier("db", "t"), specs)
+    lake._catalog.create_table(Identifier("db", "t"), specs)
     table = lake.table("db.t")
     table.append(written)
     for i, target in enumerate(targets):

@@ -155,7 +155,7 @@ def test_a_migrated_table(java: ModuleType, tmp_path: Path) -> None:
         pq.write_table(rows_for(1, 2, 3).drop_columns(["day"]), folder / "part-0.parquet")
     lake = bitlake.connect(str(tmp_path / "lake"))
     table = migrate_folder(
-        lake.catalog, str(tmp_path / "old"), Identifier("default", "m"), {"file-index.bitmap.columns": "v"}
+        lake._catalog, str(tmp_path / "old"), Identifier("default", "m"), {"file-index.bitmap.columns": "v"}
     )
     wanted = sorted(rows_of(table.scan().to_arrow()))
     assert len(wanted) == 6 and sorted(java.dump(lake.path, "default.m")) == wanted

@@ -130,7 +130,7 @@ def test_rows_not_told_of_yet_are_in_the_changelog_before_files_are_written_agai
     first = table.snapshot
     assert first is not None
     assert table.delete("id = 2") == 1
-    told = [table.scan(snapshot=i).state.snapshot for i in range(1, table.snapshot.id + 1)]  # type: ignore[union-attr]
+    told = [table.scan(snapshot=i)._core.state.snapshot for i in range(1, table.snapshot.id + 1)]  # type: ignore[union-attr]
     assert sum(s.changelog_record_count or 0 for s in told if s is not None) == 2
     assert [s.commit_kind for s in told if s is not None] == ["APPEND", "COMPACT", "OVERWRITE"]
 

@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 import bitlake
-from bitlake.scan.scan import Scan
 from bitlake.snapshot.versions import snapshot_ids
 
 SCHEMA = pa.schema(
@@ -228,7 +227,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
     def arrow(self, rows: list[Row]) -> pa.Table:
         return pa.table([list(c) for c in zip(*rows, strict=True)], schema=SCHEMA)
 
-    def rows(self, scan: Scan) -> list[Row]:
+    def rows(self, scan: bitlake.Scan) -> list[Row]:
         return sorted(zip(*scan.to_arrow().to_pydict().values(), strict=True), key=repr)
 
     def read(self, snapshot: int | None = None) -> list[Row]:

@@ -27,7 +27,7 @@ def test_rows_side_by_side_cost_about_their_share_of_the_file(tmp_path: Path, op
     lake.create_database("d")
     lake.create_table("d.t", rows.schema, options={"file-index.bitmap.columns": "status"} | options).append(rows)
     store = CountingStore(open_store(str(tmp_path)))
-    lake.catalog = FileSystemCatalog(store, str(tmp_path))
+    lake._catalog = FileSystemCatalog(store, str(tmp_path))
     scan = lake.table("d.t").scan(where="status = 'PENDING'")
     assert scan.to_arrow().sort_by("id").equals(rows.slice(START, STOP - START))
     metrics = scan.plan().metrics

@@ -93,7 +93,7 @@ def test_where_values_lie_scattered_a_few_files_are_asked(table: Table, asked: l
 def test_a_delete_reads_the_pages_that_can_hold_a_match(tmp_path: Path) -> None:
     made = bitlake.connect(str(tmp_path)).create_table("t", rows(0).schema, options=OPTIONS)
     made.append(rows(0))
-    assert [f.chosen_rows for f in made.scan(where="key = 600").exact_plan().files] == [PAGE]
+    assert [f.chosen_rows for f in made.scan(where="key = 600")._core.exact_plan().files] == [PAGE]
     assert made.delete("key = 600") == 1 and made.scan().count() == ROWS - 1
 
 

@@ -9,10 +9,9 @@ from fixtures import warehouse
 
 import bitlake
 from bitlake.scan.plan import Plan, StepName
-from bitlake.scan.scan import Scan
 
 
-def scan_of(name: str, where: str | None = None) -> Scan:
+def scan_of(name: str, where: str | None = None) -> bitlake.Scan:
     table = bitlake.connect(str(warehouse())).table(name)
     return table.scan() if where is None else table.scan(where=where)
 
@@ -39,7 +38,7 @@ SCANS = [
 def test_every_file_is_kept_or_skipped_by_one_step(name: str, where: str | None, limit: int | None) -> None:
     scan = scan_of(name, where)
     plan = (scan if limit is None else scan.limit(limit)).plan()
-    live = [e.file.file_name for e in scan.state.entries()]
+    live = [e.file.file_name for e in scan._core.state.entries()]
     skipped = [f.entry.file.file_name for s in plan.steps for f in s.skipped]
     merged = Counter(live) - Counter(skipped) - Counter(read_files(plan))
     assert not merged or limit is not None  # files of a merged section that the limit skips are listed as one
@@ -76,5 +75,5 @@ def test_sections_that_are_read_whole_are_not_listed_as_skipped() -> None:
     """Positions of merged rows need whole sections; such a plan once listed 11 of 8 files, three of them twice."""
     scan = scan_of("pk_mor", "order_id = 1").select(["order_id", "__paimon_row_index"])
     plan = scan.plan()
-    assert plan.metrics.files == len(scan.state.entries())
+    assert plan.metrics.files == len(scan._core.state.entries())
     assert not {f.entry.file.file_name for f in plan.skipped} & set(read_files(plan))

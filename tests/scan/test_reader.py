@@ -15,7 +15,7 @@ def test_a_file_is_read_as_often_as_it_is_asked_for(tmp_path: Path) -> None:
     """The very same objects may be given again: a file's rows are no answer to be remembered."""
     table = bitlake.connect(str(tmp_path)).create_table("t", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1, 2, 3]}))
-    scan = table.scan()
+    scan = table.scan()._core
     plan = scan.plan()
     (task,) = tasks_of(plan.files, plan.schemas)
     request, counts = ReadRequest(scan.state.schema, scan.columns, None), ReadCounts()

@@ -122,11 +122,11 @@ def test_rows_in_vain_are_few(tmp_path: Any) -> None:
 def test_no_more_rows_than_allowed(tmp_path: Any) -> None:
     table = numbers(tmp_path)
     scan = table.scan(["amount"], where="text < '50'").top_n(["amount"], 5)
-    within = scan.to_arrow_within(200)
+    within = scan._core.to_arrow_within(200)
     assert within is not None and within.column("amount").to_pylist() == [0, 1, 2, 3, 4]
-    assert scan.to_arrow_within(10) is None
-    assert table.scan(["amount"], where="text LIKE '%x'").top_n(["amount"], 5).to_arrow_within(10_000) is None
-    assert scan.without_index().to_arrow_within(10_000) is None
+    assert scan._core.to_arrow_within(10) is None
+    assert table.scan(["amount"], where="text LIKE '%x'").top_n(["amount"], 5)._core.to_arrow_within(10_000) is None
+    assert scan.without_index()._core.to_arrow_within(10_000) is None
 
 
 def test_deleted_rows_stay_deleted(tmp_path: Any) -> None:
@@ -138,8 +138,8 @@ def test_deleted_rows_stay_deleted(tmp_path: Any) -> None:
     amounts = table.scan(["amount"]).to_arrow().column("amount").to_numpy()
     gone = BitMap(np.flatnonzero(amounts < 3).tolist())
     left = replace(file, selection=Selection.of(BitMap(range(file.row_count)) - gone, False))
-    ranges = FileRanges(plan.order[0], plan.schema, plan.schemas, scan.state.paths)
-    rounds = topn_rounds.BestFirst(scan.store, left, ranges, plan.schemas, 5, True, plan.metrics)
+    ranges = FileRanges(plan.order[0], plan.schema, plan.schemas, scan._core.state.paths)
+    rounds = topn_rounds.BestFirst(scan._core.store, left, ranges, plan.schemas, 5, True, plan.metrics)
     seen = BitMap()
     survivors = 0
     while (rows := rounds.take(None, survivors)) is not None:

@@ -18,7 +18,6 @@ from hypothesis import strategies as some
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from bitlake.metadata.schema import AddColumn
 from bitlake.types import parse_type
 
 INDEXED = {"file-index.bitmap.columns": "a,v", "file-index.bloom-filter.columns": "v"}
@@ -285,12 +284,25 @@ def test_not_null_is_for_columns_without_null(lake: bitlake.Lake) -> None:
     assert table.scan(["id"]).to_arrow().schema.field("id").nullable is False
 
 
+def test_columns_are_dropped_then_renamed_then_added(lake: bitlake.Lake) -> None:
+    table = made(lake, simple())
+    before = table.schema
+    after = table.alter(drop=["a"], rename={before.field_names[-1]: "last"}, add={"a": "DATE", "n": pa.int16()})
+    kept = [n for n in before.field_names if n != "a"]
+    assert after.field_names == (*kept[:-1], "last", "a", "n") and after.id == before.id + 1
+    assert str(after.field("a").type) == "DATE" and table.scan(["a"]).count("a") == 0
+
+
 def test_changes_come_all_or_not_at_all(lake: bitlake.Lake) -> None:
     table = made(lake, simple())
     before = table.schema
     with pytest.raises(AlreadyExists, match=r"table 'default\.t': column 'A' exists"):
-        table.alter(AddColumn(("n",), parse_type("INT")), AddColumn(("A",), parse_type("INT")))
+        table.alter(add={"n": "INT", "A": "INT"})
     assert table.schema == before
+    with pytest.raises(InvalidRequest, match=r"default\.t': nothing to change"):
+        table.alter()
+    with pytest.raises(InvalidRequest, match=r"such as \['a'\]"):
+        table.alter(drop="a")
     with pytest.raises(NotFound, match="did you mean"):
         table.drop_column("idd")
     assert table.drop_column("nope", if_exists=True) == before

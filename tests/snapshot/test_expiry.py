@@ -97,8 +97,8 @@ def test_what_the_options_say(table: Table) -> None:
 
 
 def test_only_snapshots_superseded_before_the_time_go(table: Table) -> None:
-    third = table.scan(snapshot=3).state.snapshot
-    fourth = table.scan(snapshot=4).state.snapshot
+    third = table.scan(snapshot=3)._core.state.snapshot
+    fourth = table.scan(snapshot=4)._core.state.snapshot
     assert third is not None and fourth is not None
     snapshot = Path(table.path, "snapshot", "snapshot-3")
     snapshot.write_text(snapshot.read_text().replace(str(third.time_millis), str(third.time_millis - 1000)))

@@ -35,7 +35,7 @@ def opened(template: Path, root: Path, store: object) -> bitlake.Lake:
     shutil.copytree(template, root)
     forget()
     lake = bitlake.connect(str(root))
-    lake.catalog.store = store  # type: ignore[assignment]
+    lake._catalog.store = store  # type: ignore[assignment]
     return lake
 
 

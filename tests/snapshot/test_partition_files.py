@@ -81,7 +81,7 @@ def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkey
     assert snapshot is not None
     assert not manifests.is_cached(table._core.state().table_files, snapshot)
     again = partitions.files_to_plan(
-        TableState("t", table._core.state().paths, store, table.schema, snapshot), scan.predicate
+        TableState("t", table._core.state().paths, store, table.schema, snapshot), scan._core.predicate
     )
     assert len(again.files) == 1 and not store.calls  # known by now
 

@@ -126,7 +126,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Lake]:
 def opened(root: Path, store: Any) -> bitlake.Lake:
     forget()
     lake = bitlake.connect(str(root))
-    lake.catalog.store = store
+    lake._catalog.store = store
     return lake
 
 

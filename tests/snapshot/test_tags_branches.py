@@ -14,7 +14,7 @@ from caches import forget
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.manifests import snapshot_manifests
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Table:
 def read(table: Table, snapshot: Snapshot) -> list[int]:
     forget()
     state = replace(table._core.state(), snapshot=snapshot)
-    return sorted(Scan(state=state, store=table._core.store, columns=["id"]).to_arrow().column("id").to_pylist())
+    return sorted(TableScan(state=state, store=table._core.store, columns=["id"]).to_arrow().column("id").to_pylist())
 
 
 def data_files(table: Table) -> int:

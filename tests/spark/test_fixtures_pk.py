@@ -35,6 +35,6 @@ def test_executors_read_the_same_as_the_driver(lake: bitlake.Lake, name: str, mo
     assert not choice.driver
     assert all(f.whole for f in choice.native)
     assert {f.path for f in choice.selective} >= {f.path for f in scan.plan().files if f.deleted or f.merge}
-    found = rows_of(replace(scan, _planned=[]).to_spark())
+    found = rows_of(replace(scan._core, _planned=[]).to_spark())
     assert sorted(found, key=repr) == sorted(arrow_rows(scan.to_arrow()), key=repr)
     check_sql(lake, expected()[name])

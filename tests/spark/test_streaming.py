@@ -345,7 +345,7 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE wide (id BIGINT NOT NULL, v STRING DEFAULT 'd') TBLPROPERTIES ('primary-key' = 'id')")
     name, merging = Identifier("default", "wide"), {"write.merge-schema": "true"}
     frame = spark.createDataFrame([(1, None, 5, "+I"), (2, "b", 6, "+I")], "id long, v string, more int, kind string")
-    target = StreamTarget(lake.catalog, name, "", "kind", "me", merging)
+    target = StreamTarget(lake._catalog, name, "", "kind", "me", merging)
     target.check(spark, frame)
     for batch in (0, 0, 1):
         target(frame, batch)
@@ -357,9 +357,9 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
     appended = [s.commit_identifier for s in lake.table("wide").history.snapshots() if s.commit_kind == "APPEND"]
     assert appended == [0, 1]
     with pytest.raises(InvalidRequest, match="no column 'more2'"):
-        StreamTarget(lake.catalog, name, "", None, "me").check(spark, spark.range(1).selectExpr("id", "1 AS more2"))
+        StreamTarget(lake._catalog, name, "", None, "me").check(spark, spark.range(1).selectExpr("id", "1 AS more2"))
     with pytest.raises(InvalidRequest, match="'bucket' is not an option of a streaming write"):
-        StreamTarget(lake.catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
+        StreamTarget(lake._catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
     wrong = frame.selectExpr("id", "v", "more", "'+X' AS kind")
     with pytest.raises(InvalidRequest, match="invalid row kind -1"):
         target(wrong, 2)

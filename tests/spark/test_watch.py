@@ -67,7 +67,7 @@ def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
     ]
     lake.write(lake.sql("SELECT id FROM t"), "t")
     assert wall.jobs[-1].label == "writing to default.t"
-    lake.catalog.shows_progress = False
+    lake._catalog.shows_progress = False
     lake.sql("SELECT id FROM t")
     assert wall.jobs[-1].label == "writing to default.t"
 

@@ -125,7 +125,7 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
         scan, kept = None, _always
         if kind == "latest":
             scan = table.scan()
-            number = scan.state.snapshot_id
+            number = scan._core.state.snapshot_id
             kept = _held(table, number)
         elif kind == "snapshot" and line.kept:
             number = rng.choice(line.kept)
@@ -157,7 +157,7 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
             rows = scan.with_level_0().to_arrow()
         except BitlakeError as e:
             if kept():
-                raise AssertionError(f"{kind} at snapshot {scan.state.snapshot_id} cannot be read") from e
+                raise AssertionError(f"{kind} at snapshot {scan._core.state.snapshot_id} cannot be read") from e
             yield f"{kind} given up meanwhile"
             continue
         seen = read(rows)

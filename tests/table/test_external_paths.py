@@ -239,7 +239,7 @@ def test_external_files_in_another_store(tmp_path: Path) -> None:
     [path] = [f.path for f in table.scan().plan().files]
     assert path.startswith("memory://external-test/ext/bucket-0/data-")
     table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
-    store = lake.catalog.store
+    store = lake._catalog.store
     assert [f.name for f in store.list("memory://external-test/ext/bucket-0")] == [path.rpartition("/")[2]]
     lake.drop_table("t")
     with pytest.raises(NotFound):

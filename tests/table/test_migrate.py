@@ -44,7 +44,7 @@ def contents(folder: Path) -> set[str]:
 
 def test_files_move_and_their_folders_become_columns(lake: bitlake.Lake, folder: Path) -> None:
     before = contents(folder)
-    table = Table(migrate_folder(lake.catalog, str(folder), TARGET, {"file-index.bitmap.columns": "v"}))
+    table = Table(migrate_folder(lake._catalog, str(folder), TARGET, {"file-index.bitmap.columns": "v"}))
     rows = sorted(table.scan().to_arrow().to_pylist(), key=str)
     assert table.arrow_schema.names == ["id", "v", "dt", "hr"] and pa.types.is_int32(
         table.arrow_schema.field("hr").type
@@ -70,50 +70,50 @@ def test_values_that_are_no_plain_numbers_stay_text(lake: bitlake.Lake, tmp_path
         path = tmp_path / "old" / f"k={name}"
         path.mkdir(parents=True)
         pq.write_table(pa.table({"id": [1]}), path / "part.parquet")
-    table = Table(migrate_folder(lake.catalog, str(tmp_path / "old"), TARGET))
+    table = Table(migrate_folder(lake._catalog, str(tmp_path / "old"), TARGET))
     assert sorted(table.scan(["k"]).to_arrow().column(0).to_pylist()) == ["007", "a/b"]
 
 
 def test_what_cannot_be_a_table_stays_where_it_is(lake: bitlake.Lake, folder: Path, tmp_path: Path) -> None:
     before = contents(folder)
     with pytest.raises(NotFound, match="no files"):
-        migrate_folder(lake.catalog, str(tmp_path / "none"), TARGET)
+        migrate_folder(lake._catalog, str(tmp_path / "none"), TARGET)
     with pytest.raises(InvalidRequest, match="append table"):
-        migrate_folder(lake.catalog, str(folder), TARGET, {"bucket": "4"})
+        migrate_folder(lake._catalog, str(folder), TARGET, {"bucket": "4"})
     stray = folder / "part.parquet"
     pq.write_table(pa.table({"id": [1], "v": ["a"]}), stray)
     with pytest.raises(InvalidRequest, match=r"partitioned by"):
-        migrate_folder(lake.catalog, str(folder), TARGET)
+        migrate_folder(lake._catalog, str(folder), TARGET)
     stray.unlink()
     other = folder / "dt=2024-01-01/hr=7/other"
     pq.write_table(pa.table({"id": ["text"]}), other)
     with pytest.raises(InvalidRequest, match="other columns"):
-        migrate_folder(lake.catalog, str(folder), TARGET)
+        migrate_folder(lake._catalog, str(folder), TARGET)
     other.write_bytes(b"no parquet at all")
     with pytest.raises(BitlakeError, match="not a Parquet file"):
-        migrate_folder(lake.catalog, str(folder), TARGET)
+        migrate_folder(lake._catalog, str(folder), TARGET)
     pq.write_table(pa.table({"t": pa.array([1], pa.timestamp("us"))}), other, use_deprecated_int96_timestamps=True)
     with pytest.raises((InvalidRequest, UnsupportedFeature)):
-        migrate_folder(lake.catalog, str(folder), TARGET)
+        migrate_folder(lake._catalog, str(folder), TARGET)
     other.unlink()
     assert contents(folder) == before and lake.tables() == []
     lake.create_table("m", pa.schema([("id", pa.int64())]))
     with pytest.raises(AlreadyExists):
-        migrate_folder(lake.catalog, str(folder), TARGET)
+        migrate_folder(lake._catalog, str(folder), TARGET)
     assert contents(folder) == before
 
 
 def test_a_failure_puts_files_back(lake: bitlake.Lake, folder: Path) -> None:
     before = contents(folder)
     for number in range(1, 60):
-        store = FaultyStore(lake.catalog.store, fail_at=number)
+        store = FaultyStore(lake._catalog.store, fail_at=number)
         catalog = FileSystemCatalog(store, lake.path)
         try:
             migrate_folder(
                 catalog, str(folder), TARGET, {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
             )
         except BitlakeError:
-            if not lake.catalog.table_exists(TARGET):
+            if not lake._catalog.table_exists(TARGET):
                 assert contents(folder) == before, number
                 continue
         break

@@ -169,7 +169,7 @@ def test_a_scan_finds_what_a_loop_finds(case: Case) -> None:
         lake = bitlake.connect(folder)
         columns = [ColumnSpec("id", parse_type("BIGINT"))]
         columns += [ColumnSpec(n, parse_type(KINDS[n][0])) for n in case.names]
-        lake.catalog.create_table(
+        lake._catalog.create_table(
             Identifier("default", "t"), columns, partition_keys=case.partition_by, options=case.options
         )
         table = lake.table("t")
@@ -189,7 +189,7 @@ def check(table: bitlake.Table, rows: list[dict[str, Any]], predicate: Predicate
     fields = table.schema.fields
     matching = [r for r in rows if truth(predicate, r) is True]
     wanted = to_arrow(matching, fields)
-    scan = table.scan().where_bound(predicate)
+    scan = bitlake.Scan(table.scan()._core.where_bound(predicate))
     found = scan.to_arrow()
     assert text(found) == text(wanted), case
     assert text(scan.without_index().to_arrow()) == text(wanted)

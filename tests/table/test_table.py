@@ -252,7 +252,7 @@ def test_a_reader_keeps_its_snapshot(lake: bitlake.Lake) -> None:
 )
 def test_rows_that_do_not_fit_leave_nothing_behind(lake: bitlake.Lake, rows: pa.Table, message: str) -> None:
     columns = [ColumnSpec("id", parse_type("INT NOT NULL")), ColumnSpec("status", parse_type("VARCHAR(3)"))]
-    lake.catalog.create_table(Identifier("default", "t"), columns)
+    lake._catalog.create_table(Identifier("default", "t"), columns)
     table = lake.table("t")
     with pytest.raises(InvalidRequest, match=message) as caught:
         table.append(rows)

@@ -82,7 +82,7 @@ def test_a_scan_shows_what_was_asked_and_reads_nothing(lake: bitlake.Lake) -> No
     scan = lake.table("orders").scan(columns=["id"], where="p = 1 AND id < 5", limit=3)
     text = shown(scan)
     assert "columns | id | where | " in text and "limit | 3" in text and "snapshot 1" in text
-    assert scan._planned == []
+    assert scan._core._planned == []
     assert "Scan of default.orders at snapshot 1" in shown(scan.plan())
 
 

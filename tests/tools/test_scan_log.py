@@ -107,7 +107,7 @@ def test_a_log_that_cannot_be_written_is_no_trouble_of_a_scan(tmp_path: Path) ->
     table = made(tmp_path, record_scans=True)
     (Path(table.path) / "scans").write_text("in the way")
     assert table.scan(where="id = 1").to_arrow().num_rows == 1
-    table.indexes.scan_log()  # stores what waits, or not
+    table.indexes.scans()  # stores what waits, or not
     assert (Path(table.path) / "scans").read_text() == "in the way"
 
 
@@ -156,8 +156,8 @@ def test_taking_a_scan_down_takes_no_time(tmp_path: Path) -> None:
     table = made(tmp_path, record_scans=True)
     scan = table.scan(where="id = 1")
     scan.to_arrow()
-    scan.record()  # starts nothing any more
+    scan._core.record()  # starts nothing any more
     started = time.perf_counter()
     for _ in range(1000):
-        scan.record()
+        scan._core.record()
     assert (time.perf_counter() - started) / 1000 < 0.001  # reading took some milliseconds

@@ -149,7 +149,7 @@ def test_drop_and_rename_die_at_each_call_and_are_repeated(tmp_path: Path, kind:
             put(made, 1, 2)
             made.add_column("more", "INT")
             made.history.create_tag("x")
-            lake.catalog.store = store = FaultyStore(LocalStore(), at, dead=True, after=after)  # type: ignore[assignment]
+            lake._catalog.store = store = FaultyStore(LocalStore(), at, dead=True, after=after)  # type: ignore[assignment]
             died = False
             try:
                 work(lake)

@@ -30,7 +30,7 @@ from bitlake.mergetree import dml
 from bitlake.mergetree.commit import publish
 from bitlake.metadata import options as opt
 from bitlake.runtime import LocalRunner, Runner
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import DRIVER_ROWS, Target, counts, gather, set_values
@@ -137,12 +137,12 @@ def _rows(target: Target) -> int:
     return sum(e.file.row_count for e in target.state.entries())
 
 
-def runner_for(target: Target, scan: Scan) -> Runner:
+def runner_for(target: Target, scan: TableScan) -> Runner:
     """Where the files are asked: here if that is soon done, else on the executors."""
     return LocalRunner() if estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
 
 
-def whole_condition(target: Target, condition: str | None) -> Scan | None:
+def whole_condition(target: Target, condition: str | None) -> TableScan | None:
     """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell."""
     bare = target.scan(None)
     if condition is None:

@@ -28,7 +28,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -155,13 +155,13 @@ class Target:
             columns = ", ".join(self.state.schema.field_names)
             raise NotFound(f"{e}\ntable '{self.table.name}' has columns {columns}") from e.__cause__
 
-    def scan(self, predicate: Predicate | None) -> Scan:
+    def scan(self, predicate: Predicate | None) -> TableScan:
         """The target's rows that satisfy a predicate bound to its schema."""
         scan = self.table.scan_of(self.state)
         return scan if predicate is None else scan.where_bound(predicate)
 
 
-def _with_deleted_rows(scan: Scan) -> Scan:
+def _with_deleted_rows(scan: TableScan) -> TableScan:
     """The scan without the deletion vectors of files that are read as they are; it must not be refined.
 
     Raises :class:`InvalidRequest` where rows are merged.
@@ -177,7 +177,7 @@ def _with_deleted_rows(scan: Scan) -> Scan:
     return replace(scan, _planned=[replace(plan, files=tuple(files))])
 
 
-def _without_positions(scan: Scan) -> Scan:
+def _without_positions(scan: TableScan) -> TableScan:
     """A scan of another table than the target, without the metadata columns that the text names for the target."""
     left: Sequence[str] = [c for c in scan.columns if c not in (FILE_PATH, ROW_INDEX)]
     return scan if len(left) == len(scan.columns) else scan.select(left)

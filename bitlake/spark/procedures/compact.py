@@ -32,7 +32,7 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -219,7 +219,7 @@ def sort_compact(
     table: FileStoreTable,
     state: TableState,
     entries: Sequence[ManifestEntry],
-    scan: Scan,
+    scan: TableScan,
     strategy: str,
     columns: Sequence[str],
 ) -> Snapshot | None:

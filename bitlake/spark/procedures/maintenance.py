@@ -95,7 +95,7 @@ def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
             raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
     files = size = 0
     for table in _tables(context, a["table"]):
-        found = TableMaintenance(table).remove_orphan_files(limit, dry_run=flag(a, "dry_run"), runner=runner)
+        found = TableMaintenance(table, runner).remove_orphan_files(limit, dry_run=flag(a, "dry_run"))
         files, size = files + len(found), size + sum(o.size for o in found)
     columns = [("deletedFileCount", T.LongType()), ("deletedFileTotalLenInBytes", T.LongType())]
     return context.rows(columns, [(files, size)])
@@ -104,9 +104,7 @@ def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
 def _remove_unexisting_files(context: EngineContext, a: Arguments) -> DataFrame:
     runner, dry_run = SparkRunner(context.spark, workers(a)), flag(a, "dry_run")
     tables = _tables(context, a["table"])
-    gone = [
-        p for table in tables for p in TableMaintenance(table).remove_unexisting_files(dry_run=dry_run, runner=runner)
-    ]
+    gone = [p for table in tables for p in TableMaintenance(table, runner).remove_unexisting_files(dry_run=dry_run)]
     return context.rows([("fileName", T.StringType())], [(p.rsplit("/", 1)[1],) for p in gone])
 
 
@@ -421,16 +419,16 @@ _FINDING_COLUMNS: list[tuple[str, T.DataType]] = [
 
 def _verify(context: EngineContext, a: dict[str, Any]) -> DataFrame:
     table = table_of(context, a["table"])
-    runner = SparkRunner(context.spark, workers(a))
+    maintenance = TableMaintenance(table, SparkRunner(context.spark, workers(a)))
     deep = True if a.get("deep") is None else flag(a, "deep")
-    report = TableMaintenance(table).verify(deep, runner=runner, snapshots=_snapshots(a))
+    report = maintenance.verify(deep, snapshots=_snapshots(a))
     rows: list[tuple[Any, ...]] = [
         (f.severity, f.code, f.path, f.what, f.column, f.offset, ", ".join(f.snapshots), f.remedy)
         for f in report.findings
     ]
     if flag(a, "repair"):
         dry_run = True if a.get("dry_run") is None else flag(a, "dry_run")
-        rows += _repaired(TableMaintenance(table).repair(report, dry_run=dry_run, indexes=_indexes(a), runner=runner))
+        rows += _repaired(maintenance.repair(report, dry_run=dry_run, indexes=_indexes(a)))
     return context.rows(_FINDING_COLUMNS, rows)
 
 

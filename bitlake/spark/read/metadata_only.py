@@ -18,7 +18,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
 from bitlake.spark.read.scan import DRIVER_FILES, choose, frame_schema
@@ -37,7 +37,7 @@ Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
 
 
 def shape_of(
-    context: EngineContext, analysis: QueryAnalysis, scans: Sequence[Scan]
+    context: EngineContext, analysis: QueryAnalysis, scans: Sequence[TableScan]
 ) -> sh.Aggregates | sh.TopRows | None:
     """The query's shape, if it has one and speaks of no column whose order or equality Spark may see otherwise."""
     if len(scans) != 1:
@@ -67,7 +67,7 @@ def _plain(made: DataType) -> bool:
     return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
 
 
-def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) -> Scan | None:
+def exact_scan(context: EngineContext, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
     """The scan with all of WHERE, or None where that cannot be said exactly."""
     bare = replace(scan, predicate=None, _planned=[])
     if predicate is None:
@@ -83,7 +83,7 @@ def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) 
     return scan if bound == scan.predicate else bare.where_bound(bound)
 
 
-def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | None:
+def first_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan) -> TableScan | None:
     """A scan of the rows that a query with a LIMIT can show, or None."""
     exact = exact_scan(context, scan, shape.predicate)
     if exact is None:
@@ -97,7 +97,7 @@ def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | 
     return exact.top_n(words, shape.rows)
 
 
-def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewritten) -> DataFrame | None:
+def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan, run: Rewritten) -> DataFrame | None:
     """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make."""
     if scan.row_limit is None or (shape.order and shape.edits is None):
         return None
@@ -122,7 +122,7 @@ def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewr
     return run(local_frame(context.spark, rows.slice(shape.offset), frame_schema(scan)), shape.edits)
 
 
-def _read_here(scan: Scan) -> pa.Table | None:
+def _read_here(scan: TableScan) -> pa.Table | None:
     """The rows of a limited scan, if few need be read for them; else None."""
     plan = scan.plan()
     if not plan.files or choose(plan, limited=True).driver:
@@ -131,7 +131,7 @@ def _read_here(scan: Scan) -> pa.Table | None:
     return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
 
 
-def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:
+def answer(context: EngineContext, shape: sh.Aggregates, scan: TableScan, run: Rewritten) -> DataFrame | None:
     """The aggregates as a local relation, or None where data would have to be read."""
     exact = exact_scan(context, scan, shape.predicate)
     if exact is None:
@@ -174,7 +174,7 @@ def _rest(
 
 
 def _columns(
-    shape: sh.Aggregates, answers: ScanAggregates, scan: Scan
+    shape: sh.Aggregates, answers: ScanAggregates, scan: TableScan
 ) -> list[tuple[T.DataType | None, pa.ChunkedArray]] | None:
     """The output columns: Spark type (None: LONG) and values."""
     fields = {f.name: f for f in scan.state.schema.fields}

@@ -22,7 +22,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
 from bitlake.scan.plan import SkipReason
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.read.metadata_only import answer, first_rows, shape_of, sorted_rows
@@ -35,7 +35,8 @@ from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, TableName, UncacheTable
 from bitlake.sql.table_references import QueryAnalysis, TableUse, replace_tables
 from bitlake.sql.text import Edit
-from bitlake.tools.explain.explanation import QueryExplanation
+from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
+from bitlake.tools.explain.text import explain_text
 from bitlake.types import DataField
 
 _RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
@@ -53,7 +54,7 @@ class PreparedQuery:
     """A query taken apart: its tables' scans, in the order they stand in the text."""
 
     analysis: QueryAnalysis
-    scans: tuple[Scan, ...]
+    scans: tuple[TableScan, ...]
     shape: Aggregates | TopRows | None = None
 
 
@@ -66,7 +67,7 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
         found = scans_by_name[name] = context.scan(name)
         return found.state.schema.fields
 
-    scans_by_name: dict[TableName, Scan] = {}
+    scans_by_name: dict[TableName, TableScan] = {}
     patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
     analysis = analyse_query(
         text,
@@ -78,7 +79,7 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
     )
     scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
     # What metadata can answer, unless a way to read the files is forced.
-    plain = all(type(scan) is Scan and not is_forced(scan) for scan in scans)
+    plain = all(type(scan) is TableScan and not is_forced(scan) for scan in scans)
     plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
     shape = shape_of(context, analysis, scans) if plain else None
     if isinstance(shape, TopRows):
@@ -87,10 +88,10 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
     return PreparedQuery(analysis, scans, shape)
 
 
-def _scan(context: EngineContext, use: TableUse, scan: Scan) -> Scan:
+def _scan(context: EngineContext, use: TableUse, scan: TableScan) -> TableScan:
     if use.columns is not None:
         columns = use.columns
-        if type(scan) is not Scan:
+        if type(scan) is not TableScan:
             # Rows of system tables have no place in files; and without a column, nothing would tell their number.
             known = scan.state.schema.field_names
             columns = tuple(c for c in columns if c in known) or known[:1]
@@ -154,7 +155,7 @@ def _whole(prepared: PreparedQuery) -> PreparedQuery:
     return replace(prepared, scans=scans)
 
 
-def _check_full_scan(context: EngineContext, scans: Sequence[Scan]) -> None:
+def _check_full_scan(context: EngineContext, scans: Sequence[TableScan]) -> None:
     """With the session's ``read.allow.fullScan`` = false, refuse to read all files of a partitioned table.
 
     As in Paimon's connector, what counts is whether partitions, buckets or statistics left out any file.
@@ -162,7 +163,7 @@ def _check_full_scan(context: EngineContext, scans: Sequence[Scan]) -> None:
     if context.conf.paimon.get(_FULL_SCAN, "true").strip().lower() != "false":
         return
     for scan in scans:
-        if type(scan) is Scan and scan.state.schema.partition_keys:
+        if type(scan) is TableScan and scan.state.schema.partition_keys:
             plan = scan.plan()
             if plan.files and not any(plan.metrics.files_skipped.get(r.value) for r in _PRUNED):
                 raise InvalidRequest(
@@ -287,7 +288,7 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         run = functools.partial(_edited, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for scan in prepared.scans:
-        seen = looked_at(scan) if type(scan) is Scan else scan
+        seen = looked_at(scan) if type(scan) is TableScan else scan
         choice = choose(seen.plan(), seen.row_limit is not None)
         how = [
             f"{len(files)} {text}"
@@ -300,8 +301,8 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
         # Changes between snapshots and system tables are not told by steps and pages.
-        details = f"\n\n{scan.explanation().details()}" if type(scan) is Scan else ""
-        parts.append(f"{scan.explain()}\n  read       {'; '.join(how) or 'nothing'}{details}")
+        details = f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
+        parts.append(f"{explain_text(scan.plan())}\n  read       {'; '.join(how) or 'nothing'}{details}")
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
@@ -332,8 +333,8 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     if not isinstance(statement, st.Query):
         raise InvalidRequest(f"only queries are explained, and this is another statement: {text[:60]}")
     scans = prepare(context, statement.text).scans
-    plain = tuple(s.explanation(analyze=analyze) for s in scans if type(s) is Scan)
+    plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.
-    others = [str(s.explain()) for s in scans if type(s) is not Scan]
+    others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
     plan = "\n\n".join([*others, spark_plan(query(context, statement.text))])
     return QueryExplanation(statement.text, plain, plan)

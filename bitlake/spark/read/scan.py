@@ -38,7 +38,7 @@ from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import BUCKET, FILE_PATH, PARTITION, ROW_INDEX, ReadRequest, bytes_to_read, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
 from bitlake.spark.read.local_relation import local_frame
@@ -82,7 +82,7 @@ _LASTING: CacheName[int, weakref.ref[DataFrame]] = CacheName("cached frames", 64
 _REFERENCE_BYTES = 256
 
 
-def is_forced(scan: Scan) -> bool:
+def is_forced(scan: TableScan) -> bool:
     """Whether an option of the table or session says how its files are read."""
     return scan.state.schema.opts.of(opt.SPARK_READ_PATH) != "auto"
 
@@ -152,7 +152,7 @@ def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadCho
     return ReadChoice((), tuple(native), tuple(selective))
 
 
-def looked_at(scan: Scan) -> Scan:
+def looked_at(scan: TableScan) -> TableScan:
     """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys, or some ranges.
 
     How few rows of these pages match is not known before their values are seen, and Spark's reader asks bounds only for
@@ -262,7 +262,7 @@ class SparkReader:
         self._store = store
         self._projects_subqueries = projects_subqueries
 
-    def frame(self, scan: Scan, exact: bool = True, file_names: bool = False) -> DataFrame:
+    def frame(self, scan: TableScan, exact: bool = True, file_names: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
 
         Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
@@ -298,13 +298,13 @@ class SparkReader:
         frame = self._union(parts)
         return _limited(frame, scan) if exact and scan.row_limit is not None else frame
 
-    def frame_with_files(self, scan: Scan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
+    def frame_with_files(self, scan: TableScan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
         """At least the scan's rows, in any order, with these members of ``_metadata`` as a column of that name.
 
         ``by_spark``: the query has ``input_file_name()`` or the like, which Spark's own reader must set.  Raises
         :class:`UnsupportedFeature` for rows of no single file, and for files that Spark's reader does not read.
         """
-        if type(scan) is not Scan:
+        if type(scan) is not TableScan:
             raise UnsupportedFeature(f"table '{scan.state.name}' has no data files for _metadata or input_file_name()")
         scan = looked_at(scan)
         plan = scan.plan()
@@ -361,14 +361,14 @@ class SparkReader:
         joined = rows.join(F.broadcast(known), rows[FILE_PATH] == known[KEY])
         return joined.select(*columns, F.struct(*members).alias(METADATA))
 
-    def local(self, scan: Scan, types: T.StructType) -> DataFrame:
+    def local(self, scan: TableScan, types: T.StructType) -> DataFrame:
         """Read the scan on the driver into a local relation."""
         if not types.fields:
             # Only the number of rows is asked for; an Arrow table without columns could not carry it to Spark.
             return self._spark.range(0, scan.count(), 1, 1).select()
         return local_frame(self._spark, scan.to_arrow(), types)
 
-    def _small(self, scan: Scan, plan: Plan, types: T.StructType) -> DataFrame | None:
+    def _small(self, scan: TableScan, plan: Plan, types: T.StructType) -> DataFrame | None:
         """The same frame for the same rows of a small table, so that a dimension is not read for each query.
 
         Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.
@@ -378,7 +378,7 @@ class SparkReader:
         whole = all(f.whole and f.merge is None for f in plan.files)
         if snapshot is None or not whole or not types.fields:
             return None
-        if type(scan) is not Scan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
+        if type(scan) is not TableScan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
             return None
         what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
         paths = tuple(f.path for f in plan.files)
@@ -433,7 +433,7 @@ class SparkReader:
         cache.put(key, frame, size)
         self._store.caches[_LASTING].put(id(frame), weakref.ref(frame), _REFERENCE_BYTES)
 
-    def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
+    def _selective(self, scan: TableScan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
         reads = tasks_of(files, plan.schemas)
@@ -464,7 +464,7 @@ def _check_size(store: Store, file: PlannedFile) -> None:
         raise CorruptError(f"the file has {size:,} bytes, and the manifest says {known:,}", None, file.path)
 
 
-def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
+def _limited(frame: DataFrame, scan: TableScan) -> DataFrame:
     """The first rows of a scan, in its order."""
     keys = []
     for order in scan.order:
@@ -496,12 +496,12 @@ def _column(field: DataField, required: bool = False) -> T.StructField:
     return T.StructField(field.name, nullable(spark_type(field.type)), not required, metadata)
 
 
-def _required(scan: Scan) -> set[int]:
+def _required(scan: TableScan) -> set[int]:
     """The ids of the columns that are NOT NULL, and were when each of the scan's files was written.
 
     A column that became NOT NULL later may still hold NULL in older files.
     """
-    if type(scan) is not Scan:
+    if type(scan) is not TableScan:
         return set()
     required = {f.id for f in scan.state.schema.fields if not f.type.nullable}
     if required and scan.state.schema.id > 0:
@@ -510,7 +510,7 @@ def _required(scan: Scan) -> set[int]:
     return required
 
 
-def frame_schema(scan: Scan) -> T.StructType:
+def frame_schema(scan: TableScan) -> T.StructType:
     """The Spark schema of a scan's result, in the order of its columns."""
     fields = scan.state.schema
     extra = {

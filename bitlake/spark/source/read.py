@@ -31,7 +31,7 @@ from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import ChangeStream, Limits, StreamOffset
 from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
@@ -42,7 +42,7 @@ from bitlake.system_tables.tables import SystemTable
 # --- scans of batch reads ---------------------------------------------------------------------------------------------
 
 
-def batch_scan(options: SourceOptions) -> Scan:
+def batch_scan(options: SourceOptions) -> TableScan:
     """The scan that options of a batch read ask for.
 
     Raises :class:`InvalidRequest` for options that contradict each other, and what opening and scanning raise.
@@ -57,7 +57,7 @@ def batch_scan(options: SourceOptions) -> Scan:
     return scan.limit(options.number("limit"))
 
 
-def _rows(options: SourceOptions, table: FileStoreTable) -> Scan:
+def _rows(options: SourceOptions, table: FileStoreTable) -> TableScan:
     """Rows of a moment, or that came between two."""
     kinds = options.flag("row-kind")
     between, by_time = options.get("incremental-between"), options.get("incremental-between-timestamp")
@@ -80,7 +80,7 @@ def _rows(options: SourceOptions, table: FileStoreTable) -> Scan:
     return table.changes_by_time(_time(start), _time(end), mode=mode, kinds=kinds)
 
 
-def refined(scan: Scan, options: SourceOptions) -> Scan:
+def refined(scan: TableScan, options: SourceOptions) -> TableScan:
     """The scan with the options ``where`` and ``columns``; ``rowkind`` stays the first column."""
     where = options.get("where")
     scan = scan if where is None else scan.where(where)
@@ -114,13 +114,13 @@ class Part:
     table: str
     how: Any
     """A :class:`ReadRequest`, or a change scan's spec; None: ``what`` is a whole scan."""
-    what: FileTask | ChangeTask | Scan
+    what: FileTask | ChangeTask | TableScan
     size: int
 
     def tables(self) -> Iterator[pa.Table]:
         """Its rows."""
         with reading_table(self.table):
-            if isinstance(self.what, Scan):
+            if isinstance(self.what, TableScan):
                 yield from self.what._tables()
             elif isinstance(self.what, ChangeTask):
                 yield from read_changes(self.store, self.what, self.how)
@@ -145,11 +145,11 @@ def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[p
         yield from partition.batches(spark_arrow_schema(types))
 
 
-def parts_of(scan: Scan) -> list[Part]:
+def parts_of(scan: TableScan) -> list[Part]:
     """The parts of a scan; one whose rows depend on each other (a limit, an order) is a single part."""
     store, name = scan.store, scan.state.name
     scan = replace(scan, _to_spark=None, _planned=[])
-    if scan.row_limit is not None or (type(scan) is not Scan and not isinstance(scan, ChangeScan)):
+    if scan.row_limit is not None or (type(scan) is not TableScan and not isinstance(scan, ChangeScan)):
         return [Part(store, name, None, scan, 0)]
     if isinstance(scan, ChangeScan):
         spec = scan.spec()
@@ -225,7 +225,7 @@ def stream_table(options: SourceOptions) -> tuple[FileStoreTable, bool]:
     return table, kinds
 
 
-def stream_scan(options: SourceOptions) -> Scan:
+def stream_scan(options: SourceOptions) -> TableScan:
     """A scan with the columns that a stream gives."""
     table, kinds = stream_table(options)
     scan = table.scan()

@@ -26,7 +26,7 @@ from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
 from bitlake.scan.index_reader import forget_indexes
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise.advice import (
     Advice,
@@ -232,7 +232,7 @@ def advise(
 
 
 def advise_on(
-    scan: Scan, asked: Asked | None, where: str, sample: int, runner: Runner, engine: str, started: float
+    scan: TableScan, asked: Asked | None, where: str, sample: int, runner: Runner, engine: str, started: float
 ) -> Advice:
     """Advise on what a scan of a whole table reads; the advice cannot be applied."""
     with reading_table(scan.state.name):
@@ -253,7 +253,7 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
 
 @dataclass(slots=True)
 class _Advisor:
-    scan: Scan
+    scan: TableScan
     asked: Asked | None
     where: str
     runner: Runner

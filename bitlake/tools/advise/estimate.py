@@ -33,7 +33,7 @@ from bitlake.scan.column_reader import FileTask, Ints, ReadCounts, footer_of, ha
 from bitlake.scan.page_pruning import rows_by_pages
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import WHOLE_FILE_SHARE
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.tools.advise.policy import Candidate, IndexEstimate, merged_share
 from bitlake.tools.advise.questions import (
@@ -396,7 +396,7 @@ class Looked:
 class Estimator:
     """Estimates of one table at one snapshot.  Mutable: keeps which files each question reads."""
 
-    scan: Scan
+    scan: TableScan
     files: Sequence[PlannedFile]
     looked: Sequence[Looked]
     columns: Mapping[str, ColumnProfile]

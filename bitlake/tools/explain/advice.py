@@ -18,7 +18,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
 from bitlake.scan.index_reader import open_file_index
 from bitlake.scan.plan import Plan, StepName
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields, map_predicate
 from bitlake.tools.advise import policy
 from bitlake.tools.scan_log import condition_text
@@ -181,7 +181,7 @@ class Advice:
         return f"{self.index} on {self.column}: {self.why}"
 
 
-def advice_of(scan: Scan, plan: Plan, steps: Sequence[LeafStep], left: int, was_read: bool) -> list[Advice]:
+def advice_of(scan: TableScan, plan: Plan, steps: Sequence[LeafStep], left: int, was_read: bool) -> list[Advice]:
     """Return the indexes that would have helped a scan, by :mod:`bitlake.tools.advise.policy`; most bytes first.
 
     ``left``: bytes of the pages to read.  A scan that was read is followed by a trial on a sample of the table's rows.
@@ -202,7 +202,7 @@ def advice_of(scan: Scan, plan: Plan, steps: Sequence[LeafStep], left: int, was_
     return sorted(found, key=lambda a: -a.bytes)
 
 
-def _tried(scan: Scan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:
+def _tried(scan: TableScan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:
     """What the advisor recommends for this condition alone."""
     # Imported lazily: loading the advisor takes 60 ms, which explanations of scans that were not read do without.
     from bitlake.tools.advise.advisor import SAMPLE_ROWS, advise_on

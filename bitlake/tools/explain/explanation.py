@@ -1,6 +1,6 @@
 """Explanation of a scan: files and bytes left after each step, why, how long it took, and what would help.
 
-:meth:`bitlake.scan.scan.Scan.explanation` makes one by planning the scan again, and for ``analyze`` reading it, with
+:meth:`bitlake.table.scan.Scan.explanation` makes one by planning the scan again, and for ``analyze`` reading it, with
 everything measured; a scan that is not explained pays nothing for it.
 """
 
@@ -21,11 +21,10 @@ from bitlake.errors import BitlakeError, reading_table
 from bitlake.formatting import counted, human_bytes, one_line, printable
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
-from bitlake.representation import render
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.scan.plan import Plan, SkipReason, StepName
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.scan.top_n import FileRanges, Ranking, read_top_n
 from bitlake.snapshot.partitions import files_to_plan
 from bitlake.tools.explain.advice import Advice, LeafStep, advice_of, asked_of, leaf_steps
@@ -59,7 +58,7 @@ class MeasuredScan:
     was_read: bool
 
 
-def run_scan(scan: Scan, read: bool) -> MeasuredScan:
+def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
     """Plan a scan again, and with ``read`` also read it: file by file, so that times add up; rows are discarded."""
     meter = Meter(phase="manifests")
     store = MeteringStore(scan.store, meter)
@@ -87,7 +86,7 @@ def run_scan(scan: Scan, read: bool) -> MeasuredScan:
     return MeasuredScan(plan, tuple(p for p in phases if p.ms or p.bytes), dict(meter.ranges), read)
 
 
-def _read(scan: Scan, plan: Plan, store: MeteringStore, meter: Meter) -> list[Phase]:
+def _read(scan: TableScan, plan: Plan, store: MeteringStore, meter: Meter) -> list[Phase]:
     meter.phase = "footers"
     tasks = tasks_of(plan.files, plan.schemas)
     footers = _footers(store, tasks)
@@ -394,10 +393,10 @@ class Explanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        return str(render("explanation html", [self], None, None, True))
+        return _html([self])
 
     def _repr_html_(self) -> str:
-        return str(render("explanation html", [self], None, None, False))
+        return _html([self], whole=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,13 +426,19 @@ class QueryExplanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        return str(render("explanation html", self.scans, self.query, self.spark, True))
+        return _html(self.scans, self.query, self.spark)
 
     def _repr_html_(self) -> str:
-        return str(render("explanation html", self.scans, self.query, self.spark, False))
+        return _html(self.scans, self.query, self.spark, whole=False)
 
 
-def explain_scan(scan: Scan, analyze: bool) -> Explanation:
+def _html(scans: Sequence[Explanation], query: str | None = None, spark: str | None = None, whole: bool = True) -> str:
+    from bitlake.tools.explain.html import render  # text and JSON do without
+
+    return render(scans, query, spark, whole)
+
+
+def explain_scan(scan: TableScan, analyze: bool) -> Explanation:
     """Plan a scan again and explain it; ``analyze`` also reads it and discards the rows."""
     run = run_scan(scan, analyze)
     plan = run.plan

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import to_sql
 from bitlake.formatting import human_bytes, printable
-from bitlake.representation import render
 from bitlake.scan.plan import Plan, PlannedFile, SkippedFile
-from bitlake.scan.scan import Scan
 
 MAX_FILES = 50
 _MAX_RUNS = 8
@@ -198,19 +195,5 @@ def _short(root: str, path: str) -> str:
     return path.removeprefix(root).lstrip("/")
 
 
-_FORMATS: dict[str, Callable[[Plan], Any]] = {"text": explain_text, "dict": explain_dict, "json": explain_json}
-
-
-def explain(scan: Scan, format: str, analyze: bool) -> Any:
-    """A scan's plan as ``text``, ``dict``, ``json`` or ``html``: see :meth:`bitlake.scan.scan.Scan.explain`.
-
-    Raises :class:`InvalidRequest` for another format.
-    """
-    if format not in (*_FORMATS, "html"):
-        raise InvalidRequest(f"unknown explain format '{format}'; expected {', '.join((*_FORMATS, 'html'))}")
-    if format != "html" and not analyze:
-        return _FORMATS[format](scan.plan())
-    explanation = render("explanation", scan, analyze)  # loads what a plan's text does without
-    if format == "html":
-        return explanation.to_html()
-    return {"text": explanation.text, "dict": explanation.to_dict, "json": explanation.to_json}[format]()
+FORMATS: dict[str, Callable[[Plan], Any]] = {"text": explain_text, "dict": explain_dict, "json": explain_json}
+"""The forms of a plan, by the names that :meth:`bitlake.table.scan.Scan.explain` takes."""

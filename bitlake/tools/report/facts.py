@@ -30,7 +30,7 @@ from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.index_reader import open_file_index
-from bitlake.scan.scan import Scan
+from bitlake.scan.scan import TableScan
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
 from bitlake.snapshot.index_manifest import index_entries
@@ -157,7 +157,7 @@ def _history(report: TableReport, state: TableState, table: str) -> list[Action]
 
 def _scans(report: TableReport, state: TableState) -> list[Action]:
     asked = () if report.scans is None else report.scans.asked
-    files = Scan(state, state.store, ()).plan().files if asked else ()
+    files = TableScan(state, state.store, ()).plan().files if asked else ()
     poor = [a for a in asked if policy.could_save(a.cost) and policy.indexable(state.schema, a.columns, files)]
     if not poor:
         return []

@@ -23,7 +23,6 @@ from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.io.local import LocalStore
-from bitlake.scan.scan import Scan
 from bitlake.table.table import Table
 from bitlake.tools.explain.explanation import MOST_FILES, Explanation, Meter, MeteringStore
 from bitlake.tools.explain.pages import MOST_CELLS
@@ -65,10 +64,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return made
 
 
-def counted(scan: Scan) -> tuple[Scan, CountingStore]:
+def counted(scan: bitlake.Scan) -> tuple[bitlake.Scan, CountingStore]:
     """The scan over a store that counts."""
-    store = CountingStore(scan.store)
-    return replace(scan, store=store, state=replace(scan.state, store=store), _planned=[]), store
+    store = CountingStore(scan._core.store)
+    state = replace(scan._core.state, store=store)
+    return bitlake.Scan(replace(scan._core, store=store, state=state, _planned=[])), store
 
 
 def check(told: Explanation) -> None:

@@ -1,0 +1,170 @@
+"""The facade of a scan: rows to refine, plan, explain and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import Predicate
+from bitlake.scan.plan import Plan
+from bitlake.scan.scan import TableScan
+from bitlake.scan.sort_order import OrderItem
+from bitlake.tools.explain.text import FORMATS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+    from bitlake.tools.explain.explanation import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Rows of a table that are described, not read.
+
+    Every refinement returns a new scan, and all conditions must hold.  Nothing is read before a method asks for rows,
+    counts or the plan.  Polars, DuckDB and others read a scan directly, by the Arrow C stream interface.
+    """
+
+    _core: TableScan
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def _repr_html_(self) -> str:
+        from bitlake.tools.notebook import scan_html  # only notebooks need it
+
+        return scan_html(self._core)
+
+    # --- refining ----------------------------------------------------------------------------------------------------
+
+    def select(self, columns: Sequence[str]) -> Scan:
+        """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
+        return Scan(self._core.select(columns))
+
+    def where(self, condition: str | Predicate) -> Scan:
+        """The rows that also satisfy a condition in Spark SQL."""
+        return Scan(self._core.where(condition))
+
+    def limit(self, rows: int | None) -> Scan:
+        """At most this number of rows, in no particular order; None: all."""
+        return Scan(self._core.limit(rows))
+
+    def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
+        """The first ``n`` rows in this order, sorted.
+
+        Items are a column, ``(column, "asc" | "desc")``, or these with a third word for NULLs, ``"first"`` or
+        ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.
+        """
+        return Scan(self._core.top_n(order_by, n))
+
+    def without_index(self) -> Scan:
+        """The same rows, planned without file indexes (to compare)."""
+        return Scan(self._core.without_index())
+
+    def with_level_0(self) -> Scan:
+        """Also read level 0 of a primary-key table with deletion vectors, and merge it in, which costs more.
+
+        The same as reading with the table option ``deletion-vectors.merge-on-read``.
+        """
+        return Scan(self._core.with_level_0())
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the result's columns."""
+        return self._core.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return self._core.schema
+
+    def plan(self) -> Plan:
+        """The plan: files to read, the rows of each, and what pruned the others; made once and kept."""
+        return self._core.plan()
+
+    def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
+        """Explain the plan: every file, what pruned it, and how much is read.
+
+        ``text`` is for people and names the first files, ``dict`` has all files, and ``json`` is the same as text.
+        After reading, the explanation has what reading took.  ``html`` is a page with charts.  ``analyze`` plans and
+        reads the scan, discards the rows, and gives all of :meth:`explanation` in any format.
+        """
+        if format not in (*FORMATS, "html"):
+            raise InvalidRequest(f"unknown explain format '{format}'; expected {', '.join((*FORMATS, 'html'))}")
+        if format != "html" and not analyze:
+            return FORMATS[format](self.plan())
+        explanation = self.explanation(analyze=analyze)
+        shown = {"text": explanation.text, "dict": explanation.to_dict, "json": explanation.to_json}
+        return explanation.to_html() if format == "html" else shown[format]()
+
+    def explanation(self, *, analyze: bool = False) -> Explanation:
+        """Explain why this scan reads what it reads, as an :class:`~bitlake.tools.explain.explanation.Explanation`.
+
+        It has the files and bytes that each step left, the pages of each file, and the index that would have helped.
+        ``analyze`` reads the scan, one file after the other, and reports the real bytes, requests and times.
+        """
+        from bitlake.tools.explain.explanation import explain_scan  # loads what a plan's text does without
+
+        return explain_scan(self._core, analyze)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Read in batches, file after file in the plan's order.
+
+        A few files are read ahead: at most 64 MB of their rows wait (``bitlake.scan.read_ahead.READ_AHEAD_BYTES``).
+        Closing the iterator stops the reading.
+        """
+        return self._core.to_batches()
+
+    def to_arrow(self) -> pa.Table:
+        """Read everything into one Arrow table."""
+        return self._core.to_arrow()
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_spark(self) -> DataFrame:
+        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand."""
+        frame: DataFrame = self._core.to_spark()
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow C stream interface."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    # --- aggregates, from metadata or indexes where these suffice (``plan().metrics.answered_by`` counts the ways) ----
+
+    def count(self, column: str | None = None) -> int:
+        """The number of rows, or of those that are not NULL in a column."""
+        return self._core.count(column)
+
+    def exists(self) -> bool:
+        """Whether there is any row."""
+        return self._core.exists()
+
+    def count_distinct(self, column: str) -> int:
+        """How many distinct values a column has, without NULL."""
+        values = self.distinct(column)
+        return len(values) - int(values.null_count)
+
+    def distinct(self, column: str) -> pa.Array:
+        """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
+        return self._core.distinct(column)
+
+    def group_count(self, column: str) -> pa.Table:
+        """The number of rows for each value of a column, also NULL: a table of the column and ``count``."""
+        return self._core.group_count(column)
+
+    def min_max(self, column: str) -> tuple[Any, Any]:
+        """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
+        return self._core.min_max(column)
