@@ -42,7 +42,8 @@ def read_in_order(
     count = len(sizes)
     if row_limit is not None:
         for table in (t for i in range(count) for t in read(i)):
-            yield table.slice(0, row_limit)
+            # Arrow takes a slice of a table without columns to have as many rows as were asked for.
+            yield table if table.num_rows <= row_limit else table.slice(0, row_limit)
             row_limit -= min(row_limit, table.num_rows)
             if row_limit == 0:
                 return

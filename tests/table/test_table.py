@@ -150,6 +150,15 @@ def test_files_roll_at_the_target_size(lake: bitlake.Lake) -> None:
     assert [f.row_count for f in by_rows.scan().plan().files] == [300, 300, 300, 100]
 
 
+def test_limited_rows_of_several_files_are_counted(lake: bitlake.Lake) -> None:
+    """5 of 6 rows were counted as 9: Arrow's slice of a table without columns has as many rows as were asked for."""
+    table = lake.create_table("t", pa.schema({"id": pa.int64()}))
+    for i in range(3):
+        table.append(pa.table({"id": [i, i + 10]}))
+    for most in range(8):
+        assert table.scan(limit=most).count() == table.scan(where="id >= 0", limit=most).count() == min(most, 6)
+
+
 def test_limit_reads_no_more_files_than_needed(lake: bitlake.Lake) -> None:
     table = made(lake, events(1000), options={"target-file-row-num": "100"})
     scan = table.scan(limit=150)
