@@ -423,8 +423,10 @@ class FileStoreTable:
         """Expire partitions after a commit to ``state``, if the table asks for it; a failure is logged."""
         expire_after_commit(self.state, self.truncate, state, identifier)
 
-    def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match one of the specs, in one snapshot."""
+    def truncate(
+        self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any] | None
+    ) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match one of the (physical) specs, in one snapshot."""
         state = self.state()
         self.check_writable(state, keyed=True)
         if partition is not None and not all((partition, *others)):

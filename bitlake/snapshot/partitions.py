@@ -289,6 +289,18 @@ def _rows(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] |
 log = logging.getLogger("bitlake")
 
 
+def mark_partition_done(state: TableState, values: Mapping[str, Any]) -> str:
+    """Mark the partition with these physical values; raises :class:`NotFound` if it has no rows."""
+    keys = state.schema.partition_keys
+    if not keys or set(values) != set(keys):
+        raise InvalidRequest(f"table '{state.name}': a partition has values of {', '.join(keys) or 'no column'}")
+    entries = files_by_partition(state).get(tuple(values[k] for k in keys))
+    if entries is None:
+        shown = ", ".join(f"{k}={v}" for k, v in values.items())
+        raise NotFound(f"table '{state.name}' has no partition {shown}")
+    return mark_done(state, entries[0].partition)
+
+
 def mark_done(state: TableState, partition: bytes) -> str:
     """Mark a partition (a BinaryRow with arity) and return the path of its file, which keeps its time of creation."""
     folder = PartitionReader(state.schema, state.paths).folder(partition)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.mergetree.deletion_vector_mode import switch_deletion_vectors
@@ -23,6 +23,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
+from bitlake.scan.metadata_pruning import physical_array
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
@@ -30,7 +31,7 @@ from bitlake.snapshot.index_files import Bucket, IndexChange
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans
-from bitlake.snapshot.partitions import PartitionReader, files_by_partition, mark_done
+from bitlake.snapshot.partitions import PartitionReader, mark_partition_done
 from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, delete_files, first_link
@@ -40,7 +41,7 @@ from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapsh
 from bitlake.tools.scan_log import scan_log_of
 from bitlake.write.append_dml import discard_index_files, read_vectors_of, replaced_index_files, vector_change
 from bitlake.write.commit import commit
-from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.commit_plan import CommitPlan, physical_partition
 
 if TYPE_CHECKING:
     from bitlake.tools.inspect.inspection import Inspection
@@ -55,8 +56,11 @@ core_of = attrgetter("_core")
 class TableMaintenance:
     """The namespace ``table.maintenance``.
 
-    >>> table.maintenance.compact()                                             # doctest: +SKIP
-    >>> table.maintenance.expire_snapshots(retain_max=20, older_than=timedelta(days=7))  # doctest: +SKIP
+    >>> snapshots = [table.append(rows), table.append(rows)]
+    >>> table.maintenance.compact(full=True)
+    Snapshot(5: COMPACT at 2026-01-04 12:00:00 UTC, 8 rows)
+    >>> table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=timedelta(days=1))
+    Expiry(3 snapshots before 4, 6 files)
     """
 
     def __init__(self, core: FileStoreTable, runner: Runner | None = None) -> None:
@@ -70,6 +74,10 @@ class TableMaintenance:
         """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
 
         ``where`` narrows partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
+
+        >>> snapshots = [table.append(rows), table.append(rows)]
+        >>> table.maintenance.compact(full=True, where="day = '2026-01-04'")
+        Snapshot(5: COMPACT at 2026-01-04 12:00:00 UTC, 8 rows)
         """
         return self._core.compact(full, where)
 
@@ -78,6 +86,10 @@ class TableMaintenance:
         """Spread the rows over another number of fixed buckets, by an overwrite with the table's own rows.
 
         Raises :class:`InvalidRequest` for a table without fixed buckets.
+
+        >>> customers.maintenance.rescale(4)
+        >>> customers.schema.num_buckets
+        4
         """
         rescale(self._core, buckets)
 
@@ -87,12 +99,20 @@ class TableMaintenance:
 
         Raises :class:`InvalidRequest` if other options do not go with them, :class:`CommitConflict` if other writers
         leave no moment for it.
+
+        >>> customers.maintenance.enable_deletion_vectors().options
+        {'bucket': '1', 'deletion-vectors.enabled': 'true'}
         """
         return switch_deletion_vectors(self._core, True)
 
     @tracked("switching deletion vectors off for", core_of)
     def disable_deletion_vectors(self) -> TableSchema:
-        """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
+        """Switch deletion vectors off: compacts fully, since without them deleted rows would come back.
+
+        >>> schema = customers.maintenance.enable_deletion_vectors()
+        >>> customers.maintenance.disable_deletion_vectors().options
+        {'bucket': '1', 'deletion-vectors.enabled': 'false'}
+        """
         return switch_deletion_vectors(self._core, False)
 
     # --- expiry ------------------------------------------------------------------------------------------------------
@@ -113,6 +133,11 @@ class TableMaintenance:
         ``retain_max`` and ``retain_min`` are numbers of snapshots, ``older_than`` an age or a time, ``max_deletes`` the
         most snapshots of this call.  For what is not given the options ``snapshot.*`` decide, those of ``options``
         before the table's.
+
+        >>> table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=timedelta(days=1))
+        Expiry(1 snapshot before 2, 2 files)
+        >>> table.history.snapshots()
+        [Snapshot(2: APPEND at 2026-01-03 08:00:00 UTC, 6 rows)]
         """
         state = self._core.state()
         schema = state.schema.with_options(options) if options else state.schema
@@ -138,6 +163,9 @@ class TableMaintenance:
         ``partition.expiration-*`` decide.  At most ``max_expires`` partitions; ``dry_run`` changes nothing.
         Each partition is a commit: if interrupted, call it again to resume.
         Raises :class:`InvalidRequest` if neither ``older_than`` nor the options give an age.
+
+        >>> table.maintenance.expire_partitions(timedelta(days=2), formatter="yyyy-MM-dd", dry_run=True)
+        [{'day': datetime.date(2026, 1, 1)}, {'day': datetime.date(2026, 1, 2)}]
         """
         state = self._core.state()
         stored = PartitionAge.of(state.schema.options)
@@ -154,13 +182,23 @@ class TableMaintenance:
             strategy or age.strategy,
         )
         if dry_run:
-            return expired_partitions(state, age, max_expires)
-        return drop_expired(self._core.state, self._core.truncate, age, max_expires)
+            expired = expired_partitions(state, age, max_expires)
+        else:
+            expired = drop_expired(self._core.state, self._core.truncate, age, max_expires)
+        return [
+            {name: physical_array(state.schema.field(name), [value])[0].as_py() for name, value in partition.items()}
+            for partition in expired
+        ]
 
     def expire_tags(self, older_than: timedelta | Time | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete the tags whose retention is over, or those created before a time; returns their names.
 
         ``dry_run`` changes nothing.
+
+        >>> table.history.create_tag("january")
+        True
+        >>> table.maintenance.expire_tags("2026-01-10")
+        []
         """
         millis = self._time(older_than)
         if millis is not None:
@@ -170,25 +208,25 @@ class TableMaintenance:
             return tags.expire_tags(state, millis, dry_run=dry_run)
 
     def create_automatic_tags(self) -> list[str]:
-        """Make the tags that are due by the options ``tag.*``; returns their names."""
+        """Make the tags that are due by the options ``tag.*``; returns their names.
+
+        >>> options = {"tag.automatic-creation": "process-time", "tag.creation-period": "daily"}
+        >>> schema = table.alter_options(options)
+        >>> table.maintenance.create_automatic_tags()
+        ['2026-01-01', '2026-01-02']
+        """
         return create_automatic_tags(self._core.state())
 
     def mark_partition_done(self, values: Mapping[str, Any]) -> str:
         """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.
 
-        ``values`` are physical, of all partition columns.  Raises :class:`NotFound` for a partition without rows.
+        ``values`` are those of all partition columns.  Raises :class:`NotFound` for a partition without rows.
+
+        >>> table.maintenance.mark_partition_done({"day": date(2026, 1, 2)})
+        '.../shop/default.db/orders/day=2026-01-02/_SUCCESS'
         """
         state = self._core.state()
-        keys = state.schema.partition_keys
-        if not keys or set(values) != set(keys):
-            raise InvalidRequest(
-                f"table '{self._core.name}': a partition has values of {', '.join(keys) or 'no column'}"
-            )
-        found = files_by_partition(state).get(tuple(values[k] for k in keys))
-        if found is None:
-            shown = ", ".join(f"{k}={v}" for k, v in values.items())
-            raise NotFound(f"table '{self._core.name}' has no partition {shown}")
-        return mark_done(state, found[0].partition)
+        return mark_partition_done(state, physical_partition(state.name, state.schema, values) or {})
 
     # --- orphans, lost files, manifests, hints -----------------------------------------------------------------------
 
@@ -198,6 +236,9 @@ class TableMaintenance:
 
         Returns them; ``dry_run`` changes nothing.  A limit that is younger than the oldest running write would delete
         that writer's files: leave a day, or be sure that no write is running.
+
+        >>> [orphan.path for orphan in table.maintenance.remove_orphan_files(timedelta(hours=12), dry_run=True)]
+        ['.../shop/default.db/orders/day=2026-01-03/bucket-0/data-of-a-killed-writer-0.parquet']
         """
         state = self._core.state()
         runner = self._runner or LocalRunner(REQUESTS)
@@ -230,6 +271,9 @@ class TableMaintenance:
         """Remove data files that no longer exist from the latest snapshot, with their rows; returns their paths.
 
         Use it where a file was deleted by hand, and reading the table fails since.
+
+        >>> table.maintenance.remove_unexisting_files(dry_run=True)
+        []
         """
         state = self._core.state()
         self._core.check_writable(state, keyed=True)
@@ -255,9 +299,14 @@ class TableMaintenance:
 
     @tracked("purging", core_of)
     def purge_files(self) -> int:
-        """Delete everything but schemas: rows, snapshots, tags, branches, consumers; returns how many files went.
+        """Delete all rows, snapshots, tags, branches and consumers; returns the number of files deleted.
 
-        Nobody may write meanwhile: what they wrote would go too.
+        Nobody may write meanwhile: their files would be deleted too.
+
+        >>> table.maintenance.purge_files()
+        8
+        >>> table.count()
+        0
         """
         state = self._core.state()
         if state.paths.branch is not None:
@@ -271,10 +320,13 @@ class TableMaintenance:
         for name in tag_names(state.table_files):
             tags.delete_tag(state, name, if_exists=True)
         state.store.delete_dir(f"{state.paths.root}/consumer")
+        deleted = 0
         if state.snapshot is not None:
             self._core.truncate()
-            self.expire_snapshots(retain_max=1, retain_min=1, older_than=-timedelta(days=1), max_deletes=2**31 - 1)
-        return len(self.remove_orphan_files(-timedelta(days=1)))
+            tomorrow = -timedelta(days=1)
+            expiry = self.expire_snapshots(retain_max=1, retain_min=1, older_than=tomorrow, max_deletes=2**31 - 1)
+            deleted = len(expiry.data_files) + len(expiry.metadata_files)
+        return deleted + len(self.remove_orphan_files(-timedelta(days=1)))
 
     @tracked("compacting the manifests of", core_of)
     def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
@@ -282,6 +334,9 @@ class TableMaintenance:
 
         ``options`` go before the table's (``manifest.target-file-size``, say).
         Returns the COMPACT snapshot that has them; None if there is nothing to do.
+
+        >>> table.maintenance.compact_manifests()
+        Snapshot(3: COMPACT at 2026-01-04 12:00:00 UTC, 6 rows)
         """
         state = self._core.state()
         self._core.check_writable(state, keyed=True)
@@ -299,7 +354,11 @@ class TableMaintenance:
 
     @tracked("repairing", core_of)
     def repair_hints(self) -> tuple[int, int] | None:
-        """Rewrite the hints of the first and last snapshot from the existing snapshots; returns both ids."""
+        """Rewrite the hints of the first and last snapshot from the existing snapshots; returns both ids.
+
+        >>> table.maintenance.repair_hints()
+        (1, 2)
+        """
         state = self._core.state()
         ids = snapshot_ids(state.table_files)
         if not ids:
@@ -313,6 +372,9 @@ class TableMaintenance:
 
         Returns the first snapshot as it was said before, and now.  Raises :class:`InvalidRequest` unless that snapshot
         and all after it are there, and it is not before the first that is known.
+
+        >>> table.maintenance.repair_earliest_snapshot(2)
+        (1, 2)
         """
         state = self._core.state()
         previous = earliest_snapshot_id(state.table_files)
@@ -337,6 +399,13 @@ class TableMaintenance:
         ``deep``: read every data file and index, and compare them with their metadata; else only metadata, sizes and
         footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
         nothing names, which is not a fault.  Never raises for what is in the files: that is what the report is for.
+
+        >>> report = table.maintenance.verify()
+        >>> report.ok
+        True
+        >>> print(report)
+        Table 'default.orders': no fault found.
+        ...
         """
         # Imported lazily: only `verify()` needs it.
         from bitlake.tools.verify import verify_table
@@ -365,6 +434,9 @@ class TableMaintenance:
         result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``
         them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
         meanwhile, and what reading the table raises if its latest snapshot cannot be read.
+
+        >>> table.maintenance.repair()
+        Repair(default.orders: 0 actions planned, 0 findings left)
         """
         from bitlake.tools.verify.repair import carry_out, plan_repair
 
@@ -379,6 +451,10 @@ class TableMaintenance:
         """Where this table's bytes are, and what to do about it: ``to_html()``, ``to_dict()``; of metadata alone.
 
         ``path``: a local file to save the page in.  ``top``: how many partitions are named.
+
+        >>> report = table.maintenance.report("orders.html")
+        >>> report.total.rows, report.snapshots
+        (6, 2)
         """
         from bitlake.tools.report import gather
 
@@ -392,6 +468,9 @@ class TableMaintenance:
 
         ``asked``: ``offset`` and ``limit`` of the entries to show, ``column``, ``value``, ``hex``; see
         :func:`bitlake.tools.inspect.inspection.inspect_file`.
+
+        >>> table.maintenance.inspect("snapshot-2").kind
+        'snapshot'
         """
         from bitlake.tools.inspect.inspection import inspect_file
 

@@ -44,8 +44,9 @@ class Table:
 
     ``indexes``, ``history`` and ``maintenance`` are namespaces.  :meth:`Lake.table` opens a table.
 
-    >>> table = lake.table("orders")                                            # doctest: +SKIP
-    >>> table.scan(["order_id"], "status = 'NEW'").to_arrow()                   # doctest: +SKIP
+    >>> table = lake.table("orders")
+    >>> table.to_arrow(["order_id", "amount"], "status = 'NEW'").to_pylist()
+    [{'order_id': 1, 'amount': 10.0}, {'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
     """
 
     def __init__(self, core: FileStoreTable) -> None:
@@ -64,27 +65,50 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The full name, such as ``default.orders`` or ``default.orders$branch_dev``."""
+        """The full name, such as ``default.orders`` or ``default.orders$branch_dev``.
+
+        >>> table.name
+        'default.orders'
+        """
         return self._core.name
 
     @property
     def path(self) -> str:
-        """The table's folder, a path or URI."""
+        """The table's folder, a path or URI.
+
+        >>> table.path
+        '.../shop/default.db/orders'
+        """
         return self._core.path
 
     @property
     def schema(self) -> TableSchema:
-        """The latest schema."""
+        """The latest schema.
+
+        >>> table.schema
+        TableSchema(0: order_id BIGINT, status STRING, amount DOUBLE, day DATE, partitioned by day)
+        """
         return self._core.schema
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The latest schema as Arrow's."""
+        """The latest schema as Arrow's.
+
+        >>> table.arrow_schema
+        order_id: int64
+        status: string
+        amount: double
+        day: date32[day]
+        """
         return arrow_schema(self._core.schema.fields)
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The latest snapshot; None before the first commit."""
+        """The latest snapshot; None before the first commit.
+
+        >>> table.snapshot
+        Snapshot(2: APPEND at 2026-01-03 08:00:00 UTC, 6 rows)
+        """
         return self._core.snapshot
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -108,6 +132,14 @@ class Table:
         snapshot ids or tags: rows that were added between them, by ``mode`` (see :meth:`changes`).
         No data is read before the scan is asked for rows.  Raises :class:`NotFound` for a snapshot that has expired or
         never existed.
+
+        >>> scan = table.scan(["order_id", "amount"], "status = 'NEW' AND day >= '2026-01-02'")
+        >>> scan
+        Scan(default.orders: order_id, amount, where status = 'NEW' AND day >= DATE '2026-01-02')
+        >>> scan.to_arrow().to_pylist()
+        [{'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
+        >>> table.scan(timestamp="2026-01-02 12:00").count()
+        4
         """
         core = self._core.scan(
             columns,
@@ -122,25 +154,49 @@ class Table:
         return Scan(core)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any) -> pa.Table:
-        """Read rows into one Arrow table; the arguments are those of :meth:`scan`."""
+        """Read rows into one Arrow table; the arguments are those of :meth:`scan`.
+
+        >>> table.to_arrow(["order_id", "amount"], "amount > 50").to_pylist()
+        [{'order_id': 4, 'amount': 120.0}, {'order_id': 5, 'amount': 60.0}]
+        """
         return self.scan(columns, where, **scan).to_arrow()
 
     def to_batches(
         self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows in batches, in bounded memory; the arguments are those of :meth:`scan`."""
+        """Read rows in batches, in bounded memory; the arguments are those of :meth:`scan`.
+
+        >>> [batch.num_rows for batch in table.to_batches(["order_id"])]
+        [2, 2, 2]
+        """
         return self.scan(columns, where, **scan).to_batches()
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any) -> pd.DataFrame:
-        """Read rows into a pandas DataFrame; the arguments are those of :meth:`scan`."""
+        """Read rows into a pandas DataFrame; the arguments are those of :meth:`scan`.
+
+        >>> table.to_pandas(["order_id", "status"], "amount > 50")
+           order_id status
+        0         4   SENT
+        1         5   PAID
+        """
         return self.scan(columns, where, **scan).to_pandas()
 
     def head(self, rows: int = 10) -> pa.Table:
-        """Read the first rows that come, at most ``rows``, as an Arrow table."""
+        """Read the first rows that come, at most ``rows``, as an Arrow table.
+
+        >>> table.head(2).column("status").to_pylist()
+        ['NEW', 'PAID']
+        """
         return self.scan(limit=rows).to_arrow()
 
     def count(self, where: str | None = None) -> int:
-        """Count the rows for which a condition is TRUE (default: all); metadata and indexes answer where they can."""
+        """Count the rows for which a condition is TRUE (default: all); metadata and indexes answer where they can.
+
+        >>> table.count()
+        6
+        >>> table.count("status = 'NEW'")
+        3
+        """
         return self.scan(where=where).count()
 
     def changes(
@@ -152,13 +208,23 @@ class Table:
         :mod:`bitlake.scan.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and deleted and replaced
         rows are included; ``packed``: as ``$binlog`` shows them.
         Raises :class:`NotFound` for a snapshot or tag that does not exist any more.
+
+        >>> customers.changes(1).to_arrow().to_pylist()
+        [{'rowkind': '+I', 'customer_id': 2, 'name': 'Grace', 'city': 'Boston'}]
+        >>> table.changes(1, 2, kinds=False).count()
+        2
         """
         return Scan(self._core.changes(start, end, mode=mode, kinds=kinds, packed=packed))
 
     def changes_by_time(
         self, start: Time, end: Time | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
     ) -> Scan:
-        """As :meth:`changes`, of the snapshots committed after one time up to another."""
+        """As :meth:`changes`, of the snapshots committed after one time up to another.
+
+        >>> changes = table.changes_by_time("2026-01-02 12:00", "2026-01-04")
+        >>> changes.select(["rowkind", "order_id"]).to_arrow().to_pylist()
+        [{'rowkind': '+I', 'order_id': 5}, {'rowkind': '+I', 'order_id': 6}]
+        """
         return Scan(self._core.changes_by_time(start, end, mode=mode, kinds=kinds, packed=packed))
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -168,6 +234,10 @@ class Table:
         """Add Arrow rows in one snapshot, which is returned (None for no rows).
 
         Rows of a table with a primary key replace those of the same key, as :meth:`upsert` does.
+
+        >>> rows = pa.table({"order_id": [7], "status": ["NEW"], "amount": [15.0], "day": [date(2026, 1, 4)]})
+        >>> table.append(rows)
+        Snapshot(3: APPEND at 2026-01-04 12:00:00 UTC, 7 rows)
         """
         core = self._core
         state = core.state()
@@ -183,6 +253,16 @@ class Table:
         ``kinds`` gives each row's kind, +I, -U, +U or -D (or 0 to 3): an array, or the name of a column of ``rows``
         that the table does not have; by default all are +I.  Later rows of a key come after earlier ones.
         Returns the last snapshot; None for no rows.
+
+        >>> moved = pa.table({"customer_id": [2], "name": ["Grace"], "city": ["Paris"]})
+        >>> customers.upsert(moved)
+        Snapshot(3: APPEND at 2026-01-04 12:00:00 UTC, 4 rows)
+        >>> customers.to_arrow(["name", "city"]).to_pylist()
+        [{'name': 'Ada', 'city': 'London'}, {'name': 'Grace', 'city': 'Paris'}]
+        >>> gone = pa.table({"customer_id": [1], "name": ["Ada"], "city": ["London"], "kind": ["-D"]})
+        >>> snapshot = customers.upsert(gone, kinds="kind")
+        >>> customers.count()
+        1
         """
         if isinstance(rows, pa.Table | pa.RecordBatch):
             return retrying(self._core.state, lambda _: dml.upsert(self._core, rows, kinds))
@@ -194,6 +274,13 @@ class Table:
 
         An empty ``partition`` replaces only the partitions that ``rows`` has.  Raises :class:`InvalidRequest` for rows
         outside of ``partition``.
+
+        >>> table.overwrite(rows, {"day": "2026-01-04"})
+        Snapshot(3: OVERWRITE at 2026-01-04 12:00:00 UTC, 7 rows)
+        >>> table.overwrite(rows)
+        Snapshot(4: OVERWRITE at 2026-01-04 12:00:00 UTC, 1 rows)
+        >>> table.count()
+        1
         """
         core = self._core
         state = core.state()
@@ -210,6 +297,9 @@ class Table:
         With ``deletion-vectors.enabled`` an append table keeps its data files, else the files with such rows are
         rewritten.  A table with a primary key gets a -D row for each if its merge engine takes one; else its files are
         rewritten, too.
+
+        >>> table.delete("status = 'SENT'")
+        1
         """
         core = self._core
 
@@ -231,6 +321,14 @@ class Table:
         """Set columns of the rows for which a condition is TRUE; returns their number.
 
         A new value is a constant, or a function of the old rows (an Arrow table of all columns) that returns a column.
+
+        >>> table.update({"status": "LATE"}, "status = 'NEW' AND day < '2026-01-02'")
+        1
+        >>> import pyarrow.compute as pc
+        >>> table.update({"amount": lambda old: pc.multiply(old["amount"], 2)}, "status = 'LATE'")
+        1
+        >>> table.to_arrow(["amount"], "status = 'LATE'").to_pylist()
+        [{'amount': 20.0}]
         """
         core = self._core
 
@@ -244,8 +342,15 @@ class Table:
         return retrying(core.state, step)
 
     def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match one of the specs; returns the snapshot."""
-        return self._core.truncate(partition, *others)
+        """Delete all rows, or those of the partitions that match one of the specs; returns the snapshot.
+
+        >>> table.truncate({"day": "2026-01-03"})
+        Snapshot(3: OVERWRITE at 2026-01-04 12:00:00 UTC, 4 rows)
+        >>> table.count()
+        4
+        """
+        schema = self.schema
+        return self._core.truncate(*(physical_partition(self.name, schema, spec) for spec in (partition, *others)))
 
     # --- schema ------------------------------------------------------------------------------------------------------
 
@@ -260,6 +365,9 @@ class Table:
 
         Columns are dropped first and added last.  Raises :class:`NotFound`, :class:`AlreadyExists`, and
         :class:`InvalidRequest` for what Paimon forbids.
+
+        >>> table.alter(rename={"amount": "price"}, add={"note": "STRING", "discount": "DECIMAL(5, 2)"}).field_names
+        ('order_id', 'status', 'price', 'day', 'note', 'discount')
         """
         if isinstance(drop, str):
             raise InvalidRequest(f"table '{self.name}': drop is a list of names, such as ['{drop}']")
@@ -273,7 +381,11 @@ class Table:
         )
 
     def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:
-        """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
+        """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids.
+
+        >>> table.alter_options({"file.compression": "zstd"}, unset=["file-index.bitmap.columns"]).options
+        {'partition.legacy-name': 'false', 'file.compression': 'zstd'}
+        """
         return self._core.alter_options(set, unset)
 
     def add_column(
@@ -285,16 +397,28 @@ class Table:
         first: bool = False,
         after: str | None = None,
     ) -> TableSchema:
-        """Add a nullable column, or a member to a struct (``"s.x"``); existing rows read NULL."""
+        """Add a nullable column, or a member to a struct (``"s.x"``); existing rows read NULL.
+
+        >>> table.add_column("note", "STRING", comment="what the customer wrote", after="status").field_names
+        ('order_id', 'status', 'note', 'amount', 'day')
+        """
         path = path_of(self.schema, name)
         return self._core.alter(AddColumn(path, type_of(type), comment, position_of(first, after)))
 
     def drop_column(self, name: ColumnName, *, if_exists: bool = False) -> TableSchema:
-        """Drop a column, or a struct's member, and the indexes that options declare on it."""
+        """Drop a column, or a struct's member, and the indexes that options declare on it.
+
+        >>> table.drop_column("amount").field_names
+        ('order_id', 'status', 'day')
+        """
         return self._core.alter(DropColumn(path_of(self.schema, name), if_exists))
 
     def rename_column(self, name: ColumnName, new_name: str) -> TableSchema:
-        """Rename a column, or a struct's member; options that name it follow."""
+        """Rename a column, or a struct's member; options that name it follow.
+
+        >>> table.rename_column("amount", "price").field_names
+        ('order_id', 'status', 'price', 'day')
+        """
         return self._core.alter(RenameColumn(path_of(self.schema, name), new_name))
 
     def alter_column(
@@ -311,6 +435,9 @@ class Table:
         """Change what is given: type (values are cast when read), NOT NULL, comment, default (SQL text), position.
 
         An empty ``comment`` or ``default`` removes it.
+
+        >>> table.alter_column("amount", type="DECIMAL(10, 2)", comment="in euros", after="order_id")
+        TableSchema(1: order_id BIGINT, amount DECIMAL(10, 2), status STRING, day DATE, partitioned by day)
         """
         path = path_of(self.schema, name)
         return self._core.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))

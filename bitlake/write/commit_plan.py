@@ -467,15 +467,19 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *,
 
 
 def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Convert a spec of Python values to physical values; raises :class:`InvalidRequest` for an invalid value."""
+    """Convert a spec of Python values, or their texts, to physical values.
+
+    Raises :class:`InvalidRequest` for an invalid value.
+    """
     if partition is None:
         return None
     out = {}
     for name, value in partition.items():
         field = schema.field(name)
         try:
-            array = pa.array([value], arrow_type(field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
+            kind = arrow_type(field.type)
+            array = pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
             message = f"table '{table}': invalid {field.type} value {value!r} for partition column '{name}': {e}"
             raise InvalidRequest(message) from e
         out[field.name] = physical_values(array)[0]

@@ -25,6 +25,7 @@ from bitlake.runtime import LocalRunner, Runner
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.snapshot.partitions import mark_partition_done
 from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import alter_dialect, create_table_like
@@ -59,6 +60,7 @@ from bitlake.table.migrate import migrate_folder
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.verify.repair import Indexes, Repair
 from bitlake.types import AtomicType
+from bitlake.write.commit_plan import physical_partition
 from bitlake.write.merge_branch import merge_branch
 
 log = logging.getLogger("bitlake")
@@ -205,7 +207,7 @@ def _drop_partition(context: EngineContext, a: Arguments) -> DataFrame:
 def _mark_partition_done(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     for spec in _specs(context, table, needed(a, "partitions")):
-        TableMaintenance(table).mark_partition_done(spec)
+        mark_partition_done(table.state(), spec)
     return done(context)
 
 
@@ -228,11 +230,11 @@ def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
         max_expires=Options(options).of(opt.PARTITION_EXPIRATION_MAX_NUM),
         dry_run=flag(a, "dry_run"),
     ):
-        fields = table.schema.partition_fields
+        physical = physical_partition(table.name, table.schema, values) or {}
         pairs = []
-        for f in fields:
+        for f in table.schema.partition_fields:
             assert isinstance(f.type, AtomicType)
-            value = values[f.name]
+            value = physical[f.name]
             pairs.append(f"{f.name}={'null' if value is None else render_value(f.type, value, legacy=False)}")
         shown.append((", ".join(pairs),))
     return context.rows([("expired_partitions", T.StringType())], shown or [("No expired partitions.",)])
