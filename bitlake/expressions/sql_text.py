@@ -30,6 +30,11 @@ def to_sql(predicate: Predicate, fields: Iterable[DataField] | None = None, limi
     return _Printer({f.name: f.type for f in fields or ()}, limit).print(predicate, 0)
 
 
+def value_to_sql(column: str, value: Any, fields: Iterable[DataField]) -> str:
+    """A physical value of one of these columns as a literal of Spark SQL."""
+    return _Printer({f.name: f.type for f in fields}, _MOST).literal(column, value)
+
+
 def quoted(*parts: str) -> str:
     """A name in backticks; of several parts, with dots between them."""
     return ".".join("`" + p.replace("`", "``") + "`" for p in parts)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import CorruptError
-from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.sql_text import to_sql, value_to_sql
 from bitlake.expressions.statistics import (
     Bools,
     ColumnStats,
@@ -135,7 +135,9 @@ class MetadataPruning:
         if reason is SkipReason.BUCKET:
             return f"bucket {entry.bucket} holds none of the key's values"
         fields = self._schemas[entry.file.schema_id].fields
-        return _stats_detail(self.mapped[entry.file.schema_id].predicate, self._stats_of(entry), fields)
+        return _stats_detail(
+            self.mapped[entry.file.schema_id].predicate, self._stats_of(entry), entry.file.row_count, fields
+        )
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
@@ -210,17 +212,19 @@ class MetadataPruning:
         return {**stats, **{n: replace(s, null_count=rows) if s.null_count else s for n, s in of_partition.items()}}
 
 
-def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields: Sequence[DataField]) -> str:
+def _stats_detail(
+    predicate: Predicate, stats: Mapping[str, ColumnStats], rows: int, fields: Sequence[DataField]
+) -> str:
     """Name the first term that statistics exclude, and the range that excludes it."""
-    for term in conjuncts(predicate):
-        for column in sorted(columns_of(term)):
-            of_column = stats.get(column)
-            if of_column is not None and (of_column.min is not None or of_column.null_count is not None):
-                return (
-                    f"{column} is in [{of_column.min!r}, {of_column.max!r}] with {of_column.null_count} NULLs: "
-                    f"{to_sql(predicate, fields)} is never true"
-                )
-    return f"{to_sql(predicate, fields)} is never true"
+    excluded = (term for term in conjuncts(predicate) if test_stats(term, stats, rows) is Verdict.NONE)
+    term = next(excluded, predicate)
+    for column in sorted(columns_of(term)):
+        of_column = stats.get(column)
+        if of_column is not None and (of_column.min is not None or of_column.null_count is not None):
+            low, high = (value_to_sql(column, value, fields) for value in (of_column.min, of_column.max))
+            nulls = of_column.null_count
+            return f"{column} is in [{low}, {high}] with {nulls} NULLs: {to_sql(term, fields)} is never true"
+    return f"{to_sql(term, fields)} is never true"
 
 
 _MAX_COMBINATIONS = 1000

@@ -46,6 +46,10 @@ TIMESTAMPS = frozenset({Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
 INTEGER_BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
 
 
+def _representation(self: object) -> str:
+    return f"{type(self).__name__}({self})"
+
+
 @dataclass(frozen=True, slots=True)
 class AtomicType:
     """A type without children.
@@ -60,6 +64,8 @@ class AtomicType:
     precision: int | None = None
     scale: int | None = None
 
+    __repr__ = _representation
+
     def __str__(self) -> str:
         return _atomic_text(self) + ("" if self.nullable else " NOT NULL")
 
@@ -70,6 +76,8 @@ class ArrayType:
 
     element: DataType
     nullable: bool = True
+
+    __repr__ = _representation
 
     def __str__(self) -> str:
         return f"ARRAY<{self.element}>" + ("" if self.nullable else " NOT NULL")
@@ -83,6 +91,8 @@ class MapType:
     value: DataType
     nullable: bool = True
 
+    __repr__ = _representation
+
     def __str__(self) -> str:
         return f"MAP<{self.key}, {self.value}>" + ("" if self.nullable else " NOT NULL")
 
@@ -94,6 +104,8 @@ class MultisetType:
     element: DataType
     nullable: bool = True
 
+    __repr__ = _representation
+
     def __str__(self) -> str:
         return f"MULTISET<{self.element}>" + ("" if self.nullable else " NOT NULL")
 
@@ -104,6 +116,8 @@ class RowType:
 
     fields: tuple[DataField, ...]
     nullable: bool = True
+
+    __repr__ = _representation
 
     def __str__(self) -> str:
         inner = ", ".join(f"`{f.name}` {f.type}" for f in self.fields)
@@ -125,6 +139,9 @@ class DataField:
     type: DataType
     description: str | None = None
     default_value: str | None = None
+
+    def __repr__(self) -> str:
+        return f"DataField({self.id}: {self.name} {self.type})"
 
 
 _ALIASES = {
