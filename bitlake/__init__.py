@@ -1,9 +1,9 @@
 """bitlake: Apache Paimon lake tables with their whole index system, in Python and on Spark.
 
 >>> import bitlake
->>> lake = bitlake.connect("/tmp/lake")                                     # doctest: +SKIP
->>> lake.sql("CREATE TABLE t (id INT, status STRING) TBLPROPERTIES ('file-index.bitmap.columns' = 'status')")
-...                                                                         # doctest: +SKIP
+>>> lake = bitlake.connect("shop")
+>>> lake.table("orders").to_arrow(["order_id", "amount"], "status = 'NEW'").to_pylist()
+[{'order_id': 1, 'amount': 10.0}, {'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
 """
 
 import importlib as _importlib

@@ -81,6 +81,12 @@ def connect(
     (``data-file.external-paths``): absolute paths or URIs, with everything below them.  Left out, the Spark session's
     ``spark.bitlake.external-paths`` has them, with commas between; else there are none, and a table that names such
     a file is refused.  The session is asked once: when the lake first meets a path outside of a table's folder.
+
+    >>> lake = bitlake.connect("shop")
+    >>> lake.tables()
+    ['customers', 'orders', 'payments']
+    >>> bitlake.connect("s3://bucket/shop", storage_options={"s3.endpoint": "http://localhost:9000"})
+    Lake('s3://bucket/shop')
     """
     return Lake(
         path,
@@ -99,7 +105,12 @@ def connect(
 
 
 class Lake:
-    """A warehouse of Paimon tables."""
+    """A warehouse of Paimon tables.
+
+    >>> lake = bitlake.connect("shop")
+    >>> lake.table("orders").count("status = 'NEW'")
+    3
+    """
 
     def __init__(
         self,
@@ -147,25 +158,48 @@ class Lake:
 
     @property
     def path(self) -> str:
-        """The lake's folder, a path or URI; of a REST catalog the warehouse's name."""
+        """The lake's folder, a path or URI; of a REST catalog the warehouse's name.
+
+        >>> lake.path
+        '.../shop'
+        """
         return self._path
 
     # --- databases and tables ----------------------------------------------------------------------------------------
 
     def databases(self) -> list[str]:
-        """The names of all databases."""
+        """The names of all databases.
+
+        >>> lake.databases()
+        ['default']
+        """
         return self._catalog.databases()
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Make a database."""
+        """Make a database.
+
+        >>> lake.create_database("archive")
+        >>> lake.databases()
+        ['archive', 'default']
+        """
         self._catalog.create_database(name, if_not_exists=if_not_exists)
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
-        """Delete a database."""
+        """Delete a database.
+
+        >>> lake.create_database("archive")
+        >>> lake.drop_database("archive", cascade=True)
+        >>> lake.databases()
+        ['default']
+        """
         self._catalog.drop_database(name, if_exists=if_exists, cascade=cascade)
 
     def tables(self, database: str | None = None) -> list[str]:
-        """The names of a database's tables."""
+        """The names of a database's tables.
+
+        >>> lake.tables()
+        ['customers', 'orders', 'payments']
+        """
         return self._catalog.tables(database or self.database)
 
     def table(self, name: str) -> Table:
@@ -173,6 +207,11 @@ class Lake:
 
         ``orders$branch_dev`` is a branch of it, to read and to write; ``orders$snapshots`` a system table, to read.
         Raises :class:`bitlake.errors.NotFound`.
+
+        >>> lake.table("orders")
+        Table('default.orders', '.../shop/default.db/orders')
+        >>> lake.table("orders$snapshots").to_arrow(["snapshot_id", "commit_kind"]).to_pylist()
+        [{'snapshot_id': 1, 'commit_kind': 'APPEND'}, {'snapshot_id': 2, 'commit_kind': 'APPEND'}]
         """
         # Imported lazily: questions about names and schemas need no table.
         from bitlake.table.table import Table
@@ -193,6 +232,11 @@ class Lake:
         """Create a table with an Arrow schema's columns; ``options`` are Paimon's table options.
 
         The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
+
+        >>> schema = pa.schema({"order_id": pa.int64(), "reason": pa.string(), "day": pa.date32()})
+        >>> options = {"file-index.bitmap.columns": "reason"}
+        >>> lake.create_table("returns", schema, partition_by=["day"], options=options).schema
+        TableSchema(0: order_id BIGINT, reason STRING, day DATE, partitioned by day)
         """
         from bitlake.schema.create import columns_of
 
@@ -214,16 +258,30 @@ class Lake:
         """A table as a Spark DataFrame; ``where`` and what else :meth:`Table.scan` takes choose rows by the indexes.
 
         Filters put on the DataFrame are Spark's.
+
+        >>> lake.read("orders", "status = 'NEW'", snapshot=1).agg({"amount": "sum"}).collect()
+        [Row(sum(amount)=17.25)]
         """
         return self.table(name).scan(where=where, **scan).to_spark()
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name; ``db.name`` moves it into that database."""
+        """Give a table another name; ``db.name`` moves it into that database.
+
+        >>> lake.rename_table("orders", "sales")
+        Table('default.sales', '.../shop/default.db/sales')
+        >>> lake.tables()
+        ['customers', 'payments', 'sales']
+        """
         self._catalog.rename_table(self._catalog.find(self._identify(name)), self._identify(new_name))
         return self.table(new_name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Delete a table."""
+        """Delete a table.
+
+        >>> lake.drop_table("orders")
+        >>> lake.tables()
+        ['customers', 'payments']
+        """
         self._catalog.drop_table(self._catalog.find(self._identify(name)), if_exists=if_exists)
 
     def advise(
@@ -240,6 +298,12 @@ class Lake:
         ``queries``: statements of which some are about the table, or conditions on it; a text may hold several, with
         semicolons between them.  ``recorded``: the scans in the table's own log, too.  Without either, typical queries
         are assumed.  No query is run.
+
+        >>> advice = lake.advise("payments", ["SELECT amount FROM payments WHERE payment_id = 500000000"])
+        >>> advice
+        Advice(default.payments: 2 options to change, 0 layout changes)
+        >>> advice.statements()[0]
+        "ALTER TABLE default.payments SET TBLPROPERTIES ('file-index.bloom-filter.columns' = 'payment_id'...
         """
         from bitlake.sql.workload import advise_for
 
@@ -258,6 +322,11 @@ class Lake:
 
         ``distributed``: on Spark's executors, for large tables; else on threads of this process.  A table whose latest
         schema cannot be read is checked, too.
+
+        >>> lake.verify("orders")
+        VerifyReport(default.orders: 0 findings)
+        >>> lake.verify("orders", deep=False).ok
+        True
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
@@ -275,20 +344,36 @@ class Lake:
             return verify_table(found, paths, store, runner, deep=deep, snapshots=snapshots, orphans=orphans)
 
     def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
-        """Report where a table's bytes are and what to do about it; see ``table.maintenance.report``."""
+        """Report where a table's bytes are and what to do about it; see ``table.maintenance.report``.
+
+        >>> lake.report("orders", "orders.html")
+        TableReport(default.orders)
+        """
         return self.table(name).maintenance.report(path, top=top)
 
     # --- Spark -------------------------------------------------------------------------------------------------------
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed."""
+        """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed.
+
+        >>> lake.spark.range(3).count()
+        3
+        """
         return self._sql_engine().spark
 
     def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
         """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame.
 
         ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.
+
+        >>> lake.sql("SELECT status, count(*) AS n FROM orders GROUP BY status ORDER BY status").toPandas()
+          status  n
+        0    NEW  3
+        1   PAID  2
+        2   SENT  1
+        >>> lake.sql("SELECT order_id FROM orders WHERE amount > :least", {"least": 50}).toArrow().to_pydict()
+        {'order_id': [4, 5]}
         """
         return self._sql_engine().sql(text, args)
 
@@ -305,6 +390,11 @@ class Lake:
 
         ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
         by ``partition_by`` and with these table options.
+
+        >>> columns = ["order_id", "status", "amount", "day"]
+        >>> frame = lake.spark.createDataFrame([(7, "NEW", 15.0, date(2026, 1, 4))], columns)
+        >>> lake.write(frame, "orders")
+        1
         """
         table = self._catalog.find(self._identify(name))
         return self._sql_engine().write(table, frame, mode, partition_by, options or {})
@@ -313,6 +403,10 @@ class Lake:
         """A table's changes as a streaming DataFrame, by the data source; ``options`` are those of its streams.
 
         Their names are as in ``docs/streaming.md``, with underscores: ``start="latest"``, ``consumer_id="me"``.
+
+        >>> stream = lake.read_stream("orders", start="latest")
+        >>> stream.columns
+        ['order_id', 'status', 'amount', 'day']
         """
         reader = self.spark.readStream.format("bitlake").options(**self._source)
         given = {k.replace("_", "-"): v for k, v in options.items()}
@@ -336,6 +430,13 @@ class Lake:
         ``-D`` of each.  ``trigger`` are the arguments of Spark's: ``{"availableNow": True}``.  Batches are known by the
         query's id, which its ``checkpoint`` keeps, or by ``commit_user`` where that cannot be read from here.
         ``options``: ``{"write.merge-schema": "true"}``, as of :meth:`write`.
+
+        >>> copy = lake.create_table("copy", table.arrow_schema)
+        >>> stream = lake.read_stream("orders")
+        >>> query = lake.write_stream(stream, "copy", "checkpoint", trigger={"availableNow": True})
+        >>> query.awaitTermination()
+        >>> copy.count()
+        6
         """
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
@@ -349,8 +450,11 @@ class Lake:
     ) -> MergeBuilder:
         """Begin a MERGE of a DataFrame's rows (or a table's, by name) into a table.
 
-        >>> lake.merge("t", changes, "target.id = source.id") \\
-        ...     .when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
+        >>> changes = lake.spark.createDataFrame([(2, "SENT")], ["order_id", "status"])
+        >>> merge = lake.merge("orders", changes, "target.order_id = source.order_id")
+        >>> done = merge.when_matched_update({"status": "source.status"}).execute()
+        >>> table.count("status = 'SENT'")
+        2
         """
         from bitlake.spark.dml.merge import MergeBuilder
 
@@ -366,13 +470,31 @@ class Lake:
         return {"warehouse": self._path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
-        """What a query would read of each lake table in it, and why not the rest; no data is read."""
+        """What a query would read of each lake table in it, and why not the rest; no data is read.
+
+        >>> text = "SELECT amount, name FROM orders, customers WHERE order_id = customer_id AND status = 'SENT'"
+        >>> lake.plans(text)
+        [Plan(default.orders: 1 of 3 files, 1 of 6 rows), Plan(default.customers: 1 of 2 files, 3 of 3 ro...
+        """
         return [scan.plan() for scan in self._sql_engine().scans(text)]
 
     def explain(self, text: str, format: str = "text", *, analyze: bool = False) -> Any:
         """Why a query reads what it reads of each lake table, and Spark's plan: ``text``, ``dict``, ``json``, ``html``.
 
         With ``analyze`` what it needs of the tables is read, to tell bytes and times as they were.
+
+        >>> print(lake.explain("SELECT order_id FROM orders WHERE status = 'SENT'"))
+        Scan of default.orders at snapshot 2
+          columns    order_id, status
+          where      status = 'SENT'
+          files      1 of 3 read; skipped by statistics: 2
+          rows       1 of 6 chosen (17 %)
+          data       ... in files to read, of ...
+          planned in ... ms (...)
+          + day=2026-01-02/bucket-0/data-....parquet: 1 of 2 rows by bitmap(status) (embedded): rows 1
+          - day=2026-01-01/bucket-0/data-....parquet: skipped by statistics: status is in ['NEW', 'PAID']...
+          - day=2026-01-03/bucket-0/data-....parquet: skipped by statistics: status is in ['NEW', 'PAID']...
+        ...
         """
         if format not in ("text", "dict", "json", "html"):
             raise InvalidRequest(f"explain has the formats text, dict, json, html, not '{format}'")
@@ -380,7 +502,11 @@ class Lake:
         return {"text": told.text, "dict": told.to_dict, "json": told.to_json, "html": told.to_html}[format]()
 
     def explanation(self, text: str, *, analyze: bool = False) -> QueryExplanation:
-        """:meth:`explain` as an object, which notebooks show with pictures."""
+        """:meth:`explain` as an object, which notebooks show with pictures.
+
+        >>> lake.explanation("SELECT order_id FROM orders WHERE status = 'SENT'", analyze=True)
+        QueryExplanation(1 scan: SELECT order_id FROM orders WHERE status = 'SENT')
+        """
         from bitlake.spark.read.query import explain_query
 
         return explain_query(self._sql_engine().context, text, analyze)
@@ -404,7 +530,11 @@ class Lake:
 
     @property
     def database(self) -> str:
-        """The current database: ``default``, or what USE chose."""
+        """The current database: ``default``, or what USE chose.
+
+        >>> lake.database
+        'default'
+        """
         return self._database if self._engine is None else self._engine.context.database
 
     def _identify(self, name: str) -> Identifier:

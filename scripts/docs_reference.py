@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 from docs_statements import checked
@@ -175,31 +175,52 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
         "table.maintenance",
         "compaction, expiry, verification, repair",
     ),
-    "python-scan": ("Scan", "bitlake.scan.scan:Scan", "Scan", "rows described but not read: refine, explain, read"),
+    "python-scan": ("Scan", "bitlake.table.scan:Scan", "Scan", "rows described but not read: refine, explain, read"),
     "python-plan": ("Plan", "bitlake.scan.plan:Plan", "Plan", "what a scan reads, and why not the rest"),
 }
 """A page for each class of the public face: title, class, the name before its members, what it is for."""
-RESULTS = (
-    "bitlake.metadata.snapshot:Snapshot",
-    "bitlake.metadata.schema:TableSchema",
-    "bitlake.snapshot.tags:Tag",
-    "bitlake.snapshot.expiry:Expiry",
-    "bitlake.snapshot.orphan_files:Orphan",
-    "bitlake.fileindex.registry:IndexSpec",
-    "bitlake.write.index_rewrite:Rewritten",
-    "bitlake.scan.plan:PlannedFile",
-    "bitlake.scan.plan:SkippedFile",
-    "bitlake.scan.plan:ScanMetrics",
-    "bitlake.tools.explain.explanation:Explanation",
-    "bitlake.tools.explain.explanation:QueryExplanation",
-    "bitlake.tools.advise.advice:Advice",
-    "bitlake.tools.verify:VerifyReport",
-    "bitlake.tools.verify.repair:Repair",
-    "bitlake.tools.report:TableReport",
-    "bitlake.tools.inspect.inspection:Inspection",
-    "bitlake.tools.scan_log:ScanRecord",
-)
-"""Classes of what the public methods return."""
+RESULTS: dict[str, tuple[str, ...]] = {
+    "bitlake.metadata.snapshot:Snapshot": ("to_json",),
+    "bitlake.metadata.schema:TableSchema": ("bucket_keys", "field", "field_names", "num_buckets", "to_json"),
+    "bitlake.snapshot.tags:Tag": (),
+    "bitlake.snapshot.expiry:Expiry": (),
+    "bitlake.snapshot.orphan_files:Orphan": (),
+    "bitlake.fileindex.registry:IndexSpec": (),
+    "bitlake.write.index_rewrite:Rewritten": (),
+    "bitlake.scan.plan:PlannedFile": ("chosen_rows", "row_count", "whole"),
+    "bitlake.scan.plan:SkippedFile": ("row_count", "size"),
+    "bitlake.scan.plan:ScanMetrics": ("as_dict",),
+    "bitlake.tools.explain.explanation:Explanation": (
+        *("bytes_read", "files_left_out", "text", "to_dict", "to_html", "to_json"),
+    ),
+    "bitlake.tools.explain.explanation:QueryExplanation": ("text", "to_dict", "to_html", "to_json"),
+    "bitlake.tools.advise.advice:Advice": (
+        *("apply", "build_seconds", "index_bytes", "layout_statements", "statements", "text", "to_dict"),
+    ),
+    "bitlake.tools.verify:VerifyReport": ("codes", "errors", "ok", "text", "to_dict", "warnings"),
+    "bitlake.tools.verify.repair:Repair": ("text", "to_dict"),
+    "bitlake.tools.report:TableReport": ("to_dict", "to_html", "to_json"),
+    "bitlake.tools.inspect.inspection:Inspection": ("faults", "text", "to_dict", "to_json"),
+    "bitlake.tools.scan_log:ScanRecord": ("bytes_touched", "skipping_rate", "to_json"),
+    "bitlake.spark.dml.merge:MergeBuilder": (
+        *("execute", "when_matched_delete", "when_matched_update", "when_not_matched_by_source_delete"),
+        *("when_not_matched_by_source_update", "when_not_matched_insert"),
+    ),
+}
+"""Classes of what the public methods return, each with its members for users besides its fields."""
+
+
+def face() -> list[type]:
+    """The classes of the public face."""
+    return [_loaded(place) for _, place, _, _ in CLASSES.values()]
+
+
+def public_classes() -> Iterator[tuple[type, Sequence[str]]]:
+    """The classes of the reference, each with the names of its members: all of the face's, of results those listed."""
+    for kind in face():
+        yield kind, [name for name, _ in _public(kind)]
+    for place, members in RESULTS.items():
+        yield _loaded(place), members
 
 
 def python() -> str:
@@ -230,30 +251,43 @@ def class_page(name: str) -> str:
     """The page of one class of the public face."""
     title, place, owner, _ = CLASSES[name]
     kind = _loaded(place)
-    return "\n".join([f"# {title}\n", markdown(kind.__doc__), *_members(owner, kind, 2)])
+    return "\n".join([f"# {title}\n", markdown(kind.__doc__), *_fields(kind), *_members(owner, _public(kind), 2)])
 
 
 def results() -> str:
     """The classes of returned values, with their fields."""
-    out = ["# Returned values\n", "Public methods return these frozen values; none is created by hand.\n"]
-    for place in RESULTS:
+    out = ["# Returned values\n", "Public methods return these values; none is created by hand.\n"]
+    for place, members in RESULTS.items():
         kind = _loaded(place)
         out.append(f"## {kind.__name__}\n\n{markdown(kind.__doc__)}")
-        if dataclasses.is_dataclass(kind):
-            rows = [(code(f.name), code(str(f.type))) for f in dataclasses.fields(kind) if not f.name.startswith("_")]
-            out.append(table(("Field", "Type"), rows))
-        out += _members(kind.__name__, kind, 3)
+        out += _fields(kind)
+        out += _members(kind.__name__, [(name, getattr(kind, name)) for name in members], 3)
     return "\n".join(out)
 
 
-def _members(owner: str, kind: type, depth: int) -> Iterator[str]:
-    for member, found in sorted(inspect.getmembers(kind)):
-        if member.startswith("_"):
-            continue
-        if isinstance(found, property):
-            yield f"{'#' * depth} {owner}.{member} {{ .property }}\n\n{markdown(found.__doc__)}"
-        elif inspect.isroutine(found):
-            yield _function(f"{owner}.{member}", inspect.unwrap(found), depth)
+def _public(kind: type) -> list[tuple[str, object]]:
+    """The public properties and methods of a class, by name."""
+    return [
+        (name, member)
+        for name, member in sorted(inspect.getmembers(kind))
+        if not name.startswith("_") and (isinstance(member, property) or inspect.isroutine(member))
+    ]
+
+
+def _fields(kind: type) -> Iterator[str]:
+    """A table of a dataclass' public fields."""
+    if dataclasses.is_dataclass(kind):
+        rows = [(code(f.name), code(str(f.type))) for f in dataclasses.fields(kind) if not f.name.startswith("_")]
+        if rows:
+            yield table(("Field", "Type"), rows)
+
+
+def _members(owner: str, members: Iterable[tuple[str, object]], depth: int) -> Iterator[str]:
+    for name, member in members:
+        if isinstance(member, property):
+            yield f"{'#' * depth} {owner}.{name} {{ .property }}\n\n{markdown(member.__doc__)}"
+        elif callable(member):
+            yield _function(f"{owner}.{name}", inspect.unwrap(member), depth)
 
 
 def _function(name: str, found: Callable[..., object], depth: int) -> str:

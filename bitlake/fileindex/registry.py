@@ -115,7 +115,12 @@ def _load(point: EntryPoint) -> IndexType:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An index to build: ``column`` is a column's name, or ``m[k]`` for one key of a map column."""
+    """An index to build: ``column`` is a column's name, or ``m[k]`` for one key of a map column.
+
+    >>> index = table.indexes.list()[0]
+    >>> index.column, index.index_type
+    ('status', 'bitmap')
+    """
 
     column: str
     index_type: str

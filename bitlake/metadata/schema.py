@@ -80,7 +80,21 @@ _MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One version of a table's columns, keys and options."""
+    """One version of a table's columns, keys and options.
+
+    >>> schema = customers.schema
+    >>> schema.field_names, schema.primary_keys, schema.bucket_keys, schema.num_buckets
+    (('customer_id', 'name', 'city'), ('customer_id',), ('customer_id',), 1)
+    >>> schema.field("city")
+    DataField(2: city STRING)
+    >>> print(schema.to_json())
+    {
+      "version" : 3,
+      "id" : 0,
+      "fields" : [ {
+        "id" : 0,
+    ...
+    """
 
     id: int
     fields: tuple[DataField, ...]

@@ -67,7 +67,19 @@ _NAMES = frozenset(name for name, _ in _MEMBERS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One version of a table: which manifests make it up, who committed it and how.  None means absent."""
+    """One version of a table: which manifests make it up, who committed it and how.  None means absent.
+
+    >>> snapshot = table.snapshot
+    >>> snapshot.id, snapshot.commit_kind, snapshot.total_record_count, snapshot.delta_record_count
+    (2, 'APPEND', 6, 2)
+    >>> print(snapshot.to_json())
+    {
+      "version" : 3,
+      "uuid" : "...",
+      "id" : 2,
+      "schemaId" : 0,
+    ...
+    """
 
     id: int
     schema_id: int

@@ -48,6 +48,10 @@ class PlannedFile:
     ``selection`` is a superset of the rows that satisfy the predicate.  ``pruned_by`` names the indexes that narrowed
     it, such as ``bitmap(status)``, and ``page bounds(day)``.  ``index_place`` is ``embedded``, ``file`` or None.
     ``unused_indexes`` names the indexes that would have cost more than they save, each with the reason.
+
+    >>> file = table.scan(where="status = 'SENT'").plan().files[0]
+    >>> file.row_count, file.chosen_rows, file.whole, file.pruned_by
+    (2, 1, False, ('bitmap(status)',))
     """
 
     entry: ManifestEntry
@@ -100,7 +104,14 @@ class MergedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A data file that is not read, and what proved that it holds no matching row; ``detail`` is for people."""
+    """A data file that is not read, and what proved that it holds no matching row; ``detail`` is for people.
+
+    >>> file = table.scan(where="status = 'SENT'").plan().skipped[0]
+    >>> file.row_count, file.size > 0, file.reason
+    (2, True, <SkipReason.STATS: 'statistics'>)
+    >>> file.detail
+    "status is in ['NEW', 'PAID'] with 0 NULLs: status = 'SENT' is never true"
+    """
 
     entry: ManifestEntry
     path: str
@@ -251,6 +262,14 @@ class ScanMetrics:
     ``files_unseen`` are files of partitions that the predicate excludes, in a table of very many files: they are
     counted as skipped by partition, ``data_bytes`` is without them, and ``manifests_read`` of ``manifests`` were read
     to find the others.
+
+    >>> scan = table.scan(where="status = 'SENT'")
+    >>> rows = scan.to_arrow()
+    >>> metrics = scan.plan().metrics
+    >>> metrics.files_read, metrics.files_skipped, metrics.rows_returned
+    (1, {'statistics': 2}, 1)
+    >>> metrics.as_dict()["data_requests"]
+    1
     """
 
     files: int = 0
@@ -327,6 +346,12 @@ class Plan:
 
     ``columns`` are the output columns; ``predicate`` is bound to ``schema`` and always applied to what is read;
     ``schemas`` are the schemas the files were written with, by id; ``steps`` are the results of planning.
+
+    >>> plan = table.scan(where="status = 'SENT'").plan()
+    >>> plan
+    Plan(default.orders: 1 of 3 files, 1 of 6 rows)
+    >>> [(file.pruned_by, file.chosen_rows) for file in plan.files]
+    [(('bitmap(status)',), 1)]
     """
 
     table: str
@@ -348,17 +373,33 @@ class Plan:
 
     @property
     def skipped(self) -> Sequence[SkippedFile]:
-        """The files that no step kept, step by step."""
+        """The files that no step kept, step by step.
+
+        >>> plan = table.scan(where="day = '2026-01-01' AND status = 'SENT'").plan()
+        >>> for file in plan.skipped:
+        ...     print(file.reason.value, "|", file.detail)
+        statistics | status is in ['NEW', 'PAID'] with 0 NULLs: status = 'SENT' is never true
+        partition | partition day=2026-01-02 fails day = DATE '2026-01-01'
+        partition | partition day=2026-01-03 fails day = DATE '2026-01-01'
+        """
         return SkippedFiles.joined([s.skipped for s in self.steps if s.skipped])
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Indexes that could not be read, so that their files are read without them."""
+        """Indexes that could not be read, so that their files are read without them.
+
+        >>> table.scan(where="status = 'SENT'").plan().problems
+        ()
+        """
         return tuple(p for s in self.steps for p in s.problems)
 
     @property
     def chosen_rows(self) -> int:
-        """The most rows that will be read, over all files."""
+        """The most rows that will be read, over all files.
+
+        >>> table.scan(where="status = 'SENT'").plan().chosen_rows
+        1
+        """
         return sum(f.chosen_rows for f in self.files)
 
     def _repr_html_(self) -> str:

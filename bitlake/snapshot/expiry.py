@@ -71,7 +71,13 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What an expiry deletes: the snapshots from ``first`` to before ``end``, and files (full paths)."""
+    """What an expiry deletes: the snapshots from ``first`` to before ``end``, and files (full paths).
+
+    >>> limits = {"retain_max": 1, "retain_min": 1, "older_than": timedelta(days=1)}
+    >>> expiry = table.maintenance.expire_snapshots(**limits, dry_run=True)
+    >>> expiry.snapshots, len(expiry.data_files), len(expiry.metadata_files)
+    ((1,), 0, 2)
+    """
 
     first: int
     end: int

@@ -47,7 +47,12 @@ _TEMPORARY = re.compile(r"^\..*\.tmp$")
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An orphan file: its full path and size in bytes."""
+    """An orphan file: its full path and size in bytes.
+
+    >>> orphans = table.maintenance.remove_orphan_files(timedelta(hours=12))
+    >>> sum(orphan.size for orphan in orphans)
+    4
+    """
 
     path: str
     size: int

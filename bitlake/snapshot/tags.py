@@ -52,7 +52,14 @@ log = logging.getLogger("bitlake")
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag and its snapshot; with a retention, its creation time and retention in milliseconds."""
+    """A tag and its snapshot; with a retention, its creation time and retention in milliseconds.
+
+    >>> table.history.create_tag("january", retain=timedelta(days=365))
+    True
+    >>> tag = table.history.tags()["january"]
+    >>> tag.snapshot.id, timedelta(milliseconds=tag.retained_ms)
+    (2, datetime.timedelta(days=365))
+    """
 
     name: str
     snapshot: Snapshot

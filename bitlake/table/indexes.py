@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 class TableIndexes:
     """The namespace ``table.indexes``.
 
-    >>> table.indexes.create("status", "bitmap")                                # doctest: +SKIP
-    >>> table.indexes.rebuild()          # files that were written before       # doctest: +SKIP
+    >>> schema = table.indexes.create("order_id", "bloom-filter")
+    >>> len(table.indexes.rebuild())
+    3
     """
 
     def __init__(self, core: FileStoreTable) -> None:
         self._core = core
 
     def list(self) -> Sequence[IndexSpec]:
-        """The indexes that the options declare, each with its column, type and options, in the order of declaration."""
+        """The indexes that the options declare, each with its column, type and options, in the order of declaration.
+
+        >>> table.indexes.list()
+        [IndexSpec(column='status', index_type='bitmap', options={})]
+        """
         schema = self._core.schema
         return parse_index_options(schema.options, schema.fields)
 
@@ -39,6 +44,10 @@ class TableIndexes:
         ``options`` are those of the index, such as ``{"fpp": "0.01"}``.  :meth:`rebuild` adds it to existing files.
         Raises :class:`InvalidRequest` for an index type that does not suit the column, :class:`NotFound` for an
         unknown column.
+
+        >>> schema = table.indexes.create("order_id", "bloom-filter", {"fpp": "0.01"})
+        >>> [(index.column, index.index_type) for index in table.indexes.list()]
+        [('status', 'bitmap'), ('order_id', 'bloom-filter')]
         """
         added = IndexSpec(self._name_of(column), type, options or {})
         stored = self._core.stored_state().schema.options
@@ -48,6 +57,10 @@ class TableIndexes:
         """Stop declaring an index on a column, or all of them; existing files keep theirs until they are rewritten.
 
         Raises :class:`NotFound` if the column has no such index.
+
+        >>> schema = table.indexes.drop("status")
+        >>> table.indexes.list()
+        []
         """
         name = self._name_of(column)
         going = [index for index in self.list() if index.column == name and type in (None, index.index_type)]
@@ -68,6 +81,10 @@ class TableIndexes:
 
         Returns the outcome for each file.  Large tables are committed a batch of files at a time: if interrupted, call
         it again to resume.
+
+        >>> schema = table.indexes.create("amount", "range-bitmap")
+        >>> table.indexes.rebuild("day = '2026-01-03'")
+        [Rewritten(data-....parquet: range-bitmap(amount))]
         """
         return self._core.rebuild_indexes(where)
 
@@ -85,6 +102,18 @@ class TableIndexes:
         conditions are assumed: one value, some values, ranges.  ``sample``: about how many rows are read.
         ``engine``: whose reading is estimated, ``spark`` (SQL) or ``python`` (scans in this process).
         ``print`` the result, and call its ``apply()`` to build the indexes and measure the gain.
+
+        >>> payments = lake.table("payments")
+        >>> advice = payments.indexes.advise(["payment_id = 500000000"], engine="python")
+        >>> print(advice)
+        Advice for default.payments at snapshot 2
+          table      40,000 rows in 2 files, ...
+          looked at  all rows of 2 files in ... s
+          asked      1 query, of scans in Python
+        ...
+        >>> advice = advice.apply()
+        >>> [(index.column, index.index_type) for index in payments.indexes.list()]
+        [('payment_id', 'bloom-filter')]
         """
         from bitlake.tools.advise.advisor import advise  # loads what most programs never use
 
@@ -94,5 +123,10 @@ class TableIndexes:
         """The last ``most`` recorded scans of this table (``connect(record_scans=True)``), oldest first.
 
         ``since_ms``: only those of this time and after, in milliseconds since the epoch.
+
+        >>> table.count("status = 'NEW' AND amount > 20")
+        1
+        >>> table.indexes.scans()[0].where
+        "status = 'NEW' AND amount > 20.0D"
         """
         return scan_log_of(self._core).read(most, since_ms)

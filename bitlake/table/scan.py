@@ -28,6 +28,12 @@ class Scan:
 
     Every refinement returns a new scan, and all conditions must hold.  Nothing is read before a method asks for rows,
     counts or the plan.  Polars, DuckDB and others read a scan directly, by the Arrow C stream interface.
+
+    >>> scan = table.scan().where("status = 'NEW'").select(["order_id", "amount"])
+    >>> scan
+    Scan(default.orders: order_id, amount, where status = 'NEW')
+    >>> scan.count()
+    3
     """
 
     _core: TableScan
@@ -43,15 +49,27 @@ class Scan:
     # --- refining ----------------------------------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> Scan:
-        """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
+        """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed.
+
+        >>> scan.select(["order_id", "amount"]).limit(1).to_arrow().to_pylist()
+        [{'order_id': 1, 'amount': 10.0}]
+        """
         return Scan(self._core.select(columns))
 
     def where(self, condition: str | Predicate) -> Scan:
-        """The rows that also satisfy a condition in Spark SQL."""
+        """The rows that also satisfy a condition in Spark SQL.
+
+        >>> scan.where("status = 'NEW'").where("amount > 20")
+        Scan(default.orders: order_id, status, amount, day, where status = 'NEW' AND amount > 20.0D)
+        """
         return Scan(self._core.where(condition))
 
     def limit(self, rows: int | None) -> Scan:
-        """At most this number of rows, in no particular order; None: all."""
+        """At most this number of rows, in no particular order; None: all.
+
+        >>> scan.limit(4).count()
+        4
+        """
         return Scan(self._core.limit(rows))
 
     def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
@@ -59,17 +77,31 @@ class Scan:
 
         Items are a column, ``(column, "asc" | "desc")``, or these with a third word for NULLs, ``"first"`` or
         ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.
+
+        >>> scan.select(["order_id", "amount"]).top_n([("amount", "desc")], 2).to_arrow().to_pylist()
+        [{'order_id': 4, 'amount': 120.0}, {'order_id': 5, 'amount': 60.0}]
         """
         return Scan(self._core.top_n(order_by, n))
 
     def without_index(self) -> Scan:
-        """The same rows, planned without file indexes (to compare)."""
+        """The same rows, planned without file indexes (to compare).
+
+        >>> scan = scan.where("status = 'SENT'")
+        >>> scan.plan(), scan.without_index().plan()
+        (Plan(default.orders: 1 of 3 files, 1 of 6 rows), Plan(default.orders: 1 of 3 files, 2 of 6 rows))
+        """
         return Scan(self._core.without_index())
 
     def with_level_0(self) -> Scan:
         """Also read level 0 of a primary-key table with deletion vectors, and merge it in, which costs more.
 
         The same as reading with the table option ``deletion-vectors.merge-on-read``.
+
+        >>> schema = customers.maintenance.enable_deletion_vectors()
+        >>> schema = customers.alter_options({"write-only": "true"})
+        >>> snapshot = customers.upsert(pa.table({"customer_id": [3], "name": ["Alan"], "city": ["London"]}))
+        >>> customers.count(), customers.scan().with_level_0().count()
+        (2, 3)
         """
         return Scan(self._core.with_level_0())
 
@@ -77,16 +109,29 @@ class Scan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the result's columns."""
+        """The names of the result's columns.
+
+        >>> scan.columns
+        ('order_id', 'status', 'amount', 'day')
+        """
         return self._core.columns
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the result."""
+        """The Arrow schema of the result.
+
+        >>> scan.select(["order_id", "amount"]).schema
+        order_id: int64
+        amount: double
+        """
         return self._core.schema
 
     def plan(self) -> Plan:
-        """The plan: files to read, the rows of each, and what pruned the others; made once and kept."""
+        """The plan: files to read, the rows of each, and what pruned the others; made once and kept.
+
+        >>> scan.where("status = 'SENT'").plan()
+        Plan(default.orders: 1 of 3 files, 1 of 6 rows)
+        """
         return self._core.plan()
 
     def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
@@ -95,6 +140,18 @@ class Scan:
         ``text`` is for people and names the first files, ``dict`` has all files, and ``json`` is the same as text.
         After reading, the explanation has what reading took.  ``html`` is a page with charts.  ``analyze`` plans and
         reads the scan, discards the rows, and gives all of :meth:`explanation` in any format.
+
+        >>> print(scan.where("status = 'SENT'").select(["order_id"]).explain())
+        Scan of default.orders at snapshot 2
+          columns    order_id
+          where      status = 'SENT'
+          files      1 of 3 read; skipped by statistics: 2
+          rows       1 of 6 chosen (17 %)
+          data       ... in files to read, of ...
+          planned in ... ms (...)
+          + day=2026-01-02/bucket-0/data-....parquet: 1 of 2 rows by bitmap(status) (embedded): rows 1
+          - day=2026-01-01/bucket-0/data-....parquet: skipped by statistics: status is in ['NEW', 'PAID']...
+          - day=2026-01-03/bucket-0/data-....parquet: skipped by statistics: status is in ['NEW', 'PAID']...
         """
         if format not in (*FORMATS, "html"):
             raise InvalidRequest(f"unknown explain format '{format}'; expected {', '.join((*FORMATS, 'html'))}")
@@ -109,6 +166,10 @@ class Scan:
 
         It has the files and bytes that each step left, the pages of each file, and the index that would have helped.
         ``analyze`` reads the scan, one file after the other, and reports the real bytes, requests and times.
+
+        >>> explanation = scan.where("status = 'SENT'").explanation(analyze=True)
+        >>> explanation
+        Explanation(Plan(default.orders: 1 of 3 files, 1 of 6 rows))
         """
         from bitlake.tools.explain.explanation import explain_scan  # loads what a plan's text does without
 
@@ -121,19 +182,39 @@ class Scan:
 
         A few files are read ahead: at most 64 MB of their rows wait (``bitlake.scan.read_ahead.READ_AHEAD_BYTES``).
         Closing the iterator stops the reading.
+
+        >>> for batch in scan.select(["amount"]).to_batches():
+        ...     print(batch.num_rows, batch.column("amount").to_pylist())
+        2 [10.0, 25.5]
+        2 [7.25, 120.0]
+        2 [60.0, 33.0]
         """
         return self._core.to_batches()
 
     def to_arrow(self) -> pa.Table:
-        """Read everything into one Arrow table."""
+        """Read everything into one Arrow table.
+
+        >>> scan.select(["order_id"]).to_arrow().num_rows
+        6
+        """
         return self._core.to_arrow()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
+        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``.
+
+        >>> scan.where("amount > 50").to_pandas()
+           order_id status  amount         day
+        0         4   SENT   120.0  2026-01-02
+        1         5   PAID    60.0  2026-01-03
+        """
         return self.to_arrow().to_pandas(**options)
 
     def to_spark(self) -> DataFrame:
-        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand."""
+        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand.
+
+        >>> scan.where("status = 'NEW'").to_spark().count()
+        3
+        """
         frame: DataFrame = self._core.to_spark()
         return frame
 
@@ -145,26 +226,54 @@ class Scan:
     # --- aggregates, from metadata or indexes where these suffice (``plan().metrics.answered_by`` counts the ways) ----
 
     def count(self, column: str | None = None) -> int:
-        """The number of rows, or of those that are not NULL in a column."""
+        """The number of rows, or of those that are not NULL in a column.
+
+        >>> scan.where("status = 'NEW'").count()
+        3
+        >>> scan.count("amount")
+        6
+        """
         return self._core.count(column)
 
     def exists(self) -> bool:
-        """Whether there is any row."""
+        """Whether there is any row.
+
+        >>> scan.where("status = 'LOST'").exists()
+        False
+        """
         return self._core.exists()
 
     def count_distinct(self, column: str) -> int:
-        """How many distinct values a column has, without NULL."""
+        """How many distinct values a column has, without NULL.
+
+        >>> scan.count_distinct("status")
+        3
+        """
         values = self.distinct(column)
         return len(values) - int(values.null_count)
 
     def distinct(self, column: str) -> pa.Array:
-        """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
+        """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value.
+
+        >>> scan.distinct("status").to_pylist()
+        ['NEW', 'PAID', 'SENT']
+        """
         return self._core.distinct(column)
 
     def group_count(self, column: str) -> pa.Table:
-        """The number of rows for each value of a column, also NULL: a table of the column and ``count``."""
+        """The number of rows for each value of a column, also NULL: a table of the column and ``count``.
+
+        >>> scan.group_count("status").to_pylist()
+        [{'status': 'NEW', 'count': 3}, {'status': 'PAID', 'count': 2}, {'status': 'SENT', 'count': 1}]
+        """
         return self._core.group_count(column)
 
     def min_max(self, column: str) -> tuple[Any, Any]:
-        """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
+        """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number.
+
+        >>> scan.min_max("amount")
+        (7.25, 120.0)
+        >>> scan.where("status = 'NEW'").min_max("day")
+        (datetime.date(2026, 1, 1), datetime.date(2026, 1, 3))
+        """
         return self._core.min_max(column)

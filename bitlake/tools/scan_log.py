@@ -55,12 +55,21 @@ class ScanTerm:
 
 @dataclass(frozen=True, slots=True)
 class ScanRecord:
-    """One scan, as it was recorded.
+    r"""One scan, as it was recorded.
 
     ``where``: the condition as Spark SQL, None without one, and where it was masked or too long to keep; ``terms``
     tell in any case which columns it asks how.  ``columns``: those that the scan gave, None: all of the table's.
     Sizes are bytes, ``files_skipped`` counts files by what proved them needless (``statistics``, ``file index`` …).
     ``bytes_read`` is None where Spark's executors read: the sizes of the files left to read, ``bytes_left``, are known.
+
+    >>> rows = table.to_arrow(["order_id"], "status = 'SENT'")
+    >>> record = table.indexes.scans()[0]
+    >>> record.where, record.files_read, record.files_total
+    ("status = 'SENT'", 1, 3)
+    >>> record.bytes_touched > 0, record.skipping_rate > 0.9
+    (True, True)
+    >>> record.to_json()
+    '{"v":1,"table":"default.orders","time_ms":1767528000000,"snapshot":2,"where":"status = \'SENT\'"...
     """
 
     table: str

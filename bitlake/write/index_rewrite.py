@@ -72,6 +72,11 @@ class Rewritten:
 
     ``built`` names the indexes built, ``index_bytes`` is the size of the container, ``problems`` says which indexes
     could not be built and why.
+
+    >>> schema = table.indexes.create("amount", "range-bitmap")
+    >>> rewritten = table.indexes.rebuild()[0]
+    >>> rewritten.built, rewritten.index_bytes > 0, rewritten.problems
+    (('range-bitmap(amount)',), True, ())
     """
 
     old: ManifestEntry

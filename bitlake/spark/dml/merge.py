@@ -428,6 +428,24 @@ class MergeBuilder:
 
     Conditions and values are Spark SQL text in which the rows are called ``target`` and ``source``, or what ``alias``
     and ``source_alias`` say.  Of several clauses, the first one whose condition holds is taken, as in SQL.
+
+    >>> columns = ["customer_id", "name", "city"]
+    >>> rows = [(1, "Ada", None), (2, "Grace", "Paris"), (3, "Alan", "London")]
+    >>> changes = lake.spark.createDataFrame(rows, columns)
+    >>> merge = lake.merge("customers", changes, "target.customer_id = source.customer_id")
+    >>> merge = merge.when_matched_delete("source.city IS NULL").when_matched_update()
+    >>> merge = merge.when_not_matched_insert()
+    >>> merge.execute().collect()
+    [Row(num_affected_rows=3, num_updated_rows=1, num_deleted_rows=1, num_inserted_rows=1)]
+
+    Rows of the target that no row of the source matches:
+
+    >>> kept = lake.spark.createDataFrame([(3,)], ["customer_id"])
+    >>> merge = lake.merge("customers", kept, "target.customer_id = source.customer_id")
+    >>> merge = merge.when_not_matched_by_source_update({"city": "'unknown'"}, "target.city IS NULL")
+    >>> merge = merge.when_not_matched_by_source_delete("target.city = 'Paris'").execute()
+    >>> customers.to_arrow(["name", "city"]).to_pylist()
+    [{'name': 'Alan', 'city': 'London'}]
     """
 
     run: Run

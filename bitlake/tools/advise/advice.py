@@ -280,6 +280,16 @@ class Advice:
 
     Nothing is changed before :meth:`apply`.  Sizes are bytes.  ``asked``: where the questions come from (``queries``,
     ``recorded scans`` or ``typical questions``); ``engine``: who reads for them, ``spark`` or ``python``.
+
+    >>> advice = lake.table("payments").indexes.advise(["payment_id = 500000000"])
+    >>> [(column.column, column.action, column.index) for column in advice.columns]
+    [('payment_id', 'add', 'bloom-filter'), ('amount', 'none', 'none')]
+    >>> advice.statements()[0]
+    "ALTER TABLE default.payments SET TBLPROPERTIES ('file-index.bloom-filter.columns' = 'payment_id'...
+    >>> advice.index_bytes > 0, advice.build_seconds > 0, advice.layout_statements()
+    (True, True, [])
+    >>> advice.text().splitlines()[0], advice.to_dict()["asked"]
+    ('Advice for default.payments at snapshot 2', 'queries')
     """
 
     table: str
@@ -335,6 +345,11 @@ class Advice:
         In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  With ``layout``, it
         also runs :meth:`layout_statements`, which rewrite the rows in another layout, and measures what they brought;
         sorting needs ``sql``.
+
+        >>> advice = lake.table("payments").indexes.advise(["payment_id = 500000000"])
+        >>> measured = advice.apply().measured
+        >>> [(question.where, question.after < question.before) for question in measured.questions]
+        [('payment_id = 500000000', True)]
         """
         assert self._apply is not None
         return replace(self, measured=self._apply(self, sql, layout))

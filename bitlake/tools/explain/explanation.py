@@ -291,6 +291,24 @@ class Explanation:
     bytes left after each step, beginning with all of the table's.  ``leaves``: what each condition's indexes did
     (``leaves_left_out`` files were not asked again).  ``files``: at most :data:`MOST_FILES`, those to read first.
     ``str()`` is for people; notebooks show :meth:`_repr_html_`.
+
+    >>> explanation = table.scan(["order_id"], "status = 'SENT'").explanation(analyze=True)
+    >>> [(step.name, step.files) for step in explanation.steps[:4]]
+    [('all files', 3), ('partition', 3), ('statistics', 1), ('file index', 1)]
+    >>> explanation.bytes_read > 0, explanation.files_left_out
+    (True, 0)
+    >>> print(explanation.text())
+    Scan of default.orders at snapshot 2
+      columns    order_id
+      where      status = 'SENT'
+      files      1 of 3 read; skipped by statistics: 2
+      rows       1 of 6 chosen (17 %)
+      data       ... in files to read, of ...
+      planned in ... ms (...)
+    ...
+    >>> page, text = explanation.to_html(), explanation.to_json()
+    >>> explanation.to_dict()["analyzed"]
+    True
     """
 
     plan: Plan
@@ -401,7 +419,22 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class QueryExplanation:
-    """Explanations of the scans of a query, one for each lake table in it, and Spark's plan of the rest."""
+    """Explanations of the scans of a query, one for each lake table in it, and Spark's plan of the rest.
+
+    >>> explanation = lake.explanation("SELECT order_id FROM orders WHERE status = 'SENT'")
+    >>> print(explanation.text())
+    Scan of default.orders at snapshot 2
+      columns    order_id, status
+      where      status = 'SENT'
+      files      1 of 3 read; skipped by statistics: 2
+      rows       1 of 6 chosen (17 %)
+      data       ... in files to read, of ...
+      planned in ... ms (...)
+    ...
+    >>> page, text = explanation.to_html(), explanation.to_json()
+    >>> explanation.to_dict()["query"]
+    "SELECT order_id FROM orders WHERE status = 'SENT'"
+    """
 
     query: str
     scans: tuple[Explanation, ...]

@@ -164,6 +164,15 @@ class Inspection:
 
     ``root`` is the tree of its parts.  ``rows``: what each index says of the value asked about.  ``hex``: the region
     asked for.  ``bytes_read``: of the file's ``size``, what was looked at for this.  ``str()`` is for people.
+
+    >>> inspection = table.maintenance.inspect("snapshot-2")
+    >>> inspection
+    Inspection(.../snapshot/snapshot-2: snapshot, ... bytes)
+    >>> inspection.kind, inspection.faults
+    ('snapshot', [])
+    >>> text, values = inspection.text(), inspection.to_dict()
+    >>> inspection.to_json()[:1]
+    '{'
     """
 
     path: str

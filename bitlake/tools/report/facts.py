@@ -331,6 +331,13 @@ class TableReport:
     whose headers were read, and how many there are; where that is less than all, ``indexes`` is an estimate.
     ``due``: what a compaction would take now, ``due_full``: a full one.
     ``timeline``: commits by kind in spans of equal length between the first and the last of ``snapshots_read``.
+
+    >>> report = table.maintenance.report()
+    >>> report.total.files, report.total.rows, report.commits[0].kind
+    (3, 6, 'APPEND')
+    >>> page, text = report.to_html(), report.to_json()
+    >>> report.to_dict()["partition_keys"]
+    ('day',)
     """
 
     name: str

@@ -275,6 +275,15 @@ class VerifyReport:
     not kept; ``orphans``: files that nothing names and their bytes, which is not a fault (None: not looked for, or
     not known because something that names files cannot be read).  ``deep``: whether data files and indexes were read.
     ``last``: the last snapshot of main, then of each branch, as findings name them.
+
+    >>> report = table.maintenance.verify()
+    >>> report.ok, report.errors, report.warnings, report.codes
+    (True, (), (), ())
+    >>> print(report.text())
+    Table 'default.orders': no fault found.
+    ...
+    >>> report.to_dict()["orphans"]
+    {'files': 1, 'bytes': 4}
     """
 
     table: str

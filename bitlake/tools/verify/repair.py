@@ -60,6 +60,14 @@ class Repair:
     """What repairing a table does, or did; ``left`` are findings that it does nothing about.
 
     ``done``: whether it was carried out; ``snapshot``: the snapshot that came of it, None if none was needed.
+
+    >>> repair = table.maintenance.repair()
+    >>> repair.actions, repair.done
+    ((), False)
+    >>> print(repair.text())
+    Table 'default.orders': nothing to repair.
+    >>> repair.to_dict()
+    {'table': 'default.orders', 'done': False, 'snapshot': None, 'actions': [], 'left': []}
     """
 
     table: str
