@@ -223,6 +223,36 @@ def public_classes() -> Iterator[tuple[type, Sequence[str]]]:
         yield _loaded(place), members
 
 
+ARGUMENTS = (
+    ("`Time`", "ISO text (`2026-01-03 08:00`), a `datetime` or `date`, or milliseconds since the epoch"),
+    ("`Moment`", "a snapshot's id, a tag's name, or a `Tag`"),
+    ("`Rows`", "an Arrow table or record batch, or an iterable of these, such as a `RecordBatchReader`"),
+    ("`ColumnName`", "a column's name, or a path into a struct: `address.city` or `('address', 'city')`"),
+    ("`ColumnType`", "an Arrow type, or Spark's text: `DECIMAL(10, 2)`"),
+    ("`OrderItem`", "a column, `(column, 'desc')`, or `(column, 'desc', 'last')` for the place of NULLs"),
+)
+"""The names of types in signatures that stand for several."""
+EXAMPLES = """
+Each example runs in the tests as it stands, on a new copy of one lake, ``lake``, at 12:00 on 2026-01-04 (UTC).  It has
+three tables, each of two commits: ``table`` is ``orders`` below, partitioned by day, with a bitmap index on ``status``;
+``customers`` has the primary key ``customer_id``; ``payments`` has 40,000 rows in no order.  ``scan`` is
+``table.scan()``, ``rows`` one more order, ``schema`` the Arrow schema of orders.  Three dots stand for what differs
+from run to run.
+
+========  ======  ======  ==========
+order_id  status  amount  day
+========  ======  ======  ==========
+1         NEW      10.00  2026-01-01
+2         PAID     25.50  2026-01-01
+3         NEW       7.25  2026-01-02
+4         SENT    120.00  2026-01-02
+5         PAID     60.00  2026-01-03
+6         NEW      33.00  2026-01-03
+========  ======  ======  ==========
+"""
+"""What the names in examples are; ``tests/test_examples.py`` makes them."""
+
+
 def python() -> str:
     """The entry point, and where the classes, the values that they return and the errors are."""
     out = ["# Python\n", "The public face; what is not here may change.\n"]
@@ -230,6 +260,8 @@ def python() -> str:
     rows = [(f"[`{title}`]({page}.md)", use) for page, (title, _, _, use) in CLASSES.items()]
     rows.append(("[returned values](python-results.md)", "snapshots, schemas, plans of expiry, reports"))
     out.append("## Classes\n\n" + table(("Class", "For"), rows))
+    out.append("## Types of arguments\n\n" + table(("Type", "Values"), ARGUMENTS))
+    out.append("## Examples\n\n" + markdown(EXAMPLES))
     errors = [n for n in sorted(bitlake.__all__) if _is_error(getattr(bitlake, n))]
     out.append("## Version\n\n`bitlake.__version__` is the version of the package, a string.\n")
     described = [(code(n), sentence(getattr(bitlake, n).__doc__)) for n in errors]
@@ -247,16 +279,21 @@ def _loaded(place: str) -> type:
     return loaded
 
 
+_TABLES = "[Which tables the examples use](python.md#examples)\n"
+
+
 def class_page(name: str) -> str:
     """The page of one class of the public face."""
     title, place, owner, _ = CLASSES[name]
     kind = _loaded(place)
-    return "\n".join([f"# {title}\n", markdown(kind.__doc__), *_fields(kind), *_members(owner, _public(kind), 2)])
+    return "\n".join(
+        [f"# {title}\n", markdown(kind.__doc__), _TABLES, *_fields(kind), *_members(owner, _public(kind), 2)]
+    )
 
 
 def results() -> str:
     """The classes of returned values, with their fields."""
-    out = ["# Returned values\n", "Public methods return these values; none is created by hand.\n"]
+    out = ["# Returned values\n", "Public methods return these values; none is created by hand.\n", _TABLES]
     for place, members in RESULTS.items():
         kind = _loaded(place)
         out.append(f"## {kind.__name__}\n\n{markdown(kind.__doc__)}")

@@ -13,8 +13,17 @@ _LITERAL = re.compile(r"``([^`]+)``")
 def markdown(doc: str | None) -> str:
     """A docstring's reStructuredText (the little of it that this code uses) as Markdown."""
     out: list[str] = []
-    fenced = table = False
+    fenced = table = example = False
     for line in inspect.cleandoc(doc or "").splitlines():
+        if example and not line.strip():
+            out.append("```")
+            example = False
+        elif line.startswith(">>> ") and not (example or fenced):
+            out += ["", "```pycon"]
+            example = True
+        if example:
+            out.append(line)
+            continue
         inside = line.startswith(" ") or not line.strip()
         if fenced and not inside:
             out[-1:] = ["```", ""] if not out[-1] else [out[-1], "```", ""]
@@ -37,7 +46,7 @@ def markdown(doc: str | None) -> str:
             fenced = True
             continue
         out.append(_inline(line))
-    if fenced or table:
+    if fenced or table or example:
         out.append("```")
     text = "\n".join(out)
     return re.sub(r"```text\n+", "```text\n", re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"

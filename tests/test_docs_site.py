@@ -63,10 +63,19 @@ def test_docstrings_become_markdown() -> None:
     ====  ====
     1     2
     ====  ====
+
+    >>> print("``a``")
+    ``a``
+
+    The end.
+
+    >>> 1
+    1
     """
     text = load("docs_text").markdown(doc)
     assert text.startswith("One of `Table` and `x`:\n\n```text\n    a | b\n```\n") and "and more; `there`." in text
     assert "```text\na     b\n1     2\n```" in text
+    assert text.endswith('```pycon\n>>> print("``a``")\n``a``\n```\n\nThe end.\n\n```pycon\n>>> 1\n1\n```\n')
 
 
 def test_drawings_are_pictures_with_a_text() -> None:

@@ -15,7 +15,6 @@ from bitlake.write.index_rewrite import Rewritten
 
 if TYPE_CHECKING:
     from bitlake.tools.advise.advice import Advice
-    from bitlake.tools.advise.advisor import Given
 
 
 class TableIndexes:
@@ -90,16 +89,16 @@ class TableIndexes:
 
     def advise(
         self,
-        queries: Given | str | None = None,
+        queries: Sequence[str | ScanRecord] | str | None = None,
         *,
         sample: int | None = None,
         engine: str = "spark",
     ) -> Advice:
         """Advise on the indexes, sort order, buckets and pages of this table; nothing is changed.
 
-        ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.tools.advise.questions.Query` with
-        columns and weights), recorded scans, or ``"recorded"`` for those of the table's own log.  Without them typical
-        conditions are assumed: one value, some values, ranges.  ``sample``: about how many rows are read.
+        ``queries``: conditions in Spark SQL (one that is given twice weighs twice), recorded scans (:meth:`scans`), or
+        ``"recorded"`` for all in the table's own log.  Without them typical conditions are assumed: one value, some
+        values, ranges.  ``sample``: about how many rows are read.
         ``engine``: whose reading is estimated, ``spark`` (SQL) or ``python`` (scans in this process).
         ``print`` the result, and call its ``apply()`` to build the indexes and measure the gain.
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.tree import Predicate
 from bitlake.scan.plan import Plan
 from bitlake.scan.scan import TableScan
 from bitlake.scan.sort_order import OrderItem
@@ -56,7 +55,7 @@ class Scan:
         """
         return Scan(self._core.select(columns))
 
-    def where(self, condition: str | Predicate) -> Scan:
+    def where(self, condition: str) -> Scan:
         """The rows that also satisfy a condition in Spark SQL.
 
         >>> scan.where("status = 'NEW'").where("amount > 20")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.writer import Rows, arrow_tables
@@ -116,7 +115,7 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        where: str | Predicate | None = None,
+        where: str | None = None,
         limit: int | None = None,
         *,
         snapshot: int | None = None,
@@ -227,6 +226,10 @@ class Table:
         """
         return Scan(self._core.changes_by_time(start, end, mode=mode, kinds=kinds, packed=packed))
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow C stream interface: Polars, DuckDB and others read all rows directly."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     @tracked("appending to", core_of)
@@ -291,7 +294,7 @@ class Table:
         return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "OVERWRITE", scope)
 
     @tracked("deleting from", core_of)
-    def delete(self, where: str | Predicate | None = None) -> int:
+    def delete(self, where: str | None = None) -> int:
         """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns their number.
 
         With ``deletion-vectors.enabled`` an append table keeps its data files, else the files with such rows are
@@ -317,7 +320,7 @@ class Table:
         return retrying(core.state, step)
 
     @tracked("updating", core_of)
-    def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
+    def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
         """Set columns of the rows for which a condition is TRUE; returns their number.
 
         A new value is a constant, or a function of the old rows (an Arrow table of all columns) that returns a column.

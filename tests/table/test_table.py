@@ -227,6 +227,7 @@ def test_metadata_columns(lake: bitlake.Lake) -> None:
 def test_a_scan_is_an_arrow_stream(lake: bitlake.Lake) -> None:
     table = made(lake, events(100))
     scan = table.scan(columns=["id"], where="id >= 90")
+    assert pa.RecordBatchReader.from_stream(table).read_all().equals(table.to_arrow())
     assert pa.RecordBatchReader.from_stream(scan).read_all().column("id").to_pylist() == list(range(90, 100))
     assert list(scan.to_pandas()["id"]) == list(range(90, 100))
 
