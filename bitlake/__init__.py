@@ -58,6 +58,7 @@ _HOMES = {
 }
 
 _register("plan html", "bitlake.tools.notebook:plan_html")
+_register("explanation html", "bitlake.tools.explain.html:render")
 
 
 def __getattr__(name: str) -> _typing.Any:

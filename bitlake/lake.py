@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bitlake.catalog.catalog import Catalog, locate
+from bitlake.catalog.catalog import Catalog, locate, open_state
 from bitlake.catalog.factory import REST, connect_catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import InvalidRequest, NotFound
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bitlake.file_store_table import FileStoreTable
+    from bitlake.runtime import Runner
     from bitlake.scan.plan import Plan
     from bitlake.scan.scan import TableScan
+    from bitlake.snapshot.state import TableState
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
     from bitlake.table.table import Table
@@ -54,33 +56,29 @@ def connect(
     progress: bool = True,
     external_paths: Sequence[str] | None = None,
 ) -> Lake:
-    """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
-    ``webhdfs://``, ``memory://``); the folder is made by the first table.
+    """Open the lake in a folder, which the first table creates.
 
-    ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
-    first time SQL is used.  Tables are read and written in this process without any Spark.  ``timezone`` is the zone in
-    which scans read timestamp literals without one (SQL takes the session's ``spark.sql.session.timeZone``).
+    ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
+    ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
+    local one.  Tables are read and written in this process without Spark.  ``timezone`` is the zone of timestamp
+    literals without one in scans (SQL takes the session's).
 
-    ``storage_options`` say how to reach an object store, in Paimon's names (``s3.endpoint``, ``s3.access-key``,
-    ``s3.secret-key`` …), Hadoop's (``fs.s3a.access.key`` …) or obstore's; what they do not say is taken from the Spark
-    session's ``spark.hadoop.fs.*`` settings, then from the environment.  Their values are in no text and no file.
+    ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
+    (``fs.s3a.access.key`` …) or obstore's.  What they leave out comes from the Spark session's ``spark.hadoop.fs.*``
+    settings, then from the environment.  No text and no file shows their values.
 
-    ``catalog`` says where the names of tables are: ``filesystem``, in the folders themselves; ``jdbc``, in a database
-    at ``uri`` (``sqlite:////folder/file``, ``postgresql://host/name``), as Paimon's jdbc catalog has them: renaming is
-    one step, and several lakes may share it; ``rest``, at a server at ``uri`` that speaks Paimon's REST catalog, where
-    ``path`` is the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user``, ``token`` ….
+    ``catalog`` keeps the names of tables: ``filesystem``, the folders themselves; ``jdbc``, a database at ``uri``
+    (``sqlite:////folder/file``, ``postgresql://host/name``), which several lakes may share; ``rest``, a server at
+    ``uri``, with ``path`` the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``token`` ….
 
-    ``record_scans`` keeps a log of the conditions and columns of each table's scans, and of what they read, for
-    ``table.indexes.advise()`` and reports: True or ``"values"``, or ``"masked"`` to leave out the values of conditions.
-    The default is the environment's ``BITLAKE_RECORD_SCANS``.  ``scan_log``: one folder for all logs.
+    ``record_scans`` keeps a log of each table's scans for advice and reports: True or ``"values"``, or ``"masked"`` to
+    leave out the values of conditions; the default is ``BITLAKE_RECORD_SCANS``.  ``scan_log`` is one folder for all
+    logs.  Jobs of more than a second show their progress in a terminal (on standard error) and in notebooks, unless
+    ``progress`` is False or ``BITLAKE_PROGRESS=0``.
 
-    Statements and methods that take more than a second show how far they are, in a terminal (on standard error) and in
-    notebooks; nowhere if ``progress`` is False or the environment says ``BITLAKE_PROGRESS=0``.
-
-    ``external_paths`` are folders outside of the tables' own in which files of tables may be read, written and deleted
-    (``data-file.external-paths``): absolute paths or URIs, with everything below them.  Left out, the Spark session's
-    ``spark.bitlake.external-paths`` has them, with commas between; else there are none, and a table that names such
-    a file is refused.  The session is asked once: when the lake first meets a path outside of a table's folder.
+    ``external_paths`` are folders outside of the tables' own in which files of tables may be read, written and deleted:
+    absolute paths or URIs, with everything below them.  The default is the Spark session's
+    ``spark.bitlake.external-paths``, with commas between, else none; other tables with such files are refused.
 
     >>> lake = bitlake.connect("shop")
     >>> lake.tables()
@@ -330,7 +328,7 @@ class Lake:
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
-        from bitlake.runtime import LocalRunner, Runner
+        from bitlake.runtime import LocalRunner
         from bitlake.tools.verify import verify_table
 
         found, paths = locate(self._catalog, self._identify(name))
@@ -558,9 +556,9 @@ def catalog_of(lake: Lake) -> Catalog:
     return lake._catalog
 
 
-def identify(lake: Lake, name: str) -> Identifier:
-    """The identifier that a table's name stands for in the lake's current database."""
-    return lake._identify(name)
+def state_of(lake: Lake, name: str) -> TableState:
+    """A table's schema and latest snapshot, for which no module that reads or writes is imported."""
+    return open_state(lake._catalog, lake._identify(name))
 
 
 def core_table(lake: Lake, name: str) -> FileStoreTable:

@@ -64,14 +64,9 @@ def explain(
         scan = scan if where is None else scan.where(where)
         scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
         if files:
-            from bitlake.tools.explain.text import explain_dict, explain_text
-
-            plan = scan.plan()
-            run.out.result(explain_dict(plan), lambda screen: screen.text(explain_text(plan)))
+            run.out.result(scan.explain("dict"), lambda screen: screen.text(scan.explain()))
             return
-        from bitlake.tools.explain.explanation import explain_scan
-
-        explanation = explain_scan(scan, analyze)
+        explanation = scan.explanation(analyze=analyze)
     if html is not None:
         with open(html, "w", encoding="utf-8") as page:
             page.write(explanation.to_html())

@@ -17,8 +17,8 @@ from bitlake.cli.parameters import LAKE_OPTIONS, Command
 if TYPE_CHECKING:
     from bitlake.catalog.catalog import Catalog
     from bitlake.lake import Lake
-    from bitlake.scan.scan import TableScan
     from bitlake.snapshot.state import TableState
+    from bitlake.table.scan import Scan
     from bitlake.table.table import Table
 
 Opened = TypeVar("Opened")
@@ -75,29 +75,26 @@ class Run:
 
     def state(self, name: str) -> TableState:
         """Return a table's schema and latest snapshot, which takes less time than opening it for reading."""
-        from bitlake.catalog.catalog import open_state
-        from bitlake.lake import identify
+        from bitlake.lake import state_of
 
-        return self._open(lambda: open_state(self.catalog(), identify(self.lake(), name)))
+        return self._open(lambda: state_of(self.lake(), name))
 
     def table(self, name: str) -> Table:
         """Open a table; raise :class:`bitlake.errors.NotFound`, with a similar name if there is one."""
         return self._open(lambda: self.lake().table(name))
 
-    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> TableScan:
+    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
         """Return a scan of all rows at a snapshot, without loading the modules that write tables."""
         if "$" in name:  # possibly a system table, which has no state of its own
-            from bitlake.lake import core_table
-
-            table = self._open(lambda: core_table(self.lake(), name))
-            return table.scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
+            return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
         from bitlake.scan.scan import TableScan
         from bitlake.snapshot.time_travel import When
+        from bitlake.table.scan import Scan
 
-        state, recorder = self.state(name), self.catalog().recorder
-        state = When(snapshot, tag, timestamp).of(state, self.options.timezone)
-        names = state.schema.field_names
-        return TableScan(state, state.store, names, timezone=self.options.timezone, _recorder=recorder)
+        zone = self.options.timezone
+        state = When(snapshot, tag, timestamp).of(self.state(name), zone)
+        columns, recorder = state.schema.field_names, self.catalog().recorder
+        return Scan(TableScan(state, state.store, columns, timezone=zone, _recorder=recorder))
 
     def check_folder(self) -> None:
         """Raise :class:`bitlake.errors.NotFound` if the lake's folder does not exist: it is misspelled, or new."""

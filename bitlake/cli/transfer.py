@@ -534,8 +534,8 @@ def export(
         return
     rows = _to_file(file, format, scan.schema, scan.to_batches())
     document = {
-        "table": scan.state.name,
-        "snapshot": scan.state.snapshot_id,
+        "table": scan.plan().table,
+        "snapshot": scan.plan().snapshot_id,
         "file": file,
         "format": format,
         "rows": rows,

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, reading_table
-from bitlake.formatting import counted, human_bytes, one_line, printable
+from bitlake.formatting import counted, human_bytes, one_line, printable, render
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
@@ -411,10 +411,10 @@ class Explanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        return _html([self])
+        return str(render("explanation html", [self], None, None, True))
 
     def _repr_html_(self) -> str:
-        return _html([self], whole=False)
+        return str(render("explanation html", [self], None, None, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,16 +459,10 @@ class QueryExplanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        return _html(self.scans, self.query, self.spark)
+        return str(render("explanation html", self.scans, self.query, self.spark, True))
 
     def _repr_html_(self) -> str:
-        return _html(self.scans, self.query, self.spark, whole=False)
-
-
-def _html(scans: Sequence[Explanation], query: str | None = None, spark: str | None = None, whole: bool = True) -> str:
-    from bitlake.tools.explain.html import render  # text and JSON do without
-
-    return render(scans, query, spark, whole)
+        return str(render("explanation html", self.scans, self.query, self.spark, False))
 
 
 def explain_scan(scan: TableScan, analyze: bool) -> Explanation:

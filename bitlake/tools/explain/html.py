@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from bitlake.expressions.sql_text import to_sql
 from bitlake.formatting import counted, human_bytes
@@ -28,10 +27,8 @@ from bitlake.html import (
     table,
 )
 from bitlake.tools.explain.advice import asked_of
+from bitlake.tools.explain.explanation import Explanation, Step
 from bitlake.tools.explain.pages import FileMap
-
-if TYPE_CHECKING:
-    from bitlake.tools.explain.explanation import Explanation, Step
 
 _COLORS = {
     "read": "c1",
