@@ -439,6 +439,8 @@ class Lake:
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
         found = self._catalog.find(self._identify(name))
+        # Spark's JVM does not follow changes of the working folder.
+        checkpoint = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
         target = StreamTarget(self._catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
         query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
         return query
