@@ -82,15 +82,8 @@ def test_deletes_and_added_columns_of_either_branch_are_seen(lake: bitlake.Lake)
     branch.append(rows(("a", 7, "s7")))
     assert [r[1] for r in found(table)] in ([3, 5, 6], [7, 3, 5, 6])
     for t in (table, branch):
-        t.alter(*_add_column())
+        t.add_column("w", "INT")
     assert table.scan(["w"]).to_arrow()["w"].null_count >= 3
-
-
-def _add_column() -> list[Any]:
-    from bitlake.metadata.schema import AddColumn
-    from bitlake.types.datatypes import parse_type
-
-    return [AddColumn(("w",), parse_type("INT"))]
 
 
 def test_the_primary_branch_is_read_first(lake: bitlake.Lake) -> None:
@@ -123,7 +116,7 @@ def test_a_branch_that_is_read_must_exist_and_have_the_same_columns(lake: bitlak
         table.history.delete_branch("stream")
     with pytest.raises(InvalidRequest, match="a new table does not have"):
         lake.create_table("u", SCHEMA, options={"scan.fallback-branch": "x"})
-    table.alter(*_add_column())
+    table.add_column("w", "INT")
     with pytest.raises(InvalidRequest, match="same column types"):
         table.scan()
 
