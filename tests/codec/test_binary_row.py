@@ -19,7 +19,6 @@ from bitlake.codec.binary_row import (
     encode_row_with_arity,
     encode_rows,
     field_decoder,
-    to_numbers,
 )
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.types import ArrayType, arrow_type, parse_type
@@ -59,12 +58,6 @@ def types_of(text: str) -> list[AtomicType]:
 
 
 @pytest.mark.parametrize(("types", "values", "hexed"), REAL)
-def test_a_column_without_a_data_buffer_holds_nulls() -> None:
-    column = pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\0"), None])
-    assert to_numbers(column, np.int64, np.ones(2, bool)).tolist() == [0, 0]
-    assert to_numbers(pa.array([], pa.int64()), np.int64, np.zeros(0, bool)).tolist() == []
-
-
 def test_rows_paimon_wrote(types: str, values: tuple[Any, ...], hexed: str) -> None:
     data = bytes.fromhex(hexed.replace(" ", ""))
     assert encode_row_with_arity(types_of(types), values) == data
