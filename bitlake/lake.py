@@ -174,7 +174,7 @@ class Lake:
         return self._catalog.databases()
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Make a database.
+        """Create a database.
 
         >>> lake.create_database("archive")
         >>> lake.databases()
@@ -201,9 +201,9 @@ class Lake:
         return self._catalog.tables(database or self.database)
 
     def table(self, name: str) -> Table:
-        """A table by name, ``orders`` or ``db.orders``, as in SQL also with backticks and in upper or lower case.
+        """Open a table by name, ``orders`` or ``db.orders``, with backticks and in any case as in SQL.
 
-        ``orders$branch_dev`` is a branch of it, to read and to write; ``orders$snapshots`` a system table, to read.
+        ``orders$branch_dev`` is a branch of it, ``orders$snapshots`` a system table, which can only be read.
         Raises :class:`bitlake.errors.NotFound`.
 
         >>> lake.table("orders")
@@ -253,9 +253,9 @@ class Lake:
         return self.table(name)
 
     def read(self, name: str, where: str | None = None, **scan: Any) -> DataFrame:
-        """A table as a Spark DataFrame; ``where`` and what else :meth:`Table.scan` takes choose rows by the indexes.
+        """Read a table as a Spark DataFrame; the arguments are those of :meth:`Table.scan`, and use indexes.
 
-        Filters put on the DataFrame are Spark's.
+        Filters on the DataFrame are Spark's, and use none.
 
         >>> lake.read("orders", "status = 'NEW'", snapshot=1).agg({"amount": "sum"}).collect()
         [Row(sum(amount)=17.25)]
@@ -263,7 +263,7 @@ class Lake:
         return self.table(name).scan(where=where, **scan).to_spark()
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name; ``db.name`` moves it into that database.
+        """Rename a table; ``db.name`` moves it into that database.
 
         >>> lake.rename_table("orders", "sales")
         Table('default.sales', '.../shop/default.db/sales')
@@ -291,10 +291,10 @@ class Lake:
         sample: int | None = None,
         engine: str = "spark",
     ) -> Advice:
-        """What indexes and layout a table should have (see :meth:`TableIndexes.advise`), for these SQL queries.
+        """Advise on a table's indexes and layout for SQL queries; see :meth:`TableIndexes.advise`.
 
-        ``queries``: statements of which some are about the table, or conditions on it; a text may hold several, with
-        semicolons between them.  ``recorded``: the scans in the table's own log, too.  Without either, typical queries
+        ``queries`` are statements, those about other tables are ignored, or conditions; a text may hold several, with
+        semicolons between them.  ``recorded`` adds the scans in the table's own log.  Without either, typical queries
         are assumed.  No query is run.
 
         >>> advice = lake.advise("payments", ["SELECT amount FROM payments WHERE payment_id = 500000000"])
@@ -318,8 +318,8 @@ class Lake:
     ) -> VerifyReport:
         """Check every file of a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`.
 
-        ``distributed``: on Spark's executors, for large tables; else on threads of this process.  A table whose latest
-        schema cannot be read is checked, too.
+        ``distributed`` uses Spark's executors instead of threads.  A table whose latest schema cannot be read is
+        checked, too.
 
         >>> lake.verify("orders")
         VerifyReport(default.orders: 0 findings)
@@ -353,7 +353,7 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed.
+        """The Spark session, started at first use; raises :class:`InvalidRequest` without PySpark.
 
         >>> lake.spark.range(3).count()
         3
@@ -386,8 +386,8 @@ class Lake:
     ) -> int:
         """Write a Spark DataFrame's columns, by name, into a table; returns the number of rows.
 
-        ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
-        by ``partition_by`` and with these table options.
+        ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A missing table is created, partitioned by
+        ``partition_by`` and with these table options.
 
         >>> columns = ["order_id", "status", "amount", "day"]
         >>> frame = lake.spark.createDataFrame([(7, "NEW", 15.0, date(2026, 1, 4))], columns)
@@ -398,9 +398,9 @@ class Lake:
         return self._sql_engine().write(table, frame, mode, partition_by, options or {})
 
     def read_stream(self, name: str, **options: str) -> DataFrame:
-        """A table's changes as a streaming DataFrame, by the data source; ``options`` are those of its streams.
+        """Read a table's changes as a streaming DataFrame.
 
-        Their names are as in ``docs/streaming.md``, with underscores: ``start="latest"``, ``consumer_id="me"``.
+        ``options`` are those of the data source's streams, with underscores: ``start="latest"``, ``consumer_id="me"``.
 
         >>> stream = lake.read_stream("orders", start="latest")
         >>> stream.columns
@@ -424,10 +424,10 @@ class Lake:
     ) -> StreamingQuery:
         """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
 
-        Rows of tables with a primary key are upserted; ``kinds`` names a column that says ``+I``, ``-U``, ``+U`` or
-        ``-D`` of each.  ``trigger`` are the arguments of Spark's: ``{"availableNow": True}``.  Batches are known by the
-        query's id, which its ``checkpoint`` keeps, or by ``commit_user`` where that cannot be read from here.
-        ``options``: ``{"write.merge-schema": "true"}``, as of :meth:`write`.
+        Rows of tables with a primary key are upserted; ``kinds`` names a column with each row's kind, ``+I``, ``-U``,
+        ``+U`` or ``-D``.  ``trigger`` holds the arguments of Spark's: ``{"availableNow": True}``.  Batches are
+        identified by the query's id in its ``checkpoint``, or by ``commit_user`` if this process cannot read that.
+        ``options`` are as in :meth:`write`: ``{"write.merge-schema": "true"}``.
 
         >>> copy = lake.create_table("copy", table.arrow_schema)
         >>> stream = lake.read_stream("orders")
@@ -448,7 +448,7 @@ class Lake:
     def merge(
         self, name: str, source: DataFrame | str, on: str, *, alias: str = "target", source_alias: str = "source"
     ) -> MergeBuilder:
-        """Begin a MERGE of a DataFrame's rows (or a table's, by name) into a table.
+        """Build a MERGE of a DataFrame's rows, or of a table's by name, into a table.
 
         >>> changes = lake.spark.createDataFrame([(2, "SENT")], ["order_id", "status"])
         >>> merge = lake.merge("orders", changes, "target.order_id = source.order_id")
@@ -470,7 +470,7 @@ class Lake:
         return {"warehouse": self._path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
-        """What a query would read of each lake table in it, and why not the rest; no data is read.
+        """Plan a query: what it reads of each lake table, and why it skips the rest; no data is read.
 
         >>> text = "SELECT amount, name FROM orders, customers WHERE order_id = customer_id AND status = 'SENT'"
         >>> lake.plans(text)
@@ -479,9 +479,10 @@ class Lake:
         return [scan.plan() for scan in self._sql_engine().scans(text)]
 
     def explain(self, text: str, format: str = "text", *, analyze: bool = False) -> Any:
-        """Why a query reads what it reads of each lake table, and Spark's plan: ``text``, ``dict``, ``json``, ``html``.
+        """Explain what a query reads of each lake table and why, with Spark's plan.
 
-        With ``analyze`` what it needs of the tables is read, to tell bytes and times as they were.
+        ``format`` is ``text``, ``dict``, ``json`` or ``html``.  ``analyze`` also reads the tables, and reports the real
+        bytes and times.
 
         >>> print(lake.explain("SELECT order_id FROM orders WHERE status = 'SENT'"))
         Scan of default.orders at snapshot 2

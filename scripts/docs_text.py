@@ -57,8 +57,15 @@ def sentence(doc: str | None) -> str:
     return " ".join(markdown((doc or "").split("\n\n")[0]).split())
 
 
+def _short(target: str) -> str:
+    """A dotted name without its modules: ``bitlake.lake.Lake.table`` → ``Lake.table``, ``bitlake.lake`` → ``lake``."""
+    parts = target.split(".")
+    start = next((i for i, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
+    return ".".join(parts[start:])
+
+
 def _inline(line: str) -> str:
-    line = _ROLE.sub(lambda m: f"`{m.group(1).rsplit('.', 1)[-1]}`", line)
+    line = _ROLE.sub(lambda m: f"`{_short(m.group(1))}`", line)
     line = _LITERAL.sub(r"`\1`", line)
     return re.sub(r"(?<![`\w])<(?=[\w/])", "&lt;", line) if "`" not in line else line
 

@@ -56,7 +56,7 @@ def test_docstrings_become_markdown() -> None:
 
         a | b
 
-    and more; :func:`here <bitlake.there>`.
+    and more; :func:`here <bitlake.there>`; :meth:`bitlake.lake.Lake.table`.
 
     ====  ====
     a     b
@@ -73,7 +73,10 @@ def test_docstrings_become_markdown() -> None:
     1
     """
     text = load("docs_text").markdown(doc)
-    assert text.startswith("One of `Table` and `x`:\n\n```text\n    a | b\n```\n") and "and more; `there`." in text
+    assert (
+        text.startswith("One of `Table` and `x`:\n\n```text\n    a | b\n```\n")
+        and "and more; `there`; `Lake.table`." in text
+    )
     assert "```text\na     b\n1     2\n```" in text
     assert text.endswith('```pycon\n>>> print("``a``")\n``a``\n```\n\nThe end.\n\n```pycon\n>>> 1\n1\n```\n')
 

@@ -97,7 +97,7 @@ class TableHistory:
             tags.replace_tag(state, name, snapshot, retained_ms=_millis(retain))
 
     def rename_tag(self, name: str, new_name: str) -> None:
-        """Give a tag another name.
+        """Rename a tag.
 
         >>> table.history.create_tag("checked")
         True
@@ -143,7 +143,7 @@ class TableHistory:
         return branches.branches(self._core.state())
 
     def create_branch(self, name: str, tag: str | None = None, *, if_not_exists: bool = False) -> bool:
-        """Make a branch: of a tag's snapshot, or without one an empty one with today's schema.
+        """Create a branch of a tag's snapshot, or without a tag an empty one with the latest schema.
 
         >>> table.history.create_tag("january")
         True
@@ -170,7 +170,7 @@ class TableHistory:
         return True
 
     def rename_branch(self, name: str, new_name: str) -> None:
-        """Give a branch another name.
+        """Rename a branch.
 
         >>> table.history.create_branch("dev")
         True
@@ -182,7 +182,7 @@ class TableHistory:
             branches.rename_branch(state, name, new_name)
 
     def fast_forward(self, name: str) -> None:
-        """Make main what a branch is.
+        """Replace main by a branch.
 
         >>> table.history.create_tag("january")
         True
@@ -227,10 +227,10 @@ class TableHistory:
     def rollback(
         self, snapshot: int | None = None, *, tag: str | None = None, timestamp: Time | None = None
     ) -> tuple[int, int]:
-        """Make an earlier moment the latest again; returns the ids of the latest snapshot before and after.
+        """Go back to an earlier snapshot; returns the ids of the latest snapshot before and after.
 
-        Raises :class:`NotFound` for one that is not there (any more), and :class:`InvalidRequest` if a tag holds a
-        later snapshot.
+        Raises :class:`NotFound` for a snapshot or tag that does not exist (any more), and :class:`InvalidRequest` if a
+        tag holds a later snapshot.
 
         >>> table.history.rollback(1)
         (2, 1)

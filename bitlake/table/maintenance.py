@@ -71,9 +71,9 @@ class TableMaintenance:
     # --- rows and files ----------------------------------------------------------------------------------------------
 
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
-        """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
+        """Compact sorted runs, small files and deleted rows: what the options ask for, or with ``full`` all of them.
 
-        ``where`` narrows partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
+        ``where`` chooses partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
 
         >>> snapshots = [table.append(rows), table.append(rows)]
         >>> table.maintenance.compact(full=True, where="day = '2026-01-04'")
@@ -95,10 +95,10 @@ class TableMaintenance:
 
     @tracked("switching deletion vectors on for", core_of)
     def enable_deletion_vectors(self) -> TableSchema:
-        """Switch deletion vectors on, with data there: compacts fully, so that readers see the same rows all along.
+        """Switch deletion vectors on for a table with data; a full compaction keeps the same rows visible throughout.
 
-        Raises :class:`InvalidRequest` if other options do not go with them, :class:`CommitConflict` if other writers
-        leave no moment for it.
+        Raises :class:`InvalidRequest` if other options exclude them, :class:`CommitConflict` if other writers keep
+        committing meanwhile.
 
         >>> customers.maintenance.enable_deletion_vectors().options
         {'bucket': '1', 'deletion-vectors.enabled': 'true'}
@@ -107,7 +107,7 @@ class TableMaintenance:
 
     @tracked("switching deletion vectors off for", core_of)
     def disable_deletion_vectors(self) -> TableSchema:
-        """Switch deletion vectors off: compacts fully, since without them deleted rows would come back.
+        """Switch deletion vectors off after a full compaction, since without them deleted rows would come back.
 
         >>> schema = customers.maintenance.enable_deletion_vectors()
         >>> customers.maintenance.disable_deletion_vectors().options
@@ -130,9 +130,8 @@ class TableMaintenance:
     ) -> Expiry:
         """Delete old snapshots and the files that only they need; returns what was, or with ``dry_run`` would be.
 
-        ``retain_max`` and ``retain_min`` are numbers of snapshots, ``older_than`` an age or a time, ``max_deletes`` the
-        most snapshots of this call.  For what is not given the options ``snapshot.*`` decide, those of ``options``
-        before the table's.
+        ``retain_max`` and ``retain_min`` are numbers of snapshots, ``older_than`` is an age or a time, ``max_deletes``
+        the most snapshots of this call.  The defaults are the options ``snapshot.*``; ``options`` override the table's.
 
         >>> table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=timedelta(days=1))
         Expiry(1 snapshot before 2, 2 files)
@@ -158,9 +157,9 @@ class TableMaintenance:
     ) -> list[dict[str, Any]]:
         """Delete the rows of partitions that are too old; returns the partitions as values by column.
 
-        A partition's age is that of its values (``strategy`` ``values-time``: ``pattern`` puts the columns together and
-        ``formatter`` parses them) or of its last write (``update-time``).  For what is not given the options
-        ``partition.expiration-*`` decide.  At most ``max_expires`` partitions; ``dry_run`` changes nothing.
+        A partition's age is that of its values (``strategy`` ``values-time``: ``pattern`` joins the columns and
+        ``formatter`` parses the result) or of its last write (``update-time``).  The defaults are the options
+        ``partition.expiration-*``.  At most ``max_expires`` partitions expire; ``dry_run`` changes nothing.
         Each partition is a commit: if interrupted, call it again to resume.
         Raises :class:`InvalidRequest` if neither ``older_than`` nor the options give an age.
 
@@ -195,10 +194,10 @@ class TableMaintenance:
 
         ``dry_run`` changes nothing.
 
-        >>> table.history.create_tag("january")
+        >>> table.history.create_tag("january", retain=timedelta(days=365))
         True
-        >>> table.maintenance.expire_tags("2026-01-10")
-        []
+        >>> table.maintenance.expire_tags(older_than="2026-01-10")
+        ['january']
         """
         millis = self._time(older_than)
         if millis is not None:
@@ -208,7 +207,7 @@ class TableMaintenance:
             return tags.expire_tags(state, millis, dry_run=dry_run)
 
     def create_automatic_tags(self) -> list[str]:
-        """Make the tags that are due by the options ``tag.*``; returns their names.
+        """Create the tags that the options ``tag.*`` ask for by now; returns their names.
 
         >>> options = {"tag.automatic-creation": "process-time", "tag.creation-period": "daily"}
         >>> schema = table.alter_options(options)
@@ -218,7 +217,7 @@ class TableMaintenance:
         return create_automatic_tags(self._core.state())
 
     def mark_partition_done(self, values: Mapping[str, Any]) -> str:
-        """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.
+        """Write a file ``_SUCCESS`` into a partition's folder, which marks it as complete; returns its path.
 
         ``values`` are those of all partition columns.  Raises :class:`NotFound` for a partition without rows.
 
@@ -232,10 +231,10 @@ class TableMaintenance:
 
     @tracked("removing orphan files of", core_of)
     def remove_orphan_files(self, older_than: timedelta | Time | None = None, *, dry_run: bool = False) -> list[Orphan]:
-        """Delete files that no snapshot, tag or branch names and that are older than an age or time (default: a day).
+        """Delete files older than an age or time (default: a day) that no snapshot, tag or branch names.
 
-        Returns them; ``dry_run`` changes nothing.  A limit that is younger than the oldest running write would delete
-        that writer's files: leave a day, or be sure that no write is running.
+        Returns them; ``dry_run`` changes nothing.  A limit younger than the oldest running write deletes that writer's
+        files: keep a day, or be sure that no write is running.
 
         >>> [orphan.path for orphan in table.maintenance.remove_orphan_files(timedelta(hours=12), dry_run=True)]
         ['.../shop/default.db/orders/day=2026-01-03/bucket-0/data-of-a-killed-writer-0.parquet']
@@ -270,7 +269,7 @@ class TableMaintenance:
     def remove_unexisting_files(self, *, dry_run: bool = False) -> list[str]:
         """Remove data files that no longer exist from the latest snapshot, with their rows; returns their paths.
 
-        Use it where a file was deleted by hand, and reading the table fails since.
+        Use it after a file was deleted by hand, so that the table can be read again.
 
         >>> table.maintenance.remove_unexisting_files(dry_run=True)
         []
@@ -330,10 +329,10 @@ class TableMaintenance:
 
     @tracked("compacting the manifests of", core_of)
     def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
-        """Rewrite the manifests that are small or hold deletions, so that planning opens few.
+        """Rewrite manifests that are small or hold deletions, so that planning opens fewer.
 
-        ``options`` go before the table's (``manifest.target-file-size``, say).
-        Returns the COMPACT snapshot that has them; None if there is nothing to do.
+        ``options`` override the table's, such as ``manifest.target-file-size``.  Returns the COMPACT snapshot; None if
+        there is nothing to do.
 
         >>> table.maintenance.compact_manifests()
         Snapshot(3: COMPACT at 2026-01-04 12:00:00 UTC, 6 rows)
@@ -368,10 +367,10 @@ class TableMaintenance:
         return ids[0], ids[-1]
 
     def repair_earliest_snapshot(self, snapshot_id: int) -> tuple[int, int]:
-        """Say that the table's history begins with a snapshot, where those before it are damaged or gone.
+        """Set the table's first snapshot, where those before it are damaged or missing.
 
-        Returns the first snapshot as it was said before, and now.  Raises :class:`InvalidRequest` unless that snapshot
-        and all after it are there, and it is not before the first that is known.
+        Returns the first snapshot before and after.  Raises :class:`InvalidRequest` unless that snapshot and all after
+        it exist, and it is not before the present first one.
 
         >>> table.maintenance.repair_earliest_snapshot(2)
         (1, 2)
@@ -428,12 +427,12 @@ class TableMaintenance:
         dry_run: bool = True,
         indexes: Literal["rebuild", "drop"] = "rebuild",
     ) -> Repair:
-        """Repair what can be rebuilt from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
+        """Repair, in a new snapshot, what can be rebuilt from sound data: hints, file indexes, HASH indexes.
 
-        ``report``: of :meth:`verify`; None: it is made now.  With ``dry_run`` (the default) nothing is changed: the
-        result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``
-        them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
-        meanwhile, and what reading the table raises if its latest snapshot cannot be read.
+        ``report`` is a result of :meth:`verify`; None runs it now.  ``dry_run`` (the default) changes nothing and
+        returns the plan.  ``indexes``: ``rebuild`` damaged file indexes, or ``drop`` them.  No row changes.
+        Raises :class:`CommitConflict` if another writer changed the same files meanwhile, and what reading the table
+        raises if its latest snapshot cannot be read.
 
         >>> table.maintenance.repair()
         Repair(default.orders: 0 actions planned, 0 findings left)
@@ -448,9 +447,9 @@ class TableMaintenance:
         return carry_out(state, found, indexes, self._runner or self._core.runner(), self._core.commit_user(state))
 
     def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
-        """Where this table's bytes are, and what to do about it: ``to_html()``, ``to_dict()``; of metadata alone.
+        """Report where the table's bytes are and what to do about it, from metadata alone.
 
-        ``path``: a local file to save the page in.  ``top``: how many partitions are named.
+        ``path``: a local file to save the report in, as an HTML page.  ``top``: how many partitions it lists.
 
         >>> report = table.maintenance.report("orders.html")
         >>> report.total.rows, report.snapshots
@@ -463,19 +462,40 @@ class TableMaintenance:
             Path(path).write_text(found.to_html(), encoding="utf-8")
         return found
 
-    def inspect(self, path: str, **asked: Any) -> Inspection:
-        """What is in a file of the table: a path, one relative to the table's folder, or just a name.
+    def inspect(
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        limit: int = 20,
+        column: str | None = None,
+        value: Any = ...,
+        hex: tuple[int, int] | None = None,
+    ) -> Inspection:
+        """Show the parts of a file of the table, with their offsets and sizes in bytes.
 
-        ``asked``: ``offset`` and ``limit`` of the entries to show, ``column``, ``value``, ``hex``; see
-        :func:`bitlake.tools.inspect.inspection.inspect_file`.
+        ``path``: full, relative to the table's folder, or a name; ``….parquet.index`` of an index embedded in a
+        manifest is one, too.  Lists show ``limit`` entries from ``offset`` on.  ``column`` shows a Parquet file's pages
+        of it, a file index's values, a manifest's statistics; with ``value`` (None is NULL) the rows that each index
+        has for it.  ``hex``: (offset, length) of a region to show as bytes.  Damaged files show the parts up to the
+        fault, and the fault.
 
         >>> table.maintenance.inspect("snapshot-2").kind
         'snapshot'
         """
-        from bitlake.tools.inspect.inspection import inspect_file
+        from bitlake.tools.inspect.inspection import ANY, inspect_file
 
-        asked = {"timezone": self._core.timezone, **asked}
-        return inspect_file(path, store=self._core.store, table=self._core.paths, **asked)
+        return inspect_file(
+            path,
+            store=self._core.store,
+            table=self._core.paths,
+            offset=offset,
+            limit=limit,
+            column=column,
+            value=ANY if value is ... else value,
+            hex=hex,
+            timezone=self._core.timezone,
+        )
 
     def _time(self, given: timedelta | Time | None) -> int | None:
         """An age or a time as milliseconds since the epoch."""

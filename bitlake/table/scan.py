@@ -209,7 +209,7 @@ class Scan:
         return self.to_arrow().to_pandas(**options)
 
     def to_spark(self) -> DataFrame:
-        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand.
+        """Read as a Spark DataFrame; needs PySpark.
 
         >>> scan.where("status = 'NEW'").to_spark().count()
         3
@@ -243,7 +243,7 @@ class Scan:
         return self._core.exists()
 
     def count_distinct(self, column: str) -> int:
-        """How many distinct values a column has, without NULL.
+        """The number of a column's distinct values, without NULL.
 
         >>> scan.count_distinct("status")
         3

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A handle on a table or branch; every call looks at the table as it is then.
+    """A table or branch that :meth:`Lake.table` opened; every call sees its current state.
 
-    ``indexes``, ``history`` and ``maintenance`` are namespaces.  :meth:`Lake.table` opens a table.
+    ``indexes``, ``history`` and ``maintenance`` are namespaces.
 
     >>> table = lake.table("orders")
     >>> table.to_arrow(["order_id", "amount"], "status = 'NEW'").to_pylist()
@@ -127,10 +127,10 @@ class Table:
         """Describe rows to read: these columns (default: all), where this holds, at most ``limit``.
 
         ``where`` is a Spark SQL condition.  One of ``snapshot`` (an id), ``tag`` and ``timestamp`` (the last snapshot
-        committed at or before it): the table as it was then, with the columns it had.  ``incremental_between`` two
-        snapshot ids or tags: rows that were added between them, by ``mode`` (see :meth:`changes`).
-        No data is read before the scan is asked for rows.  Raises :class:`NotFound` for a snapshot that has expired or
-        never existed.
+        committed at or before it) reads the table as it was then, with the columns it had.  ``incremental_between``
+        takes two snapshot ids or tags, and reads the rows added between them, by ``mode`` (see :meth:`changes`).
+        No data is read before a method of the scan needs it.  Raises :class:`NotFound` for a snapshot that has expired
+        or never existed.
 
         >>> scan = table.scan(["order_id", "amount"], "status = 'NEW' AND day >= '2026-01-02'")
         >>> scan
@@ -181,7 +181,7 @@ class Table:
         return self.scan(columns, where, **scan).to_pandas()
 
     def head(self, rows: int = 10) -> pa.Table:
-        """Read the first rows that come, at most ``rows``, as an Arrow table.
+        """Read at most ``rows`` rows, whichever come first, as an Arrow table.
 
         >>> table.head(2).column("status").to_pylist()
         ['NEW', 'PAID']
@@ -189,7 +189,7 @@ class Table:
         return self.scan(limit=rows).to_arrow()
 
     def count(self, where: str | None = None) -> int:
-        """Count the rows for which a condition is TRUE (default: all); metadata and indexes answer where they can.
+        """Count the rows for which a condition is TRUE (default: all), from metadata and indexes where they suffice.
 
         >>> table.count()
         6
@@ -203,9 +203,10 @@ class Table:
     ) -> Scan:
         """Describe what was committed after ``start`` up to ``end`` (default: the latest snapshot).
 
-        Both are snapshot ids or tags.  ``mode`` is ``delta``, ``changelog``, ``diff`` or ``auto`` (see
-        :mod:`bitlake.scan.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and deleted and replaced
-        rows are included; ``packed``: as ``$binlog`` shows them.
+        Both are snapshot ids or tags.  ``mode``: ``delta`` reads the files that APPEND commits added, ``changelog``
+        changelog files, ``diff`` compares both snapshots by key, ``auto`` chooses: changelog where the table writes it,
+        diff between tags, else delta.  With ``kinds`` rows begin with a column ``rowkind``, and deleted and replaced
+        rows are included; ``packed`` shows them as ``$binlog`` does.
         Raises :class:`NotFound` for a snapshot or tag that does not exist any more.
 
         >>> customers.changes(1).to_arrow().to_pylist()
@@ -218,7 +219,7 @@ class Table:
     def changes_by_time(
         self, start: Time, end: Time | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
     ) -> Scan:
-        """As :meth:`changes`, of the snapshots committed after one time up to another.
+        """Describe what was committed after one time up to another; see :meth:`changes`.
 
         >>> changes = table.changes_by_time("2026-01-02 12:00", "2026-01-04")
         >>> changes.select(["rowkind", "order_id"]).to_arrow().to_pylist()

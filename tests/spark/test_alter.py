@@ -86,7 +86,7 @@ def test_old_files_that_only_lack_columns_go_to_sparks_reader(lake: bitlake.Lake
     plan = lake.table("t").scan().plan()
     assert spark_scan._same_columns(plan, 0)
     reader = spark_scan.SparkReader(lake.spark, table._core.store)
-    native = reader._native(plan, plan.files, spark_scan.frame_schema(lake.table("t").scan()), None)
+    native = reader._native(plan, plan.files, spark_scan.frame_schema(lake.table("t")._core.scan()), None)
     assert sorted(rows_of(native)) == [[0, "a", None], [1, "b", None], [2, "c", None]]
     table.drop_column("v")
     table.add_column("V", pa.string())
