@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from bitlake.catalog.catalog import Catalog, identifier_exists
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -44,7 +44,7 @@ from bitlake.spark.session import SessionConf
 from bitlake.spark.types import spark_arrow_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table.history import TableHistory
 from bitlake.table.opening import open_table
@@ -67,12 +67,12 @@ class EngineContext:
         self._moments: dict[str, TableScan] = {}
         self.conf = SessionConf(spark)
         self.cached = CachedTables(spark, catalog.store)
-        self.original = ""
+        self.original = SqlText("")
         """The text of the statement, as it came to :meth:`begin`."""
         self.timezone = "UTC"
         """The session's time zone, in which zone-less timestamp literals are read; as of :meth:`begin`."""
 
-    def begin(self, text: str = "") -> str:
+    def begin(self, text: str = "") -> SqlText:
         """Look at the session's settings once for a statement: each look is a round trip to the JVM.
 
         Returns the statement's text with a plain name for each moment of a table and each table function in it; these
@@ -84,13 +84,13 @@ class EngineContext:
         double_quoted = self.conf.is_true("spark.sql.ansi.doubleQuotedIdentifiers") and self.conf.is_true(
             "spark.sql.ansi.enabled", default=True
         )
-        text = normalize(text, self.database, double_quoted=double_quoted, evaluate=self.evaluate)
-        self.original = text
+        made = normalize(SqlText(text), self.database, double_quoted=double_quoted, evaluate=self.evaluate)
+        self.original = made
         if self.catalog.keeps_views:
-            text = expand_views(text, self.view, self.names)
-        text = take_max_pt(text, self._max_pt)
-        out, self._relations = take_relations(text, self.has, self.names)
-        return out
+            made = expand_views(made, self.view, self.names)
+        made = take_max_pt(made, self._max_pt)
+        made, self._relations = take_relations(made, self.has, self.names)
+        return made
 
     @property
     def names(self) -> Names:
@@ -414,8 +414,7 @@ def _time(context: EngineContext, value: Any) -> int:
     text = str(value).strip()
     if text.isdigit():
         return int(text)
-    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
-    return _millis(context, f"'{quoted}'")
+    return _millis(context, quote(text))
 
 
 def _millis(context: EngineContext, expression: str) -> int:

@@ -30,7 +30,8 @@ from bitlake.spark.write.insert_cast import by_position
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
-from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TableName, TagChange
+from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TagChange
+from bitlake.sql.text import SqlText, TableName
 from bitlake.table.history import TableHistory
 from bitlake.write.commit_plan import overwrite_scope
 
@@ -296,7 +297,7 @@ def alter_dialect(context: EngineContext, name: TableName, action: str, engine: 
         def known(table: TableName) -> bool:
             return context.view(table) is not None or context.has(table)
 
-        text = whole_names(text, context.database, known, context.names)
+        text = whole_names(SqlText(text), context.database, known, context.names)
         _ = query(context, context.begin(text)).schema
     place = Identifier(name.database or context.database, name.table)
     context.catalog.alter_view_dialect(place, action, engine, text)

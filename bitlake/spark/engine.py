@@ -37,8 +37,9 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
+from bitlake.sql.rewrite import Args, bind_parameters, has_named, in_brackets, literal, variable_name
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
-from bitlake.sql.text import Args, SqlText, bind_parameters, has_named, in_brackets, literal, variable_name
+from bitlake.sql.text import SqlText
 
 Handler = Callable[[EngineContext, Any], DataFrame]
 
@@ -129,7 +130,7 @@ class SparkEngine:
         frame = self.spark.range(1).select(value)
         return SqlText(f"CAST({literal(frame.collect()[0][0])} AS {frame.schema[0].dataType.simpleString()})")
 
-    def _run(self, text: str) -> DataFrame:
+    def _run(self, text: SqlText) -> DataFrame:
         statement = parse_statement(text)
         if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
@@ -140,11 +141,12 @@ class SparkEngine:
             return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
 
-    def _immediate(self, statement: st.ExecuteImmediate) -> str:
+    def _immediate(self, statement: st.ExecuteImmediate) -> SqlText:
         """The statement that EXECUTE IMMEDIATE runs, its parameters replaced, as one that sets variables with INTO."""
-        text = self.context.evaluate(statement.statement)
-        if text is None:
+        evaluated = self.context.evaluate(statement.statement)
+        if evaluated is None:
             raise InvalidRequest(f"EXECUTE IMMEDIATE {statement.statement}: the statement is NULL")
+        text = SqlText(evaluated)
         if statement.using:
             text = bind_parameters(text, self._parameters(statement.using, has_named(text)))
         if not statement.into:
@@ -154,9 +156,9 @@ class SparkEngine:
         with spark_errors("running the statement"):
             # Spark parses it alone: in the brackets of SET VAR it may mean something else, or fail in other words.
             _ = self.spark.sql(f"EXPLAIN {text}").schema
-        return f"SET VAR ({', '.join(statement.into)}) = ({text})"
+        return SqlText(f"SET VAR ({', '.join(statement.into)}) = ({text})")
 
-    def _parameters(self, using: Sequence[tuple[str | None, str]], named: bool) -> Args:
+    def _parameters(self, using: Sequence[tuple[str | None, SqlText]], named: bool) -> Args:
         """The values of USING: constants and variables, of which one without an alias has its own name if ``named``."""
         listed = ", ".join(value for _, value in using)
         with spark_errors(f"USING {listed}"):
@@ -168,7 +170,7 @@ class SparkEngine:
         # In the statement, a column comes before a variable of its name.
         variables = [variable_name(value) for _, value in using]
         values = [
-            SqlText(in_brackets(value) if variable is None else f"system.session.{quoted(variable)}")
+            in_brackets(value) if variable is None else SqlText(f"system.session.{quoted(variable)}")
             for variable, (_, value) in zip(variables, using, strict=True)
         ]
         return {str(n): v for n, v in zip(names, values, strict=True)} if names[0] else values
@@ -187,10 +189,10 @@ class SparkEngine:
 
     def scans(self, text: str) -> tuple[TableScan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""
-        text = self.context.begin(text)
-        statement = parse_statement(text)
+        begun = self.context.begin(text)
+        statement = parse_statement(begun)
         if not isinstance(statement, st.Query):
-            raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {text}")
+            raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {begun}")
         return prepare(self.context, statement.text).scans
 
     def frame(self, scan: TableScan) -> DataFrame:

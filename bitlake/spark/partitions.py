@@ -22,6 +22,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AddPartitions, DropPartitions
+from bitlake.sql.text import SqlNull
 from bitlake.types import arrow_type
 
 
@@ -112,7 +113,7 @@ def _partition(table: str, names: Iterable[str]) -> str:
 
 def partition_literal(value: Any) -> Column:
     """A literal of a PARTITION clause."""
-    return F.lit(None if isinstance(value, st.SqlNull) else value)
+    return F.lit(None if isinstance(value, SqlNull) else value)
 
 
 def partition_spec(context: EngineContext, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import escape, render_value
@@ -73,18 +73,18 @@ def create_table(context: EngineContext, statement: st.ShowCreateTable) -> DataF
         if f.default_value is not None:
             line += f" DEFAULT {f.default_value}"
         if f.description is not None:
-            line += f" COMMENT {_quoted(f.description)}"
+            line += f" COMMENT {quote(f.description)}"
         columns.append(line)
     text = f"CREATE TABLE {_name(name.database)}.{_name(name.table)} (\n" + ",\n".join(columns) + ")\n"
     if schema.partition_keys:
         text += f"PARTITIONED BY ({', '.join(_name(k) for k in schema.partition_keys)})\n"
     if schema.comment is not None:
-        text += f"COMMENT {_quoted(schema.comment)}\n"
+        text += f"COMMENT {quote(schema.comment)}\n"
     options = dict(sorted(schema.options.items()))
     if schema.primary_keys:
         options["primary-key"] = ",".join(schema.primary_keys)
     if options:
-        pairs = ",\n".join(f"  {_quoted(k)} = {_quoted(v)}" for k, v in options.items())
+        pairs = ",\n".join(f"  {quote(k)} = {quote(v)}" for k, v in options.items())
         text += f"TBLPROPERTIES (\n{pairs})\n"
     return context.rows([("createtab_stmt", _TEXT)], [(text,)])
 
@@ -202,10 +202,6 @@ def _shown_type(field: DataField) -> str:
 
 def _name(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else quoted(name)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def columns(context: EngineContext, statement: st.ShowColumns) -> DataFrame:

@@ -21,23 +21,19 @@ columns what the aggregates came to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-import sqlglot
-from sqlglot import Token, TokenType, exp
-from sqlglot.errors import SqlglotError
+from sqlglot import TokenType, exp
 
 from bitlake.expressions.parser import from_sqlglot
-from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.schema import Names
 from bitlake.sql import scope
-from bitlake.sql.table_references import QueryAnalysis
-from bitlake.sql.text import Edit
+from bitlake.sql.table_references import TableUse
+from bitlake.sql.text import Edit, SqlText
 
 AGGREGATES = (exp.Count, exp.Min, exp.Max)
-_NAMES = ("count", "min", "max")
 _CLAUSES = {
     TokenType.WHERE: "where",
     TokenType.GROUP_BY: "group",
@@ -94,37 +90,23 @@ def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool]) -> int | No
     return found
 
 
-def aggregate_spans(text: str) -> list[tuple[int, int, exp.Expr]] | None:
-    """Where calls of COUNT, MIN and MAX stand in a text, each with what it is; None if one cannot be read."""
-    tokens = tokenize(text)
+def aggregate_spans(text: SqlText, select: exp.Select) -> list[tuple[int, int, exp.Expr]] | None:
+    """Where calls of COUNT, MIN and MAX stand in a text, each with its node; None if that is not clear for one."""
+    at = {t.start: i for i, t in enumerate(text.tokens)}
     out: list[tuple[int, int, exp.Expr]] = []
-    for i, token in enumerate(tokens[:-1]):
-        if token.text.lower() not in _NAMES or tokens[i + 1].token_type is not TokenType.L_PAREN:
-            continue
-        end = _closing(tokens, i + 1)
-        if end is None:
+    for node in select.find_all(*AGGREGATES):
+        call = at.get(node.meta.get("start", -1), -1)
+        end = text.closing.get(call + 1)
+        if call < 0 or end is None:
             return None
-        node = sqlglot.parse_one(text[token.start : end], dialect=SparkSql)
-        if not isinstance(node, AGGREGATES):
-            return None
-        out.append((token.start, end, node))
-    return out
+        out.append((text.tokens[call].start, text.tokens[end].end + 1, node))
+    return sorted(out, key=lambda span: span[0])
 
 
-def _closing(tokens: Sequence[Token], start: int) -> int | None:
-    depth = 0
-    for token in tokens[start:]:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if depth == 0:
-            return int(token.end) + 1
-    return None
-
-
-def without_where(text: str, clauses: Collection[str]) -> list[Edit] | None:
+def without_where(text: SqlText, clauses: Collection[str]) -> list[Edit] | None:
     """The edit that takes WHERE out of a plain SELECT with these clauses; None if it is not clear where it ends."""
-    tokens = tokenize(text)
     starts: dict[str, list[int]] = {}
-    for token in tokens:
+    for token in text.tokens:
         if token.token_type in _CLAUSES:
             starts.setdefault(_CLAUSES[token.token_type], []).append(token.start)
     # A column may be called like a clause; then there are more such words than clauses.
@@ -133,25 +115,14 @@ def without_where(text: str, clauses: Collection[str]) -> list[Edit] | None:
     if "where" not in clauses:
         return []
     (start,) = starts["where"]
-    ends = [t.start for t in tokens if t.token_type is TokenType.SEMICOLON] + [len(text)]
+    ends = [t.start for t in text.tokens if t.token_type is TokenType.SEMICOLON] + [len(text)]
     return [(start, min(s for s in [*(s for (s,) in starts.values()), *ends] if s > start), "")]
-
-
-def edited(analysis: QueryAnalysis, edits: Sequence[Edit]) -> QueryAnalysis:
-    """A query of one table with edits beside the table's name applied."""
-    (use,) = analysis.tables
-    text, moved = analysis.text, 0
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-        moved += len(new) - (end - start) if start < use.start else 0
-    moved_use = replace(use, start=use.start + moved, end=use.end + moved, alias_at=use.alias_at + moved)
-    return replace(analysis, tables=(moved_use,), text=text)
 
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
 EXISTS, NOT_EXISTS = "exists", "not exists"
 _HINTS = re.compile(r"\b(limit|count|min|max|distinct|group|exists)\b", re.I)
-"""No shape without one of these words: most other queries need not be parsed again."""
+"""No shape without one of these words: most other queries need not be looked at."""
 _ROWWISE = (
     exp.Add,
     exp.Sub,
@@ -218,25 +189,20 @@ class _NoShape(Exception):
 
 
 def shape_of(
-    analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str, names: Names = Names.FOLDED
+    text: SqlText, use: TableUse, fields: Mapping[str, str], timezone: str, names: Names = Names.FOLDED
 ) -> Aggregates | TopRows | None:
     """The shape of a query, or None.
 
-    ``fields``: the one lake table's columns by the key of their names (:meth:`Names.key`).  Predicates are unbound.
+    ``use`` is the one lake table in it, and ``fields`` its columns by the key of their names (:meth:`Names.key`).
+    Predicates are unbound.
     """
-    if len(analysis.tables) != 1 or not _HINTS.search(analysis.text):
+    if not _HINTS.search(text) or not isinstance(text.tree, exp.Select):
         return None
+    kind, select = _exists(text.tree) or ("", text.tree)
     try:
-        trees = sqlglot.parse(analysis.text, dialect=SparkSql)
-        trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
-        if len(trees) != 1 or not isinstance(trees[0], exp.Select):
-            return None
-        inner = _exists(trees[0])
-        if inner is not None:
-            kind, select = inner
-            return _Shaper(select, analysis, fields, timezone, names).exists(kind)
-        return _Shaper(trees[0], analysis, fields, timezone, names).shape()
-    except (SqlglotError, RecursionError, _NoShape):
+        shaper = _Shaper(select, text, use, fields, timezone, names)
+        return shaper.exists(kind) if kind else shaper.shape()
+    except (RecursionError, _NoShape):
         return None
 
 
@@ -255,7 +221,13 @@ def _exists(outer: exp.Select) -> tuple[str, exp.Select] | None:
 
 class _Shaper:
     def __init__(
-        self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str, names: Names
+        self,
+        select: exp.Select,
+        text: SqlText,
+        use: TableUse,
+        fields: Mapping[str, str],
+        timezone: str,
+        names: Names,
     ) -> None:
         self.key_of = names.key
         self.select = select
@@ -266,14 +238,15 @@ class _Shaper:
         table = None if start is None else start.this
         if not scope.only(select, allowed) or not isinstance(table, exp.Table) or not scope.plain_source(table):
             raise _NoShape
-        if scope.span_of(table) != (analysis.tables[0].start, analysis.tables[0].end):
+        if scope.span_of(table) != (use.start, use.end):
             raise _NoShape
         if any(s is not select for s in select.find_all(exp.Query, exp.Subquery)):
             raise _NoShape
-        self.alias = self.key_of(table.alias)
-        self.name = analysis.tables[0].name
-        self.text = analysis.text
-        self.metadata = bool(analysis.tables[0].metadata)
+        own = tuple(self.key_of(p) for p in (use.name.database, use.name.table) if p is not None)
+        self.qualifiers = {(self.key_of(table.alias),)} if table.alias else {own, own[-1:]}
+        self.names = names
+        self.text = text
+        self.metadata = bool(use.metadata)
         where = select.args.get("where")
         self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
         if where is not None and self.predicate is None:
@@ -305,22 +278,13 @@ class _Shaper:
 
     # --- names ---
 
-    def column_of(self, node: exp.Column) -> str | None:
+    def column_of(self, node: exp.Expr) -> str | None:
         """The schema's name of a column of the table, or None."""
-        if not isinstance(node.this, exp.Identifier) or node.args.get("join_mark"):
-            return None
-        qualifiers = [self.key_of(p.name) for p in node.parts[:-1]]
-        own = [self.key_of(self.name.table)]
-        if self.alias:
-            known = qualifiers in ([], [self.alias])
-        else:
-            known = qualifiers in ([], own) or (
-                self.name.database is not None and qualifiers == [self.key_of(self.name.database), *own]
-            )
-        return self.fields.get(self.key_of(node.name)) if known else None
+        key = None if node.args.get("join_mark") else scope.column_key(node, self.qualifiers, self.names)
+        return None if key is None else self.fields.get(key)
 
-    def column(self, node: exp.Expr | None) -> str:
-        found = self.column_of(node) if isinstance(node, exp.Column) else None
+    def column(self, node: exp.Expr) -> str:
+        found = self.column_of(node)
         if found is None:
             raise _NoShape
         return found
@@ -376,7 +340,7 @@ class _Shaper:
                 self.number(clause)
         counts = [plain_over(e, own) for e in self.select.expressions]
         counts += [plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
-        spans, edits = aggregate_spans(self.text), without_where(self.text, has)
+        spans, edits = aggregate_spans(self.text, self.select), without_where(self.text, has)
         if spans is None or edits is None or None in counts or sum(c or 0 for c in counts) != len(spans):
             raise _NoShape
         if not spans and found.key is None:
@@ -427,7 +391,7 @@ class _Shaper:
         if not scope.only(order, {"expressions"}):
             raise _NoShape
         by = tuple(self.ordered(o) for o in order.expressions)
-        starts = [t.start for t in tokenize(self.text) if t.token_type is TokenType.ORDER_BY]
+        starts = [t.start for t in self.text.tokens if t.token_type is TokenType.ORDER_BY]
         edits = ((starts[0], len(self.text), ""),) if len(starts) == 1 else None
         return TopRows(self.predicate, by, rows, offset, self.outputs(), edits)
 
@@ -436,7 +400,7 @@ class _Shaper:
         out: list[tuple[str, str]] = []
         for projection in self.select.expressions:
             node = projection.unalias()
-            column = self.column_of(node) if isinstance(node, exp.Column) else None
+            column = self.column_of(node)
             if isinstance(projection, exp.Star) and scope.only(projection, set()) and not self.metadata:
                 out += [(c, c) for c in self.fields.values()]
             elif column is not None and (projection is not node or node.name == column):

@@ -10,38 +10,57 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import sqlglot
-from sqlglot import Token, TokenType, exp
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.spark_dialect import SparkSql, tokenize
-from bitlake.expressions.tree import Predicate
 from bitlake.metadata.schema import Names
 from bitlake.runtime import CacheName, Caches
 from bitlake.sql import scope
+from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, shape_of
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
 from bitlake.sql.pushdown import Pushdown
 from bitlake.sql.scope import Mentions, unnamed_tables, without_metadata
-from bitlake.sql.statements import TableName
-from bitlake.sql.table_references import NameUse, QueryAnalysis, TableUse, find_names, replace_tables
+from bitlake.sql.table_references import TableUse, find_names
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField
 
-__all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tables"]
+
+@dataclass(frozen=True, slots=True)
+class QueryAnalysis:
+    """The lake tables of a query, in the order they stand in the text.
+
+    ``by_spark``: the text has ``input_file_name()`` or the like, which only Spark's own file reader sets.  ``named``
+    is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
+    ``projects_subqueries``: an expression outside WHERE has a subquery, or may have one.  ``shape`` is that of a whole
+    query of one table.
+    """
+
+    tables: tuple[TableUse, ...]
+    text: SqlText
+    by_spark: bool = False
+    named: QueryAnalysis | None = None
+    projects_subqueries: bool = False
+    shape: Aggregates | TopRows | None = None
+
+    def over(self, text: SqlText) -> QueryAnalysis:
+        """The same analysis without what was read of its texts; ``text`` is the one that was analysed."""
+        named = None if self.named is None else self.named.over(text)
+        return replace(self, text=text if text == self.text else SqlText(str(self.text)), named=named)
+
 
 _Key: TypeAlias = tuple[str, str, bool, Names]
 _Known: TypeAlias = dict[TableName, tuple[DataField, ...] | None]
 _ANALYSES: CacheName[_Key, tuple[_Known, QueryAnalysis]] = CacheName("query analyses")
 """To parse a query of TPC-H takes 10 to 30 ms."""
 _CHARACTER_BYTES = 40
-"""What an analysis takes in memory for each character of the query."""
+"""What an analysis takes in memory for each character of the query, without the tokens and the tree of its text."""
 
 Resolve = Callable[[TableName], Sequence[DataField] | None]
 """The columns of a lake table, or None for a name that is none (a view, a file, another catalog's table)."""
 
 
 def analyse_query(
-    text: str,
+    text: SqlText,
     resolve: Resolve,
     timezone: str = "UTC",
     *,
@@ -58,14 +77,15 @@ def analyse_query(
 
     With ``caches``, the analysis of a text is kept with what ``resolve`` returned, and used while it returns the same.
     """
-    key = (text, timezone, quoted_patterns, names)
+    key = (str(text), timezone, quoted_patterns, names)
     found = None if caches is None else caches[_ANALYSES].get(key)
     if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
-        return found[1]
+        return found[1].over(text)
     tables = _Tables(resolve, names)
     made = _analyse(text, tables, timezone, quoted_patterns)
     if caches is not None:
-        caches[_ANALYSES].put(key, (tables.known, made), 1000 + _CHARACTER_BYTES * len(text))
+        unread = made.over(SqlText(key[0]))
+        caches[_ANALYSES].put(key, (tables.known, unread), 1000 + _CHARACTER_BYTES * len(text))
     return made
 
 
@@ -74,37 +94,27 @@ def _columns(resolve: Resolve, name: TableName) -> tuple[DataField, ...] | None:
     return None if made is None else tuple(made)
 
 
-def _analyse(text: str, tables: _Tables, timezone: str, quoted_patterns: bool) -> QueryAnalysis:
+def _analyse(text: SqlText, tables: _Tables, timezone: str, quoted_patterns: bool) -> QueryAnalysis:
     try:
-        tokens = tokenize(text)
+        mentions = Mentions(text, quoted_patterns)
     except InvalidRequest:
         return QueryAnalysis((), text)
-    names = find_names(text, tokens, tables.names)
-    mentions = Mentions(text, tokens, quoted_patterns)
-    if mentions.metadata and len(names) == 1 and tables.fields(names[0].name) is not None:
-        text = without_metadata(text, tokens, names[0].start, mentions.metadata)
-        tokens = tokenize(text)
-        names = find_names(text, tokens, tables.names)
-    tree = _parse(text, tokens, names)
-    if not mentions.words.isdisjoint(WORDS):
-        taken = _file_metadata(text, tokens, tree, mentions, tables)
-        made = _analyse_text(taken.text, mentions, tables, timezone)
-        uses = tuple(replace(u, file_metadata=taken.fields.get(u.start, ())) for u in made.tables)
-        named = None if taken.named is None else _analyse_text(taken.named, mentions, tables, timezone)
-        return QueryAnalysis(uses, taken.text, taken.by_spark, named, made.projects_subqueries)
-    return _analyse_tree(text, names, mentions, tree, tables, timezone)
+    if mentions.metadata:
+        uses = find_names(text, tables.names)
+        if len(uses) == 1 and tables.fields(uses[0].name) is not None:
+            text = without_metadata(text, uses[0].start, mentions.metadata)
+    if mentions.words.isdisjoint(WORDS):
+        return _analyse_text(text, mentions, tables, timezone)
+    taken = _file_metadata(text, mentions, tables)
+    made = _analyse_text(taken.text, mentions, tables, timezone)
+    uses = [replace(u, file_metadata=taken.fields.get(u.start, ())) for u in made.tables]
+    named = None if taken.named is None else _analyse_text(taken.named, mentions, tables, timezone)
+    return replace(made, tables=tuple(uses), by_spark=taken.by_spark, named=named)
 
 
-def _analyse_text(text: str, mentions: Mentions, tables: _Tables, timezone: str) -> QueryAnalysis:
-    tokens = tokenize(text)
-    names = find_names(text, tokens, tables.names)
-    return _analyse_tree(text, names, mentions, _parse(text, tokens, names), tables, timezone)
-
-
-def _file_metadata(
-    text: str, tokens: list[Token], tree: exp.Expr | None, mentions: Mentions, tables: _Tables
-) -> FileMetadata:
+def _file_metadata(text: SqlText, mentions: Mentions, tables: _Tables) -> FileMetadata:
     """The query with the file of each row as a column, where it names it."""
+    tree = _query_tree(text, find_names(text, tables.names))
     if tree is None:
         return FileMetadata(text, by_spark=not mentions.words.isdisjoint(FUNCTIONS))
 
@@ -115,34 +125,26 @@ def _file_metadata(
         known = tables.fields(name)
         return known is not None and METADATA not in known
 
-    return take_file_metadata(text, tokens, tree, is_lake, tables.names)
+    return take_file_metadata(text, tree, is_lake, tables.names)
 
 
-def _analyse_tree(
-    text: str, names: list[NameUse], mentions: Mentions, tree: exp.Expr | None, tables: _Tables, timezone: str
-) -> QueryAnalysis:
+def _analyse_text(text: SqlText, mentions: Mentions, tables: _Tables, timezone: str) -> QueryAnalysis:
+    uses = find_names(text, tables.names)
+    tree = _query_tree(text, uses)
     if tree is None:
-        found = {
-            use.start: _Found(use, False, None)
-            for use in names
-            if not use.shadowed and tables.fields(use.name) is not None
-        }
+        found = [(u, False) for u in uses if not u.shadowed and tables.fields(u.name) is not None]
     else:
-        found = _from_tree(tree, names, tables, timezone)
+        found = _from_tree(tree, uses, tables, timezone)
     alone = len(found) == 1
-    uses = tuple(_use(found[start], mentions, tables, alone) for start in sorted(found))
+    made = tuple(_with_columns(use, named, alone, mentions, tables) for use, named in found)
     # Without a tree, any query in brackets may be one.
-    subqueries = text.count("(") > 0 if tree is None else scope.projects_subqueries(tree)
-    return QueryAnalysis(uses, text, projects_subqueries=subqueries)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A lake table's place, whether its columns are all named in the text, and what may filter it."""
-
-    use: NameUse
-    named: bool
-    predicate: Predicate | None
+    subqueries = "(" in text if tree is None else scope.projects_subqueries(tree)
+    shape = None
+    if alone:
+        columns, fields = tables.columns(made[0].name) or (), tables.fields(made[0].name) or {}
+        if len(columns) == len(fields):  # else a star stands for columns that no name means
+            shape = shape_of(text, made[0], fields, timezone, tables.names)
+    return QueryAnalysis(made, text, projects_subqueries=subqueries, shape=shape)
 
 
 class _Tables:
@@ -169,61 +171,39 @@ class _Tables:
         return self.names.clear(c.name for c in columns)
 
 
-def _parse(text: str, tokens: list[Token], names: list[NameUse]) -> exp.Expr | None:
+def _query_tree(text: SqlText, uses: Sequence[TableUse]) -> exp.Expr | None:
     """The tree, if it is a query and knows every name that the tokens know."""
-    if any(t.token_type is TokenType.PIPE_GT for t in tokens) or any(n.bare for n in names):
+    if "|>" in text.words or any(u.bare for u in uses) or not isinstance(text.tree, exp.Query):
         return None
-    try:
-        trees = sqlglot.parse(text, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
-        return None
-    trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        return None
-    spans = {scope.span_of(t) for t in _table_nodes(trees[0])}
-    if None in spans or any((n.start, n.end) not in spans for n in names):
-        return None
-    return trees[0]
+    spans = {scope.span_of(t) for t in _table_nodes(text.tree)}
+    return None if None in spans or any((u.start, u.end) not in spans for u in uses) else text.tree
 
 
 def _table_nodes(tree: exp.Expr) -> list[exp.Table]:
-    return [
-        table
-        for table in tree.find_all(exp.Table)
-        if isinstance(table.this, exp.Identifier) and table.find_ancestor(exp.Hint) is None
-    ]
+    return [t for t in scope.named_tables(tree) if isinstance(t.this, exp.Identifier)]
 
 
-def _from_tree(tree: exp.Expr, names: list[NameUse], tables: _Tables, timezone: str) -> dict[int, _Found]:
+def _from_tree(tree: exp.Expr, uses: Sequence[TableUse], tables: _Tables, timezone: str) -> list[tuple[TableUse, bool]]:
+    """The uses of lake tables, with the rows that matter, and whether the text names all the columns of each."""
     pushdown = Pushdown(tree, tables.fields, timezone, tables.names)
     unnamed = unnamed_tables(tree)
-    by_start = {n.start: n for n in names}
-    out: dict[int, _Found] = {}
+    by_start = {u.start: u for u in uses}
+    out: dict[int, tuple[TableUse, bool]] = {}
     for node in _table_nodes(tree):
         name, span = scope.name_of(node), scope.span_of(node)
         if name is None or span is None or scope.cte_of(node, tables.names) is not None or tables.fields(name) is None:
             continue
-        use = by_start.get(span[0]) or NameUse(name, *span, bool(node.alias), span[1], False, False, False)
-        out[use.start] = _Found(use, id(node) not in unnamed, pushdown.predicate_of(node))
-    return out
+        use = by_start.get(span[0]) or TableUse(name, *span, bool(node.alias), span[1])
+        out[use.start] = replace(use, predicate=pushdown.predicate_of(node)), id(node) not in unnamed
+    return [out[start] for start in sorted(out)]
 
 
-def _use(found: _Found, mentions: Mentions, tables: _Tables, alone: bool) -> TableUse:
-    use = found.use
+def _with_columns(use: TableUse, named: bool, alone: bool, mentions: Mentions, tables: _Tables) -> TableUse:
+    """A use with the columns that it needs; ``named``: the text names them all."""
     columns: tuple[str, ...] | None = None
-    if not found.named and mentions.metadata and alone:
-        columns = (*(c.name for c in tables.columns(use.name) or ()), *mentions.metadata)
-    if found.named and not mentions.all:
-        known = tables.columns(use.name) or ()
-        columns = tuple(c.name for c in known if c.name.lower() in mentions.words) + mentions.metadata
-    return TableUse(
-        use.name,
-        use.start,
-        use.end,
-        columns,
-        found.predicate,
-        not use.has_alias,
-        use.alias_at,
-        mentions.metadata,
-        use.table_at,
-    )
+    known = [c.name for c in tables.columns(use.name) or ()]
+    if not named and mentions.metadata and alone:
+        columns = (*known, *mentions.metadata)
+    if named and not mentions.all:
+        columns = (*(name for name in known if name.lower() in mentions.words), *mentions.metadata)
+    return replace(use, columns=columns, metadata=mentions.metadata)

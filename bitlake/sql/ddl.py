@@ -10,6 +10,7 @@ TIMESTAMP_NTZ is TIMESTAMP(6).  Struct members get the id -1: the code that make
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +32,14 @@ from bitlake.metadata.schema import (
     SetNullable,
 )
 from bitlake.sql import statements as st
-from bitlake.sql.statements import AlterTag, ColumnDef, CreateTable, Statement, TableName, TagChange, quote_name
-from bitlake.sql.text import DATABASE_WORDS, Cursor, properties
+from bitlake.sql.statements import AlterTag, ColumnDef, CreateTable, Statement, TagChange
+from bitlake.sql.text import DATABASE_WORDS, QUERY_WORDS, Cursor, Item, SqlText, TableName, properties, quote_name
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import MAX_LENGTH
 
 # --- CREATE -----------------------------------------------------------------------------------------------------------
 
 _AFTER_DEFAULT = (",", "COMMENT", "NOT", "DEFAULT", "GENERATED")
-_QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 _REFUSED = {
     "LOCATION": "a table's folder follows from the warehouse and its name",
     "CLUSTERED": "set 'bucket' and 'bucket-key' in TBLPROPERTIES",
@@ -52,16 +52,12 @@ _REFUSED = {
 
 def create(c: Cursor) -> Statement | None:
     """CREATE …; None for what is Spark's (views, functions …)."""
-    if c.looking_at("REPLACE", "TABLE"):
-        c.i += 2
-        return _replaced(c, must_exist=True)
-    c.expect("CREATE")
     if c.word() in DATABASE_WORDS:
         c.i += 1
         return _database(c)
     if c.looking_at("OR", "REPLACE", "TABLE"):
-        c.i += 3
-        return _replaced(c, must_exist=False)
+        c.i += 2
+        return replace_table(c, must_exist=False)
     if c.looking_at("EXTERNAL", "TABLE"):
         raise UnsupportedFeature("CREATE EXTERNAL TABLE is not implemented; lake tables live in their warehouse")
     if c.word() in ("OR", "TEMP", "TEMPORARY"):
@@ -79,7 +75,7 @@ def _view(c: Cursor) -> Statement | None:
         c.i += 2
         name = c.table()
         if name.database is None and c.accept("AS"):
-            return st.CreateView(name.table, c.text[c.position :], replace)
+            return st.CreateView(name.table, c.rest(), replace)
     c.i = start
     return None
 
@@ -115,8 +111,9 @@ def _database(c: Cursor) -> Statement:
     return st.CreateDatabase(name, exists, comment, options)
 
 
-def _replaced(c: Cursor, must_exist: bool) -> Statement:
+def replace_table(c: Cursor, must_exist: bool = True) -> Statement:
     """``[CREATE OR] REPLACE TABLE …``, which goes on as CREATE TABLE does."""
+    c.expect("TABLE")
     at = c.position
     made = _table(c)
     if not isinstance(made, CreateTable) or made.if_not_exists:
@@ -146,12 +143,11 @@ def _table(c: Cursor) -> Statement:
     while not c.at_end:
         at = c.position
         clause = c.word()
-        if clause in seen and clause != "AS":
-            raise InvalidRequest(f"{clause} is given twice at {caret(c.text, at)}")
+        c.check_once(clause, clause in seen and clause != "AS", at)
         seen.add(clause)
-        if clause in ("AS", *_QUERY) and not c.looking_at("WITH", "("):
+        if clause in ("AS", *QUERY_WORDS) and not c.looking_at("WITH", "("):
             c.accept("AS")
-            if c.word() not in _QUERY:
+            if c.word() not in QUERY_WORDS:
                 c.fail("a query after AS")
             if made.columns:
                 raise InvalidRequest(
@@ -174,8 +170,7 @@ def _clause(c: Cursor, made: CreateTable) -> CreateTable:
         at = c.position
         added = properties(c)
         twice = sorted(set(added) & set(made.properties))
-        if twice:
-            raise InvalidRequest(f"property '{twice[0]}' is given twice at {caret(c.text, at)}")
+        c.check_once(f"property '{twice[0] if twice else ''}'", bool(twice), at)
         return replace(made, properties={**made.properties, **added})
     if c.accept("PARTITIONED", "BY"):
         return _partitioned(c, made)
@@ -187,10 +182,10 @@ def _clause(c: Cursor, made: CreateTable) -> CreateTable:
 
 def _partitioned(c: Cursor, made: CreateTable) -> CreateTable:
     """Names of columns, or as in Hive columns with their types, which come after the others."""
-    c.expect("(")
     names: list[str] = []
     columns = list(made.columns)
-    while True:
+
+    def read() -> None:
         at = c.position
         if c.word(1) == "(":
             raise UnsupportedFeature(
@@ -202,20 +197,19 @@ def _partitioned(c: Cursor, made: CreateTable) -> CreateTable:
             column = _column(c, columns)
             columns.append(column)
             name = column.name
-        if name in names:
-            raise InvalidRequest(f"partition column '{name}' is given twice at {caret(c.text, at)}")
+        c.check_once(f"partition column '{name}'", name in names, at)
         names.append(name)
-        if not c.accept(","):
-            break
-    c.expect(")")
+
+    c.bracketed(read)
     return replace(made, partitioned_by=tuple(names), columns=tuple(columns))
 
 
 def _columns(c: Cursor, made: CreateTable) -> CreateTable:
-    c.expect("(")
     columns: list[ColumnDef] = []
     key: tuple[str, ...] = ()
-    while True:
+
+    def read() -> None:
+        nonlocal key
         if c.looking_at("PRIMARY", "KEY", "(") or c.looking_at("CONSTRAINT"):
             if c.accept("CONSTRAINT"):
                 c.name("a constraint's name")
@@ -228,10 +222,8 @@ def _columns(c: Cursor, made: CreateTable) -> CreateTable:
                 c.accept("PRIMARY", "KEY")
                 _not_enforced(c)
                 key = (*key, columns[-1].name)
-        if not c.accept(","):
-            break
-    if not c.accept(")"):
-        c.fail("',' or ')' after the column")
+
+    _columns_listed(c, read)
     return replace(made, columns=tuple(columns), primary_key=key)
 
 
@@ -253,8 +245,7 @@ def _not_enforced(c: Cursor) -> None:
 def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
     at = c.position
     name = c.name("a column name")
-    if any(name == b.name for b in before):
-        raise InvalidRequest(f"column '{name}' is given twice at {caret(c.text, at)}")
+    c.check_once(f"column '{name}'", any(name == b.name for b in before), at)
     kind = read_type(c)
     given: dict[str, Any] = {}
     while True:
@@ -265,7 +256,7 @@ def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
         elif c.accept("COMMENT"):
             given["comment"] = c.string("a comment in quotes")
         elif c.accept("DEFAULT"):
-            given["default_sql"] = c.until(*_AFTER_DEFAULT)
+            given["default_sql"] = c.expression(*_AFTER_DEFAULT)
         elif c.looking_at("GENERATED"):
             raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, c.position)}")
         else:
@@ -289,10 +280,11 @@ def alter_columns(c: Cursor, table: TableName) -> Statement:
     rest = c.text[c.position :].rstrip(" ;\n\t")
     if c.looking_at("ADD") and c.word(1) in ("COLUMN", "COLUMNS"):
         c.i += 2
-        return st.AlterColumns(table, _added(c))
+        return st.AlterColumns(table, _columns_listed(c, lambda: _altered_column(c)))
     if c.looking_at("DROP") and c.word(1) in ("COLUMN", "COLUMNS"):
         c.i += 2
-        return st.AlterColumns(table, _dropped(c))
+        if_exists = c.accept("IF", "EXISTS")
+        return st.AlterColumns(table, _columns_listed(c, lambda: DropColumn(_path(c), if_exists)))
     if c.accept("RENAME", "COLUMN"):
         path = _path(c)
         c.expect("TO")
@@ -303,10 +295,8 @@ def alter_columns(c: Cursor, table: TableName) -> Statement:
         hive = c.word() == "CHANGE"
         c.i += 1
         c.accept("COLUMN")
-        changes = _altered(c, hive)
-        while c.accept(","):
-            changes += _altered(c, hive)
-        return st.AlterColumns(table, changes)
+        changes = c.listed(lambda: _altered(c, hive))
+        return st.AlterColumns(table, tuple(change for each in changes for change in each))
     if c.word() in ("ADD", "DROP", "RENAME", *_OTHER):
         raise UnsupportedFeature(f"ALTER TABLE {table} {rest}: not implemented; there are {_SUPPORTED_CHANGES}")
     raise c.error(_SUPPORTED_CHANGES)
@@ -316,11 +306,10 @@ def _path(c: Cursor) -> Path:
     return tuple(c.parts("a column name"))
 
 
-def _added(c: Cursor) -> tuple[SchemaChange, ...]:
+def _columns_listed(c: Cursor, read: Callable[[], Item]) -> tuple[Item, ...]:
+    """Columns, or changes of columns, in brackets or not."""
     closing = c.accept("(")
-    out = [_altered_column(c)]
-    while c.accept(","):
-        out.append(_altered_column(c))
+    out = c.listed(read)
     if closing and not c.accept(")"):
         c.fail("',' or ')' after the column")
     return tuple(out)
@@ -356,27 +345,11 @@ def _position(c: Cursor) -> Position | None:
     return Position(c.name("a column name")) if c.accept("AFTER") else None
 
 
-def _dropped(c: Cursor) -> tuple[SchemaChange, ...]:
-    if_exists = c.accept("IF", "EXISTS")
-    closing = c.accept("(")
-    out = [DropColumn(_path(c), if_exists)]
-    while c.accept(","):
-        out.append(DropColumn(_path(c), if_exists))
-    if closing and not c.accept(")"):
-        c.fail("',' or ')' after the column")
-    return tuple(out)
-
-
 def _altered(c: Cursor, hive: bool) -> tuple[SchemaChange, ...]:
     path = _path(c)
-    out: list[SchemaChange] = []
-    while True:
-        change = _action(c, path)
-        if change is None:
-            break
-        out.append(change)
+    out: tuple[SchemaChange, ...] = tuple(iter(lambda: _action(c, path), None))
     if out:
-        return tuple(out)
+        return out
     if hive and not c.at_end:
         return _hive(c, path)
     raise c.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT, FIRST or AFTER")
@@ -393,7 +366,7 @@ def _action(c: Cursor, path: Path) -> SchemaChange | None:
     if c.accept("DROP", "NOT", "NULL"):
         return SetNullable(path, True)
     if c.accept("SET", "DEFAULT"):
-        return SetDefault(path, c.until(","))
+        return SetDefault(path, c.expression(","))
     if c.accept("DROP", "DEFAULT"):
         return SetDefault(path, None)
     position = _position(c)
@@ -495,7 +468,7 @@ _SUPPORTED_TYPES = (
 
 def parse_ddl_type(text: str) -> DataType:
     """The type of a Spark DDL text; raises :class:`InvalidRequest` with the place of what is wrong."""
-    cursor = Cursor(text)
+    cursor = Cursor(SqlText(text))
     made = read_type(cursor)
     cursor.expect_end()
     return made

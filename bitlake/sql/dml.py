@@ -11,34 +11,39 @@ from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import statements as st
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat, Statement
-from bitlake.sql.text import STRINGS, Cursor, partition_spec, properties
+from bitlake.sql.text import (
+    QUERY_STARTS,
+    STRINGS,
+    Cursor,
+    SqlText,
+    closing_brackets,
+    outside_brackets,
+    partition_spec,
+    properties,
+)
 
 
 def delete(c: Cursor, with_: str = "") -> st.Statement:
     """``DELETE FROM t [[AS] a] [WHERE …]``; ``with_`` is the text of a WITH clause before it."""
-    c.expect("DELETE", "FROM")
+    c.expect("FROM")
     table = c.table()
     alias = _alias(c, "WHERE")
-    condition = expression(c) if c.accept("WHERE") else None
-    c.expect_end()
+    condition = c.expression() if c.accept("WHERE") else None
     return st.DeleteFrom(table, alias, condition, with_)
 
 
 def update(c: Cursor, with_: str = "") -> st.Statement:
     """``UPDATE t [[AS] a] SET x = … [, s.y = DEFAULT …] [WHERE …]``."""
-    c.expect("UPDATE")
     table = c.table()
     alias = _alias(c, "SET")
     c.expect("SET")
     assignments = _assignments(c, "WHERE")
-    condition = expression(c) if c.accept("WHERE") else None
-    c.expect_end()
+    condition = c.expression() if c.accept("WHERE") else None
     return st.Update(table, assignments, alias, condition, with_)
 
 
 def merge(c: Cursor, with_: str = "") -> st.Statement:
     """``MERGE [WITH SCHEMA EVOLUTION] INTO t [[AS] a] USING s [[AS] b] ON … WHEN … THEN …``, with any WHEN clauses."""
-    c.expect("MERGE")
     evolve = c.accept("WITH", "SCHEMA", "EVOLUTION")
     c.expect("INTO")
     table = c.table()
@@ -46,34 +51,15 @@ def merge(c: Cursor, with_: str = "") -> st.Statement:
     c.expect("USING")
     source, source_alias = _source(c)
     c.expect("ON")
-    condition = expression(c, "WHEN")
+    condition = c.expression("WHEN")
     clauses = []
     while c.looking_at("WHEN"):
         clauses.append(_clause(c))
     if not clauses:
         c.fail("WHEN MATCHED or WHEN NOT MATCHED")
-    c.expect_end()
     made = st.MergeInto(table, source, condition, tuple(clauses), alias, source_alias, with_, evolve=evolve)
     _check_order(made)
     return made
-
-
-def expression(c: Cursor, *stops: str) -> str:
-    """The text of an expression: up to one of these words outside brackets and CASE … END, which is not taken."""
-    start, first, depth, cases = c.position, c.i, 0, 0
-    while not c.at_end:
-        word = c.word()
-        if depth == 0 and (word == ")" or (cases == 0 and word in stops)):
-            break
-        depth += (word in ("(", "[")) - (word in (")", "]"))
-        if word == "CASE" and c.word(-1 if c.i else 0) != ".":
-            cases += 1
-        elif word == "END" and cases:
-            cases -= 1
-        c.i += 1
-    if c.i == first:
-        c.fail("an expression")
-    return c.text[start : c.end]
 
 
 def _alias(c: Cursor, *ends: str) -> str | None:
@@ -85,46 +71,42 @@ def _alias(c: Cursor, *ends: str) -> str | None:
     return c.name(" or ".join(("an alias", *ends)))
 
 
-def _source(c: Cursor) -> tuple[str, str | None]:
+def _source(c: Cursor) -> tuple[SqlText, SqlText | None]:
     """What USING names: a table's name as written or a query in brackets, and the alias with its column names."""
     start = c.position
-    if c.accept("("):
-        depth = 1
-        while depth and not c.at_end:
-            depth += (c.word() == "(") - (c.word() == ")")
-            c.i += 1
-        if depth:
+    if c.looking_at("("):
+        closing = closing_brackets(c.words).get(c.i)
+        c.i = len(c.tokens) if closing is None else closing + 1
+        if closing is None:
             c.fail(")")
     else:
         c.parts("a table name, or a query in brackets")
-    source = c.text[start : c.end]
-    start = c.position
+    source, at = c.text.part(start, c.end), c.i + c.looking_at("AS")
     if _alias(c, "ON") is None:
         return source, None
     if c.looking_at("("):
         c.names("a column name")
-    written = c.text[start : c.end]
-    return source, written[3:].lstrip() if written[:3].upper() == "AS " else written
+    return source, c.text.part(c.tokens[at].start, c.end)
 
 
 def _assignments(c: Cursor, *stops: str) -> tuple[st.Assignment, ...]:
     """``a = …, b.c = DEFAULT, …``."""
-    out = []
-    while True:
+
+    def read() -> st.Assignment:
         parts = tuple(c.parts("a column name"))
         if not c.accept("=") and not c.accept("=="):
             c.fail("=")
-        out.append(st.Assignment(parts, _value(c, ",", *stops)))
-        if not c.accept(","):
-            return tuple(out)
+        return st.Assignment(parts, _value(c, ",", *stops))
+
+    return tuple(c.listed(read))
 
 
-def _value(c: Cursor, *stops: str) -> str | None:
+def _value(c: Cursor, *stops: str) -> SqlText | None:
     """An expression's text; None for DEFAULT."""
     if c.word() == "DEFAULT" and (c.kind(1) is None or c.word(1) in (*stops, ")")):
         c.i += 1
         return None
-    return expression(c, *stops)
+    return c.expression(*stops)
 
 
 def _clause(c: Cursor) -> st.MergeClause:
@@ -139,7 +121,7 @@ def _clause(c: Cursor) -> st.MergeClause:
                 kind = st.When.NOT_MATCHED_BY_SOURCE
             else:
                 c.expect("TARGET")
-    condition = expression(c, "THEN") if c.accept("AND") else None
+    condition = c.expression("THEN") if c.accept("AND") else None
     c.expect("THEN")
     if kind is st.When.NOT_MATCHED:
         c.expect("INSERT")
@@ -163,22 +145,12 @@ def _inserted(c: Cursor) -> tuple[st.Assignment, ...] | None:
     """``(a, b) VALUES (…, DEFAULT)``; None for ``*``."""
     if c.accept("*"):
         return None
-    names: list[tuple[str, ...]] | None = None
-    if c.looking_at("("):
-        c.i += 1
-        names = [tuple(c.parts("a column name"))]
-        while c.accept(","):
-            names.append(tuple(c.parts("a column name")))
-        c.expect(")")
-    else:
+    if not c.looking_at("("):
         c.fail("* or a list of columns in brackets")
+    names = c.bracketed(lambda: tuple(c.parts("a column name")))
     c.expect("VALUES")
     at = c.position
-    c.expect("(")
-    values = [_value(c, ",")]
-    while c.accept(","):
-        values.append(_value(c, ","))
-    c.expect(")")
+    values = c.bracketed(lambda: _value(c, ","))
     if len(values) != len(names):
         raise InvalidRequest(f"INSERT names {len(names)} columns and gives {len(values)} values: {caret(c.text, at)}")
     return tuple(st.Assignment(n, v) for n, v in zip(names, values, strict=True))
@@ -198,24 +170,15 @@ def _check_order(made: st.MergeInto) -> None:
 def after_with(c: Cursor) -> st.Statement | None:
     """``WITH … DELETE | UPDATE | MERGE …``: the WITH belongs to every query in the statement; None for others."""
     handlers = {"DELETE": delete, "UPDATE": update, "MERGE": merge}
-    depth = 0
-    for at in range(len(c.tokens)):
-        c.i = at
-        word = c.word()
-        depth += (word == "(") - (word == ")")
-        follows = at > 0 and c.word(-1) == ")" and c.tokens[at].token_type is not TokenType.IDENTIFIER
-        if depth == 0 and follows and word in handlers:
-            before = c.text[c.tokens[0].start : c.position].rstrip()
-            return handlers[word](c, before)
+    for at in outside_brackets(c.words):
+        if at > 0 and c.words[at - 1] == ")" and c.words[at] in handlers:
+            before, c.i = c.text[: c.tokens[at].start].rstrip(), at + 1
+            return handlers[c.words[at]](c, before)
     return None
-
-
-QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
 
 
 def insert(c: Cursor) -> Statement | None:
     """``INSERT [WITH SCHEMA EVOLUTION] INTO | OVERWRITE [TABLE] t …``; None for folders, which are Spark's."""
-    c.expect("INSERT")
     evolve = c.accept("WITH", "SCHEMA", "EVOLUTION")
     overwrite = c.accept("OVERWRITE")
     if overwrite:
@@ -226,7 +189,7 @@ def insert(c: Cursor) -> Statement | None:
     # TABLE is a word of the clause unless it is the table's own name.
     if c.kind(1) is TokenType.IDENTIFIER or c.word(1) not in ("", ".", "(", "SELECT", "VALUES"):
         c.accept("TABLE")
-    made = _clauses(c, st.InsertInto(c.table(), "", overwrite=overwrite, evolve=evolve))
+    made = _clauses(c, st.InsertInto(c.table(), SqlText(""), overwrite=overwrite, evolve=evolve))
     if c.word() not in QUERY_STARTS:
         c.fail("SELECT, VALUES, TABLE, WITH or FROM")
     return replace(made, query=c.rest())
@@ -265,7 +228,7 @@ def _check_if_not_exists(c: Cursor, made: st.InsertInto, at: int) -> None:
         )
 
 
-def _replace_where(c: Cursor, made: st.InsertInto) -> str:
+def _replace_where(c: Cursor, made: st.InsertInto) -> SqlText:
     if c.word(1) != "WHERE":
         raise UnsupportedFeature(
             f"INSERT INTO … {c.word()} {c.word(1)} is not supported; use REPLACE WHERE or MERGE: "
@@ -274,7 +237,7 @@ def _replace_where(c: Cursor, made: st.InsertInto) -> str:
     if made.overwrite or made.partition is not None:
         c.fail("a query: REPLACE WHERE goes with INSERT INTO and without PARTITION")
     c.expect("REPLACE", "WHERE")
-    return expression(c, "SELECT", "WITH", "VALUES", "TABLE", "FROM")
+    return c.expression("SELECT", "WITH", "VALUES", "TABLE", "FROM")
 
 
 def _bracketed_query(c: Cursor) -> bool:
@@ -298,30 +261,25 @@ def insert_after_source(c: Cursor) -> Statement | None:
     ends = [*starts[1:], len(tokens)] if is_from else [len(tokens)]
     made: list[st.InsertInto] = []
     for start, end in zip(starts, ends, strict=False):
-        found = insert(Cursor(c.text, tokens[start:end]))
+        found = insert(Cursor(c.text, tokens[start + 1 : end]))
         if not isinstance(found, st.InsertInto):
             return None
         # A WITH of the query's own is inside of the one before.
         query = f"({found.query})" if found.query[:4].upper() == "WITH" else found.query
-        made.append(replace(found, query=f"{before} {query}"))
+        made.append(replace(found, query=SqlText(f"{before} {query}")))
+    c.i = len(tokens)
     return made[0] if len(made) == 1 else st.MultiInsert(tuple(made))
 
 
 def _inserts(c: Cursor) -> tuple[list[int], bool]:
     """Where INSERT stands outside brackets, and whether FROM stands before it."""
     starts: list[int] = []
-    depth, is_from = 0, False
-    begin = c.i
-    for at in range(begin, len(c.tokens)):
-        c.i = at
-        word = c.word()
-        depth += (word == "(") - (word == ")")
-        if depth:
-            continue
-        if word == "INSERT" and c.word(1) in ("INTO", "OVERWRITE", "WITH") and at > begin:
+    is_from = False
+    for at in outside_brackets(c.words):
+        word, after = c.words[at], c.words[at + 1 : at + 2]
+        if at > 0 and word == "INSERT" and after and after[0] in ("INTO", "OVERWRITE", "WITH"):
             starts.append(at)
         is_from = is_from or (word == "FROM" and not starts)
-    c.i = begin
     return starts, is_from
 
 
@@ -343,7 +301,7 @@ ON_ERROR = ("ABORT_STATEMENT", "CONTINUE", "SKIP_FILE")
 
 def copy(c: Cursor) -> CopyIntoTable | CopyIntoFolder:
     """``COPY INTO …``; raises :class:`InvalidRequest` with what was expected, and for options there are not."""
-    c.expect("COPY", "INTO")
+    c.expect("INTO")
     return _export(c) if c.kind() in STRINGS else _import(c)
 
 
@@ -375,13 +333,12 @@ def _export(c: Cursor) -> CopyIntoFolder:
     folder = c.string()
     c.expect("FROM")
     if c.accept("("):
-        query = c.until(")")
+        query = c.expression()
         c.expect(")")
     else:
-        query = f"SELECT * FROM {c.table()}"
+        query = SqlText(f"SELECT * FROM {c.table()}")
     form = _format(c, _EXPORT)
     overwrite = _flag(c) if c.accept("OVERWRITE") else False
-    c.expect_end()
     return CopyIntoFolder(folder, query, form, overwrite)
 
 
@@ -419,12 +376,7 @@ def _format(c: Cursor, known: Mapping[str, frozenset[str]]) -> FileFormat:
 
 
 def _strings(c: Cursor) -> tuple[str, ...]:
-    c.expect("(")
-    out = [_one(c)]
-    while c.accept(","):
-        out.append(_one(c))
-    c.expect(")")
-    return tuple(out)
+    return tuple(c.bracketed(lambda: _one(c)))
 
 
 def _one(c: Cursor) -> str:

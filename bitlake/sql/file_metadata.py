@@ -7,15 +7,15 @@ their SELECT reads one lake table; elsewhere they stay Spark's, which knows them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlglot import Token, exp
+from sqlglot import exp
 
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import Names
 from bitlake.sql import scope
-from bitlake.sql.text import Edit, spliced
+from bitlake.sql.text import Edit, SqlText
 
 METADATA = "_metadata"
 FIELDS = (
@@ -46,20 +46,18 @@ IsLake = Callable[[exp.Table], bool]
 class FileMetadata:
     """How a query is edited, and what its tables must give, by where their names start in the edited text."""
 
-    text: str
+    text: SqlText
     fields: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The members of ``_metadata`` that a table's rows need."""
     by_spark: bool = False
     """Whether a function is left to Spark, which knows it only of files that its own reader reads."""
-    named: str | None = None
+    named: SqlText | None = None
     """The query with its functions, where their replacement changes names that Spark makes of a column's text."""
 
 
-def take_file_metadata(
-    text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake, names: Names = Names.FOLDED
-) -> FileMetadata:
+def take_file_metadata(text: SqlText, tree: exp.Expr, is_lake: IsLake, names: Names = Names.FOLDED) -> FileMetadata:
     """Edit a query so that the file of a row is an ordinary column; see the module."""
-    taken = _Taken(text, tokens, tree, is_lake, names)
+    taken = _Taken(text, tree, is_lake, names)
     taken.take_references()
     taken.take_functions()
     taken.take_stars()
@@ -69,11 +67,10 @@ def take_file_metadata(
 class _Taken:
     """Gathers the edits of one query."""
 
-    def __init__(self, text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake, names: Names) -> None:
+    def __init__(self, text: SqlText, tree: exp.Expr, is_lake: IsLake, names: Names) -> None:
         self._names = names
         self._text = text
-        self._tokens = tokens
-        self._at = {t.start: n for n, t in enumerate(tokens)}
+        self._at = {t.start: n for n, t in enumerate(text.tokens)}
         self._tree = tree
         self._is_lake = is_lake
         self._edits: list[Edit] = []
@@ -117,10 +114,7 @@ class _Taken:
 
     def _is_hidden_of(self, table: exp.Table, select: exp.Select) -> bool:
         """Whether Spark finds the hidden column of a table here: aliases of columns and PIVOT cover it."""
-        alias = table.args.get("alias")
-        renamed = alias is not None and not scope.only(alias, {"this"})
-        pivots = any(p.find_ancestor(exp.Select) is select for p in select.find_all(exp.Pivot))
-        return not renamed and not pivots and self._is_lake(table)
+        return not scope.renames(table) and not scope.pivots(select) and self._is_lake(table)
 
     def take_functions(self) -> None:
         """Replace the functions that mean the one table of their SELECT."""
@@ -130,7 +124,7 @@ class _Taken:
             if function is None or call.expressions or at is None:
                 continue
             select = call.find_ancestor(exp.Select)
-            tables = [] if select is None else list(_tables(select))
+            tables = [] if select is None else _tables(select)
             if select is None or len(tables) != 1 or _derived(select) or not self._is_hidden_of(tables[0], select):
                 self._by_spark = True
                 continue
@@ -141,7 +135,7 @@ class _Taken:
                 name = f" AS {quoted(f'{call.name.lower()}()')}"
             elif not _has_name(call, select):
                 self._renames = True
-            self._edits.append((self._tokens[at].start, self._tokens[at + 2].end + 1, expression + name))
+            self._edits.append((call.meta["start"], self._text.tokens[at + 2].end + 1, expression + name))
 
     def take_stars(self) -> None:
         """Leave the column out of the stars that would hold it."""
@@ -157,22 +151,18 @@ class _Taken:
             if not hidden:
                 continue
             names = ", ".join(quoted(t.alias_or_name, METADATA) for t in hidden)
-            after = self._tokens[self._at[start] + 1 : self._at[start] + 3]
-            if (
-                len(after) == 2
-                and after[0].text.upper() == "EXCEPT"
-                and after[1].text == "("
-                and star.args.get("except_")
-            ):
-                self._stars.append((after[1].end + 1, after[1].end + 1, f"{names}, "))
+            at = self._at[start]
+            if self._text.words[at + 1 : at + 3] == ["EXCEPT", "("] and star.args.get("except_"):
+                end = self._text.tokens[at + 2].end + 1
+                self._stars.append((end, end, f"{names}, "))
             else:
                 self._stars.append((start + 1, start + 1, f" EXCEPT ({names})"))
 
     def result(self) -> FileMetadata:
         """The edited text and the tables' new places in it."""
         edits = [*self._edits, *self._stars]
-        named = spliced(self._text, self._stars) if self._renames else None
-        out = FileMetadata(spliced(self._text, edits), by_spark=self._by_spark, named=named)
+        named = self._text.edit(self._stars) if self._renames else None
+        out = FileMetadata(self._text.edit(edits), by_spark=self._by_spark, named=named)
         for table, members in self._needs.values():
             span = scope.span_of(table)
             if span is not None:
@@ -181,21 +171,17 @@ class _Taken:
         return out
 
 
-def _tables(select: exp.Select) -> Iterator[exp.Table]:
+def _tables(select: exp.Select) -> list[exp.Table]:
     """The tables of a SELECT's FROM and joins, in brackets or not."""
-    for table in select.find_all(exp.Table):
-        if table.find_ancestor(exp.Select) is select and table.find_ancestor(exp.Hint) is None:
-            yield table
+    return [t for t in scope.named_tables(select) if t.find_ancestor(exp.Select) is select]
 
 
 def _derived(select: exp.Select) -> list[exp.Expr]:
     """The queries and lists of values in a SELECT's FROM and joins."""
-    found = select.find_all(exp.Subquery, exp.Values)
     return [
         s
-        for s in found
-        if s.find_ancestor(exp.Select) is select
-        and isinstance(s.parent, (exp.From, exp.Join, exp.Subquery))
+        for s in scope.own(select, select, exp.Subquery, exp.Values)
+        if isinstance(s.parent, (exp.From, exp.Join, exp.Subquery))
         and (isinstance(s, exp.Values) or isinstance(s.this, exp.Query))
     ]
 

@@ -13,32 +13,35 @@ from dataclasses import replace
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.expressions.spark_dialect import caret, tokenize
+from bitlake.expressions.spark_dialect import caret
 from bitlake.metadata.schema import SetTableComment
 from bitlake.sql import dml
 from bitlake.sql import statements as st
-from bitlake.sql.ddl import alter_columns, alter_tag, create
-from bitlake.sql.dml import QUERY_STARTS, copy, insert, insert_after_source
-from bitlake.sql.statements import Statement, TableName
+from bitlake.sql.ddl import alter_columns, alter_tag, create, replace_table
+from bitlake.sql.dml import copy, insert, insert_after_source
+from bitlake.sql.statements import Statement
 from bitlake.sql.text import (
     DATABASE_WORDS,
     LAKE_CATALOGS,
+    QUERY_STARTS,
     Cursor,
+    SqlText,
+    TableName,
     arguments,
+    closing_brackets,
     like,
+    outside_brackets,
     partition_spec,
     properties,
     property_keys,
-    table_name,
+    quote_name,
 )
 
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
-_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "(", "MAP", "REDUCE")
 
 
 def show(c: Cursor) -> Statement | None:
     """``SHOW …`` of what the lake has; None for views, functions and other things of Spark's."""
-    c.expect("SHOW")
     made: Statement
     if c.word() in _DATABASES:
         c.i += 1
@@ -46,8 +49,7 @@ def show(c: Cursor) -> Statement | None:
             c.name("a catalog name")
         made = st.ShowDatabases(like(c))
     elif c.accept("TABLES"):
-        database = c.database() if c.accept("IN") or c.accept("FROM") else None
-        made = st.ShowTables(database, like(c))
+        made = st.ShowTables(c.in_database(), like(c))
     elif c.accept("CREATE", "TABLE"):
         made = st.ShowCreateTable(c.table())
         c.accept("AS", "SERDE")
@@ -56,8 +58,7 @@ def show(c: Cursor) -> Statement | None:
     elif c.accept("CURRENT", "NAMESPACE"):
         made = st.ShowCurrentNamespace()
     elif c.accept("VIEWS"):
-        database = c.database() if c.accept("IN") or c.accept("FROM") else None
-        made = st.ShowViews(database, like(c))
+        made = st.ShowViews(c.in_database(), like(c))
     elif c.accept("TAGS"):
         made = st.ShowTags(c.table())
     elif c.looking_at("TABLE", "EXTENDED"):
@@ -76,21 +77,18 @@ def show(c: Cursor) -> Statement | None:
         made = st.ShowTblProperties(table, keys[0])
     else:
         return None
-    c.expect_end()
     return made
 
 
 def _columns(c: Cursor) -> Statement:
     if not c.accept("FROM"):
         c.expect("IN")
-    table = c.table()
-    if c.accept("FROM") or c.accept("IN"):
-        table = replace(table, database=c.database())
-    return st.ShowColumns(table)
+    table, database = c.table(), c.in_database()
+    return st.ShowColumns(table if database is None else replace(table, database=database))
 
 
 def _extended(c: Cursor) -> Statement:
-    database = c.database() if c.accept("IN") or c.accept("FROM") else None
+    database = c.in_database()
     pattern = like(c)
     if pattern is None:
         c.fail("LIKE and a pattern in quotes")
@@ -99,17 +97,14 @@ def _extended(c: Cursor) -> Statement:
 
 def describe(c: Cursor) -> Statement | None:
     """``DESCRIBE [TABLE] [EXTENDED] t [PARTITION (…)] [column]``, ``DESCRIBE DATABASE``; None for what is Spark's."""
-    c.i += 1
     if c.word() in DATABASE_WORDS and c.kind(1) is not None:
         c.i += 1
         extended = c.accept("EXTENDED")
-        database = c.database()
-        c.expect_end()
-        return st.DescribeDatabase(database, extended)
+        return st.DescribeDatabase(c.database(), extended)
     if c.word() == "FUNCTION" and c.kind(1) is not None:
         return None
-    described = c.looking_at("QUERY") and c.word(1) in (*_QUERIES, "TABLE")
-    if described or (c.word() in _QUERIES and c.kind(1) is not None):
+    described = c.looking_at("QUERY") and c.word(1) in QUERY_STARTS
+    if described or (c.word() in QUERY_STARTS - {"TABLE"} and c.kind(1) is not None):
         c.i += described
         return st.DescribeQuery(c.rest())
     if c.looking_at("TABLE") and c.kind(1) is not None:
@@ -120,13 +115,11 @@ def describe(c: Cursor) -> Statement | None:
         raise UnsupportedFeature(f"DESCRIBE … {c.rest()} is not implemented; DESCRIBE [EXTENDED] table is")
     partition = partition_spec(c) if c.looking_at("PARTITION", "(") and c.accept("PARTITION") else None
     column = None if c.at_end else ".".join(c.parts("a column name"))
-    c.expect_end()
     return st.Describe(table, extended, column, partition)
 
 
 def analyze(c: Cursor) -> Statement | None:
     """``ANALYZE TABLE t COMPUTE STATISTICS …``."""
-    c.expect("ANALYZE")
     if not c.accept("TABLE"):
         return None
     table = c.table()
@@ -141,11 +134,7 @@ def analyze(c: Cursor) -> Statement | None:
         every = c.accept("ALL", "COLUMNS")
         if not every:
             c.expect("COLUMNS")
-            found = [c.name("a column name")]
-            while c.accept(","):
-                found.append(c.name("a column name"))
-            columns = tuple(found)
-    c.expect_end()
+            columns = tuple(c.listed(lambda: c.name("a column name")))
     return st.Analyze(table, columns, every)
 
 
@@ -161,7 +150,7 @@ def parse_statement(text: str) -> Statement:
     Raises :class:`InvalidRequest` with line, column and what was expected, and :class:`UnsupportedFeature` for
     statements about tables that are not implemented.
     """
-    cursor = Cursor(text)
+    cursor = Cursor(SqlText(text))
     for token in cursor.tokens:
         if token.token_type is TokenType.SEMICOLON:
             raise InvalidRequest(f"one statement at a time; a second one starts after {caret(text, token.start)}")
@@ -169,50 +158,50 @@ def parse_statement(text: str) -> Statement:
         raise InvalidRequest("the statement is empty")
     first = cursor.word()
     handler = _HANDLERS.get(first)
+    made: Statement | None = None
     if handler is not None:
+        cursor.i = 1
         made = handler(cursor)
-        return st.Other(_all(cursor)) if made is None or _foreign(made) else made
+    elif first in ("WITH", "FROM"):
+        made = insert_after_source(cursor) or (dml.after_with(cursor) if first == "WITH" else None)
+    if made is not None:
+        cursor.expect_end()
+        if not _foreign(made):
+            return made
     if first in QUERY_STARTS:
-        made = insert_after_source(cursor) if first in ("WITH", "FROM") else None
-        if made is None and first == "WITH":
-            made = dml.after_with(cursor)
-        return st.Query(_all(cursor)) if made is None or _foreign(made) else made
-    if first in _SPARKS:
-        return st.Other(_all(cursor))
+        return st.Query(cursor.statement)
+    if handler is not None or first in _SPARKS:
+        return st.Other(cursor.statement)
     known = sorted(QUERY_STARTS | _SPARKS | set(_HANDLERS))
     near = difflib.get_close_matches(first, known, 1, 0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise InvalidRequest(f"unknown statement '{cursor.raw(0)}'{hint} at {caret(text, cursor.position)}")
+    written = cursor.text.raw(cursor.tokens[0])
+    raise InvalidRequest(f"unknown statement '{written}'{hint} at {caret(text, cursor.position)}")
 
 
-def split_statements(text: str) -> list[str]:
+def split_statements(text: str) -> list[SqlText]:
     """The statements of a script, without their semicolons; comments between them go with the next one."""
-    out: list[str] = []
+    script = SqlText(text)
+    out: list[SqlText] = []
     start, used = 0, False
-    for token in tokenize(text):
-        if token.token_type is TokenType.SEMICOLON:
-            if used:
-                out.append(text[start : token.start].strip())
-            start, used = token.end + 1, False
-        else:
-            used = True
-    if used:
-        out.append(text[start:].strip())
+    places = [(t.start, t.token_type is TokenType.SEMICOLON) for t in script.tokens]
+    for end, closes in [*places, (len(script), True)]:
+        if closes and used:
+            written = script[start:end]
+            first = start + len(written) - len(written.lstrip())
+            out.append(script.part(first, first + len(written.strip())))
+        start, used = (end + 1, False) if closes else (start, True)
     return out
 
 
 def parse_table_name(text: str) -> TableName:
     """The table of ``db.table`` (parts may be in backticks); raises :class:`InvalidRequest`."""
-    cursor = Cursor(text)
+    cursor = Cursor(SqlText(text))
     parts = cursor.parts("a table name")
     cursor.expect_end()
     if len(parts) > 3:
         raise InvalidRequest(f"table name '{text}' has {len(parts)} parts; write database.table")
-    return table_name(parts)
-
-
-def _all(cursor: Cursor) -> str:
-    return cursor.text[cursor.tokens[0].start : cursor.tokens[-1].end + 1]
+    return TableName.of(parts)
 
 
 def _foreign(made: Statement) -> bool:
@@ -224,18 +213,15 @@ def _foreign(made: Statement) -> bool:
 
 
 def _drop(c: Cursor) -> Statement | None:
-    c.expect("DROP")
     if c.accept("TABLE"):
         if_exists = c.accept("IF", "EXISTS")
         name = c.table()
         c.accept("PURGE")
-        c.expect_end()
         return st.DropTable(name, if_exists)
     if c.accept("VIEW"):
         if_exists = c.accept("IF", "EXISTS")
         view = c.table()
-        c.expect_end()
-        return st.DropView(view, if_exists, _all(c))
+        return st.DropView(view, if_exists, c.statement)
     if c.word() not in DATABASE_WORDS:
         return None
     c.i += 1
@@ -244,31 +230,25 @@ def _drop(c: Cursor) -> Statement | None:
     cascade = c.accept("CASCADE")
     if not cascade:
         c.accept("RESTRICT")
-    c.expect_end()
     return st.DropDatabase(database, if_exists, cascade)
 
 
 def _use(c: Cursor) -> Statement:
-    c.expect("USE")
     said = c.word() in DATABASE_WORDS and c.kind(1) is not None and c.word(1) != "."
     c.i += said
     bare = c.kind(1) is None
     name = c.database()
-    c.expect_end()
     return st.UseDatabase(name, or_catalog=bare and not said and name.lower() in LAKE_CATALOGS)
 
 
 def _refresh(c: Cursor) -> Statement | None:
-    c.expect("REFRESH")
     if not c.accept("TABLE"):
         return None
     table = c.table()
-    c.expect_end()
     return st.RefreshTable(table)
 
 
 def _alter(c: Cursor) -> Statement | None:
-    c.expect("ALTER")
     if c.word() in DATABASE_WORDS:
         return _alter_database(c)
     if c.looking_at("VIEW"):
@@ -285,7 +265,6 @@ def _alter(c: Cursor) -> Statement | None:
         return None
     else:
         made = alter_tag(c, table) or _partitions(c, table) or alter_columns(c, table)
-    c.expect_end()
     return made
 
 
@@ -295,67 +274,54 @@ def _alter_view(c: Cursor) -> Statement | None:
     c.accept("AS")
     if c.word() not in QUERY_STARTS:
         return None
-    return st.AlterView(view, c.rest(), _all(c))
+    return st.AlterView(view, c.rest(), c.statement)
 
 
 def _cache(c: Cursor) -> Statement | None:
-    c.expect("CACHE")
     lazy = c.accept("LAZY")
     c.expect("TABLE")
     table = c.table()
     if c.accept("OPTIONS"):
         properties(c)  # where Spark keeps the rows; it reads the statement again
     c.accept("AS")
-    return st.CacheTable(table, lazy, c.rest() or None, _all(c))
+    return st.CacheTable(table, lazy, c.rest() or None, c.statement)
 
 
 def _uncache(c: Cursor) -> Statement | None:
-    c.expect("UNCACHE", "TABLE")
+    c.expect("TABLE")
     if_exists = c.accept("IF", "EXISTS")
     table = c.table()
-    c.expect_end()
-    return st.UncacheTable(table, if_exists, _all(c))
+    return st.UncacheTable(table, if_exists, c.statement)
 
 
 def _clear(c: Cursor) -> Statement | None:
-    c.expect("CLEAR", "CACHE")
-    c.expect_end()
+    c.expect("CACHE")
     return st.ClearCache()
 
 
 def _execute(c: Cursor) -> Statement | None:
-    c.expect("EXECUTE", "IMMEDIATE")
-    statement = c.until("INTO", "USING")
+    c.expect("IMMEDIATE")
+    statement = c.expression("INTO", "USING")
     into: list[str] = []
     if c.accept("INTO"):
-        into.append(".".join(map(st.quote_name, c.parts("a variable"))))
-        while c.accept(","):
-            into.append(".".join(map(st.quote_name, c.parts("a variable"))))
-    using: list[tuple[str | None, str]] = []
+        into = c.listed(lambda: ".".join(map(quote_name, c.parts("a variable"))))
+    using: list[tuple[str | None, SqlText]] = []
     if c.accept("USING"):
-        bracket = _bracketed(c) and c.accept("(")
-        while True:
-            value = c.until(",", "AS")
-            using.append((c.name("a parameter") if c.accept("AS") else None, value))
-            if not c.accept(","):
-                break
-        if bracket:
-            c.expect(")")
-    c.expect_end()
+
+        def read() -> tuple[str | None, SqlText]:
+            value = c.expression(",", "AS")
+            return (c.name("a parameter") if c.accept("AS") else None), value
+
+        using = c.bracketed(read) if _bracketed(c) else c.listed(read)
     return st.ExecuteImmediate(statement, tuple(into), tuple(using))
 
 
 def _bracketed(c: Cursor) -> bool:
     """Whether the list of USING stands in brackets, which are not those of its first or only expression."""
-    depth = commas = ahead = 0
-    while c.i + ahead < len(c.tokens):
-        word = c.word(ahead)
-        depth += (word == "(") - (word == ")")
-        commas += depth == 1 and word in (",", "AS")
-        if depth == 0:
-            break
-        ahead += 1
-    return ahead > 0 and c.i + ahead == len(c.tokens) - 1 and commas > 0
+    if closing_brackets(c.words).get(c.i) != len(c.tokens) - 1:
+        return False
+    inside = c.words[c.i + 1 : -1]
+    return any(inside[at] in (",", "AS") for at in outside_brackets(inside))
 
 
 def _alter_database(c: Cursor) -> Statement:
@@ -365,9 +331,7 @@ def _alter_database(c: Cursor) -> Statement:
         raise UnsupportedFeature(f"ALTER DATABASE {name} SET LOCATION: a database's folder follows from the warehouse")
     if not c.accept("SET", "DBPROPERTIES"):
         c.expect("SET", "PROPERTIES")
-    made = st.AlterDatabase(name, properties(c))
-    c.expect_end()
-    return made
+    return st.AlterDatabase(name, properties(c))
 
 
 def _partitions(c: Cursor, table: TableName) -> Statement | None:
@@ -396,25 +360,21 @@ def _partitions(c: Cursor, table: TableName) -> Statement | None:
 
 
 def _truncate(c: Cursor) -> Statement:
-    c.expect("TRUNCATE", "TABLE")
+    c.expect("TABLE")
     table = c.table()
     partition = partition_spec(c) if c.accept("PARTITION") else None
-    c.expect_end()
     return st.Truncate(table, partition)
 
 
 def _call(c: Cursor) -> Statement:
-    c.expect("CALL")
     parts = [p.lower() for p in c.parts("a procedure, as in sys.rewrite_file_index")]
     if len(parts) == 3 and parts[0] in ("bitlake", "paimon"):
         parts = parts[1:]
     positional, named = arguments(c)
-    c.expect_end()
     return st.Call(".".join(parts), positional, named)
 
 
 def _explain(c: Cursor) -> Statement | None:
-    c.expect("EXPLAIN")
     mode = "simple"
     if c.word() in ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"):
         mode = c.word().lower()
@@ -427,19 +387,18 @@ def _explain(c: Cursor) -> Statement | None:
 
 
 def _comment(c: Cursor) -> Statement | None:
-    c.expect("COMMENT", "ON")
+    c.expect("ON")
     if not c.accept("TABLE"):
         return None
     table = c.table()
     c.expect("IS")
     comment = None if c.accept("NULL") else c.string("a comment in quotes, or NULL")
-    c.expect_end()
     return st.AlterColumns(table, (SetTableComment(comment),))
 
 
 _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "CREATE": create,
-    "REPLACE": create,
+    "REPLACE": replace_table,
     "REFRESH": _refresh,
     "DROP": _drop,
     "USE": _use,

@@ -40,7 +40,7 @@ from bitlake.expressions.tree import (
 from bitlake.metadata.schema import Names
 from bitlake.sql import scope
 from bitlake.sql.scope import Join, Source
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import TableName
 
 Fields = Callable[[TableName], Mapping[str, str] | None]
 
@@ -107,14 +107,14 @@ class Pushdown:
             return None
         nodes = [start.this, *(j.this for j in select.args.get("joins") or [])]
         joins = [scope.join_of(j, self.names) for j in select.args.get("joins") or []]
-        if any(not j.kind for j in joins) or any(p.find_ancestor(exp.Select) is select for p in _pivots(select)):
+        if any(not j.kind for j in joins) or scope.pivots(select):
             return None
         sources = [self._source(node, position) for position, node in enumerate(nodes)]
         return _Scope(self, select, sources, joins)
 
     def _source(self, node: exp.Expr, position: int) -> Source:
-        alias = self.names.key(node.alias_or_name)
-        made = Source(node, alias, position)
+        key = self.names.key
+        made = Source(node, {(key(node.alias_or_name),)}, position)
         if not scope.plain_source(node):
             return made
         if isinstance(node, exp.Subquery):
@@ -122,18 +122,15 @@ class Pushdown:
         elif isinstance(node, exp.Table):
             cte = scope.cte_of(node, self.names)
             if cte is None:
-                made.qualified = None if node.alias else scope.name_of(node)
                 name = scope.name_of(node)
                 made.fields = None if name is None else self.fields(name)
+                if name is not None and name.database is not None and not node.alias:
+                    made.qualifiers.add((key(name.database), key(name.table)))
             elif len(self.uses[id(cte)]) == 1 and _unnamed(cte):
                 made.inner = scope.plain_query(cte.this)
         if made.inner is not None:
             made.lookup = scope.outputs(made.inner, self.names)
         return made
-
-
-def _pivots(select: exp.Select) -> list[exp.Pivot]:
-    return list(select.find_all(exp.Pivot))
 
 
 def _unnamed(cte: exp.CTE) -> bool:
@@ -208,21 +205,10 @@ class _Scope:
                 self._give(source, term, columns)
 
     def _name(self, source: Source, column: exp.Column, number: int, columns: dict[str, exp.Column]) -> str | None:
-        if isinstance(column.this, exp.Star):
+        name = scope.column_key(column, source.qualifiers, self.owner.names)
+        if name is None:
             return None
-        key = self.owner.names.key
-        name = key(column.name)
-        qualifiers = [key(p.name) for p in column.parts[:-1]]
-        if not qualifiers:
-            if name in self.merged or self._another_has(source, name, number):
-                return None
-        elif len(qualifiers) == 1:
-            if qualifiers[0] != source.alias:
-                return None
-        elif source.qualified is None or qualifiers != [
-            key(source.qualified.database or ""),
-            key(source.qualified.table),
-        ]:
+        if len(column.parts) == 1 and (name in self.merged or self._another_has(source, name, number)):
             return None
         if source.fields is not None:
             return source.fields.get(name)

@@ -5,25 +5,40 @@
 * ``current_database()``, ``current_schema()`` and ``current_catalog()`` become the lake's, which Spark does not know;
 * ``sys.max_pt('table')``, Paimon's function, becomes a literal;
 * DEFAULT as a value of INSERT becomes NULL: Spark knows the word only where it knows the table;
-* a catalog view's name becomes its query.
+* a catalog view's name becomes its query;
+* parameters, ``:name`` and ``?``, become literals, as Spark substitutes them: a condition with parameters prunes as one
+  with literals does, and statements that Spark never sees take them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime as dt
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
-import sqlglot
-from sqlglot import Token, TokenType
-from sqlglot.errors import SqlglotError
+from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import SparkSql, caret, tokenize
-from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.spark_dialect import caret
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.metadata.schema import Names
-from bitlake.sql.statements import TableName, quote_name
-from bitlake.sql.table_references import find_names, upper_words
-from bitlake.sql.text import STRINGS, Cursor, Edit, spliced
+from bitlake.sql.table_references import find_names
+from bitlake.sql.text import (
+    AFTER_FROM,
+    SET_OPERATORS,
+    STRINGS,
+    Cursor,
+    Edit,
+    SqlText,
+    TableName,
+    outside_brackets,
+    quote_name,
+)
 
 CATALOG = "bitlake"
 """The name of the lake as a catalog."""
@@ -32,89 +47,74 @@ _CURRENT = {
     "CURRENT_SCHEMA": "current_schema()",
     "CURRENT_CATALOG": "current_catalog()",
 }
-_ENDS_ITEM = frozenset(
-    (",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")
-    + ("UNION", "INTERSECT", "EXCEPT", "MINUS", "WINDOW", "LATERAL", "|>", ";")
-)
+_AFTER_LIST = AFTER_FROM | SET_OPERATORS | {"FROM", "LATERAL"}
+_ENDS_ITEM = _AFTER_LIST | {",", ")", "|>", ";"}
 
 
 def normalize(
-    text: str, database: str, *, double_quoted: bool = False, evaluate: Callable[[str], str | None] | None = None
-) -> str:
+    text: SqlText, database: str, *, double_quoted: bool = False, evaluate: Callable[[str], str | None] | None = None
+) -> SqlText:
     """The text in plain syntax; ``evaluate`` gives the text of a constant expression that is not a plain literal."""
     lower = text.lower()
-    quotes = double_quoted and '"' in text
-    if not quotes and "identifier" not in lower and "current_" not in lower:
-        return text
     try:
-        if quotes:
-            text = spliced(text, _identifiers(text, tokenize(text)))
+        if double_quoted and '"' in text:
+            text = text.edit(_identifiers(text))
         if "identifier" in lower:
             text = _named(text, evaluate)
         if "current_" in lower:
-            text = spliced(text, _current(text, tokenize(text), database))
+            text = text.edit(_current(text, database))
     except (InvalidRequest, NotFound):
-        return text  # the parser, or Spark, reports what is wrong
+        pass  # the parser, or Spark, reports what is wrong
     return text
 
 
-def _identifiers(text: str, tokens: list[Token]) -> list[Edit]:
+def _identifiers(text: SqlText) -> list[Edit]:
     return [
         (t.start, t.end + 1, quoted(text[t.start + 1 : t.end].replace('""', '"')))
-        for t in tokens
+        for t in text.tokens
         if t.token_type is TokenType.STRING and text[t.start] == '"'
     ]
 
 
-def _named(text: str, evaluate: Callable[[str], str | None] | None) -> str:
+def _named(text: SqlText, evaluate: Callable[[str], str | None] | None) -> SqlText:
     """The text without IDENTIFIER(…); the innermost one is replaced first."""
     while True:
-        tokens = tokenize(text)
-        words = upper_words(text, tokens)
-        starts = [i for i, w in enumerate(words[:-1]) if w == "IDENTIFIER" and words[i + 1] == "("]
-        edit = next(filter(None, (_name_of(text, tokens, words, at, evaluate) for at in reversed(starts))), None)
+        starts = [i for i, w in enumerate(text.words[:-1]) if w == "IDENTIFIER" and text.words[i + 1] == "("]
+        edit = next(filter(None, (_name_of(text, at, evaluate) for at in reversed(starts))), None)
         if edit is None:
             return text
-        text = spliced(text, [edit])
+        text = text.edit([edit])
 
 
-def _name_of(
-    text: str, tokens: list[Token], words: list[str], at: int, evaluate: Callable[[str], str | None] | None
-) -> Edit | None:
-    depth, end = 0, at + 1
-    while end < len(tokens):
-        depth += (words[end] == "(") - (words[end] == ")")
-        if depth == 0:
-            break
-        end += 1
-    if end >= len(tokens) or end == at + 2:
+def _name_of(text: SqlText, at: int, evaluate: Callable[[str], str | None] | None) -> Edit | None:
+    tokens, end = text.tokens, text.closing.get(at + 1, at + 2)
+    if end == at + 2:
         return None
-    expression = text[tokens[at + 2].start : tokens[end - 1].end + 1]
+    expression = text.part(tokens[at + 2].start, tokens[end - 1].end + 1)
     value = _text_of(expression)
     if value is None and evaluate is not None:
         value = evaluate(expression)
     if value is None:
         return None
-    cursor = Cursor(value)
+    cursor = Cursor(SqlText(value))
     parts = cursor.parts("a name")
     cursor.expect_end()
     return tokens[at].start, tokens[end].end + 1, ".".join(map(quoted, parts))
 
 
-def _text_of(expression: str) -> str | None:
+def _text_of(expression: SqlText) -> str | None:
     try:
-        value = constant(sqlglot.parse_one(expression, dialect=SparkSql), "UTC")
-    except (SqlglotError, NotConstant, RecursionError):
+        value = None if expression.tree is None else constant(expression.tree, "UTC")
+    except (NotConstant, RecursionError):
         return None
     return value if isinstance(value, str) else None
 
 
-def _current(text: str, tokens: list[Token], database: str) -> list[Edit]:
-    words = upper_words(text, tokens)
+def _current(text: SqlText, database: str) -> list[Edit]:
+    words = text.words
     edits: list[Edit] = []
     clauses = [""]  # of each open bracket, the clause that has begun in it
-    for at, token in enumerate(tokens):
-        word = words[at]
+    for at, word in enumerate(words):
         if word == "(":
             clauses.append("")
         elif word == ")" and len(clauses) > 1:
@@ -124,18 +124,18 @@ def _current(text: str, tokens: list[Token], database: str) -> list[Edit]:
         name = _CURRENT.get(word)
         if name is None or words[at + 1 : at + 3] != ["(", ")"] or (at and words[at - 1] == "."):
             continue
-        value = CATALOG if word == "CURRENT_CATALOG" else database
         alone = (
             clauses[-1] == "SELECT"
             and words[at - 1] in ("SELECT", "DISTINCT", "ALL", ",")
             and set(words[at + 3 : at + 4]) <= _ENDS_ITEM
         )
-        literal = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        edits.append((token.start, tokens[at + 2].end + 1, f"{literal} AS {quoted(name)}" if alone else literal))
+        value = quote(CATALOG if word == "CURRENT_CATALOG" else database)
+        edit = f"{value} AS {quoted(name)}" if alone else value
+        edits.append((text.tokens[at].start, text.tokens[at + 2].end + 1, edit))
     return edits
 
 
-def take_max_pt(text: str, find: Callable[[str], str]) -> str:
+def take_max_pt(text: SqlText, find: Callable[[str], str]) -> SqlText:
     """Return the text with a string literal for each call; ``find`` returns the last partition of a named table.
 
     Raises :class:`InvalidRequest` unless the argument is a table's name in quotes, and what ``find`` raises.
@@ -143,49 +143,35 @@ def take_max_pt(text: str, find: Callable[[str], str]) -> str:
     if "max_pt" not in text.lower():
         return text
     try:
-        tokens = tokenize(text)
+        names = [text.name(t).lower() for t in text.tokens]
     except InvalidRequest:
         return text  # the parser reports the error
     edits = []
-    for at in range(len(tokens) - 3):
-        if not _is_call(text, tokens[at : at + 4]):
+    for at, token in enumerate(text.tokens):
+        if names[at : at + 4] != ["sys", ".", "max_pt", "("]:
             continue
-        inner = tokens[at + 4 : at + 6]
-        closed = len(inner) == 2 and inner[0].token_type in STRINGS and inner[1].text == ")"
-        if not closed:
-            raise InvalidRequest(
-                f"call it as sys.max_pt('table'), with the name in quotes: {caret(text, tokens[at].start)}"
-            )
-        value = find(inner[0].text).replace("\\", "\\\\").replace("'", "\\'")
-        edits.append((tokens[at].start, inner[1].end + 1, f"'{value}'"))
-    return spliced(text, edits)
+        inner = text.tokens[at + 4 : at + 6]
+        if len(inner) < 2 or inner[0].token_type not in STRINGS or inner[1].text != ")":
+            raise InvalidRequest(f"call it as sys.max_pt('table'), with the name in quotes: {caret(text, token.start)}")
+        edits.append((token.start, inner[1].end + 1, quote(find(inner[0].text))))
+    return text.edit(edits)
 
 
-def _is_call(text: str, tokens: list[Token]) -> bool:
-    words = [text[t.start : t.end + 1].strip("`").lower() for t in tokens]
-    return words == ["sys", ".", "max_pt", "("]
-
-
-_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING)
 _BEFORE_VALUE = ("(", ",", "VALUES")
 _BEFORE_ITEM = ("SELECT", "DISTINCT", "ALL", ",")
-_AFTER_LIST = (
-    ("", "FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")
-    + ("LATERAL", "UNION", "EXCEPT", "MINUS", "INTERSECT")
-)  # fmt: skip
+_AFTER_ITEM = _AFTER_LIST.difference(("GROUP", "CLUSTER", "DISTRIBUTE")) | {","}
+"""What follows a DEFAULT that Spark takes."""
 
 
-def default_as_null(text: str) -> str:
+def default_as_null(text: SqlText) -> SqlText:
     """The query of an INSERT with NULL for each DEFAULT: a column with a default stores it for NULL.
 
     DEFAULT is a value of a VALUES clause, or an item of the query's own SELECT list.
     """
-    tokens = tokenize(text)
-    words = ["" if t.token_type in _QUOTED else text[t.start : t.end + 1].upper() for t in tokens]
-    if "DEFAULT" not in words:
+    if "DEFAULT" not in text.words:
         return text
-    places = _in_values(words) if words[0] == "VALUES" else _in_select(words)
-    return spliced(text, [(tokens[at].start, tokens[at].end + 1, "NULL") for at in places])
+    places = _in_values(text.words) if text.words[0] == "VALUES" else _in_select(text.words)
+    return text.edit([(text.tokens[at].start, text.tokens[at].end + 1, "NULL") for at in places])
 
 
 def _in_values(words: Sequence[str]) -> list[int]:
@@ -204,21 +190,17 @@ def _in_values(words: Sequence[str]) -> list[int]:
 
 def _in_select(words: Sequence[str]) -> list[int]:
     """Where DEFAULT is an item of the first SELECT list outside brackets; none in a set operation, as in Spark."""
-    depth, items, listed, done = 0, [], False, False
-    for at, word in enumerate(words):
-        depth += (word == "(") - (word == ")")
-        if depth:
-            continue
-        if word in ("UNION", "EXCEPT", "MINUS", "INTERSECT"):
+    items, listed, done = [], False, False
+    for at in outside_brackets(words):
+        word, after = words[at], words[at + 1] if at + 1 < len(words) else ","
+        if word in SET_OPERATORS:
             return []
         if word == "SELECT" and not done:
             listed = True
         elif listed and word in _AFTER_LIST:
             listed, done = False, True
-        elif listed and word == "DEFAULT" and words[at - 1] in _BEFORE_ITEM:
-            after = words[at + 1] if at + 1 < len(words) else ""
-            if after == "," or after in _AFTER_LIST:
-                items.append(at)
+        elif listed and word == "DEFAULT" and words[at - 1] in _BEFORE_ITEM and after in _AFTER_ITEM:
+            items.append(at)
     return items
 
 
@@ -229,7 +211,7 @@ _STARTS = frozenset(
 _DEEPEST = 30
 
 
-def expand_views(text: str, find: Callable[[TableName], str | None], names: Names = Names.FOLDED) -> str:
+def expand_views(text: SqlText, find: Callable[[TableName], str | None], names: Names = Names.FOLDED) -> SqlText:
     """A statement with ``(query) AS name`` for each view that it reads, views inside of views too.
 
     ``find`` gives a view's query, whose names are whole (:func:`whole_names`), or None for other names.  Raises
@@ -237,43 +219,171 @@ def expand_views(text: str, find: Callable[[TableName], str | None], names: Name
     """
     for _ in range(_DEEPEST):
         try:
-            tokens = tokenize(text)
+            words = text.words
         except InvalidRequest:
             return text  # the parser reports the error
-        words = upper_words(text, tokens)
         if not words or words[0] not in _STARTS or (words[0] == "CREATE" and _is_kept_view(words)):
             return text
-        edits = _edits(text, tokens, find, names)
+        edits = []
+        for use in find_names(text, names):
+            query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
+            if query is not None:
+                alias = "" if use.has_alias else f" AS {quote_name(use.name.table)}"
+                edits.append((use.start, use.end, f"({query}){alias}"))
         if not edits:
             return text
-        text = spliced(text, edits)
+        text = text.edit(edits)
     raise InvalidRequest(f"views are nested more than {_DEEPEST} deep, or in a circle: {text[:80]} …")
 
 
-def _is_kept_view(words: list[str]) -> bool:
+def _is_kept_view(words: Sequence[str]) -> bool:
     """Whether a CREATE makes a view that the catalog keeps, which goes on naming the views that it reads."""
     return "VIEW" in words[1:4] and not {"TEMP", "TEMPORARY"} & set(words[1:4])
 
 
-def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None], names: Names) -> list[Edit]:
-    edits = []
-    for use in find_names(text, tokens, names):
-        query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
-        if query is not None:
-            alias = "" if use.has_alias else f" AS {quote_name(use.name.table)}"
-            edits.append((use.start, use.end, f"({query}){alias}"))
-    return edits
-
-
-def whole_names(query: str, database: str, known: Callable[[TableName], bool], names: Names = Names.FOLDED) -> str:
+def whole_names(
+    query: SqlText, database: str, known: Callable[[TableName], bool], names: Names = Names.FOLDED
+) -> SqlText:
     """A view's query with the database before each table's name that has none: it means the same everywhere.
 
     ``known`` tells tables and views of the lake from others.
     """
-    edits = []
-    for use in find_names(query, tokenize(query), names):
-        name = use.name
-        if use.shadowed or name.database is not None or not known(name):
+    return query.edit(
+        (use.start, use.end, f"{quote_name(database)}.{quote_name(use.name.table)}")
+        for use in find_names(query, names)
+        if not use.shadowed and use.name.database is None and known(use.name)
+    )
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+Args = Mapping[str, Any] | Sequence[Any]
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+_VARIABLE = re.compile(r"(?:(?:system\s*\.\s*)?session\s*\.\s*)?(`(?:[^`]|``)+`|[A-Za-z_]\w*)", re.I)
+_CONSTANTS = frozenset(
+    (
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "CURRENT_USER",
+        "SESSION_USER",
+        "USER",
+    )
+    + ("LOCALTIMESTAMP", "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA")
+)
+"""Words that are values without brackets."""
+
+
+def bind_parameters(text: str, args: Args) -> SqlText:
+    """The text with each parameter replaced: ``:name`` by a mapping's values, ``?`` by those of a list, in order.
+
+    Values are Python's, or :class:`SqlText` for an expression as written.  Raises :class:`InvalidRequest` for a
+    parameter without a value, and a value that has no SQL literal.
+    """
+    if isinstance(args, str | bytes):
+        raise InvalidRequest("args is a mapping of names to values, or a list of values")
+    written = SqlText(text)
+    return written.edit(_by_name(written, args) if isinstance(args, Mapping) else _in_order(written, args))
+
+
+def has_named(text: SqlText) -> bool:
+    """Whether a statement has parameters ``:name``."""
+    return any(True for _ in _named_places(text))
+
+
+def variable_name(expression: str) -> str | None:
+    """The name of the session variable that an expression is; None for other expressions."""
+    found = _VARIABLE.fullmatch(expression.strip())
+    if found is None or found.group(1).upper() in _CONSTANTS:
+        return None
+    name = found.group(1)
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def in_brackets(expression: SqlText) -> SqlText:
+    """The expression in brackets, unless it is one literal: Spark joins strings that stand side by side."""
+    return expression if len(expression.tokens) == 1 else SqlText(f"({expression})")
+
+
+def _named_places(text: SqlText) -> Iterator[tuple[int, int, str]]:
+    """Where the parameters ``:name`` begin and end, and their names."""
+    for sign, name in itertools.pairwise(text.tokens):
+        word = text.raw(name)
+        if sign.token_type is not TokenType.COLON or name.start != sign.end + 1 or not word.isidentifier():
             continue
-        edits.append((use.start, use.end, f"{quote_name(database)}.{quote_name(name.table)}"))
-    return spliced(query, edits)
+        before = text[sign.start - 1 : sign.start]
+        if before.isalnum() or before in ("_", "`", ")", "]"):
+            continue  # v:path of a VARIANT
+        yield sign.start, name.end + 1, word
+
+
+def _by_name(text: SqlText, args: Mapping[str, Any]) -> list[Edit]:
+    edits = []
+    for start, end, word in _named_places(text):
+        if word not in args:
+            raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, start)}")
+        edits.append((start, end, literal(args[word])))
+    return edits
+
+
+def _in_order(text: SqlText, args: Sequence[Any]) -> list[Edit]:
+    marks = [t for t in text.tokens if t.token_type is TokenType.PLACEHOLDER]
+    if len(marks) > len(args):
+        raise InvalidRequest(f"{len(marks)} parameters, but {len(args)} values: {caret(text, marks[len(args)].start)}")
+    return [(t.start, t.end + 1, literal(v)) for t, v in zip(marks, args, strict=False)]
+
+
+def literal(value: Any) -> str:
+    """A Python value as an SQL literal of the type that Spark's ``lit()`` gives it; raises :class:`InvalidRequest`."""
+    if hasattr(value, "item") and not isinstance(value, list | tuple | Mapping):
+        value = value.item()  # a scalar of numpy's
+    match value:
+        case SqlText():
+            return str(value)
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case int():
+            made = str(abs(value)) + ("L" if _INT_MAX < abs(value) <= _LONG_MAX else "")
+        case float() if not math.isfinite(value):
+            return f"CAST('{value}' AS DOUBLE)"
+        case float():
+            made = f"{abs(value)!r}D"
+        case Decimal() if value.is_finite():
+            exponent = value.as_tuple().exponent
+            scale = max(0, -exponent) if isinstance(exponent, int) else 0
+            digits = max(
+                len(value.as_tuple().digits) + max(0, value.adjusted() + 1 - len(value.as_tuple().digits)), scale
+            )
+            return f"CAST('{value:f}' AS DECIMAL({digits}, {scale}))"
+        case str():
+            return quote(value)
+        case bytes() | bytearray():
+            return f"X'{bytes(value).hex()}'"
+        case _:
+            return _time_or_nested(value)
+    return f"({'-' + made})" if math.copysign(1, value) < 0 else made
+
+
+def _time_or_nested(value: Any) -> str:
+    match value:
+        case dt.datetime():
+            instant = value.astimezone(dt.UTC)  # without a zone: a wall clock of this machine, as PySpark takes it
+            return f"TIMESTAMP '{instant.isoformat(sep=' ')}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case dt.timedelta():
+            micros = value // dt.timedelta(microseconds=1)
+            seconds, rest = divmod(abs(micros), 1_000_000)
+            clock = f"{seconds // 86400} {seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
+            return f"INTERVAL '{'-' if micros < 0 else ''}{clock}' DAY TO SECOND"
+        case list() | tuple():
+            return f"array({', '.join(map(literal, value))})"
+        case Mapping():
+            return f"map({', '.join(f'{literal(k)}, {literal(v)}' for k, v in value.items())})"
+    raise InvalidRequest(f"{value!r} is of type {type(value).__name__}, which cannot be a parameter's value")

@@ -8,14 +8,13 @@ column whose name is mentioned, every name resolves as it did before.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import TokenType, exp
 
 from bitlake.metadata.schema import Names
-from bitlake.sql.statements import TableName
-from bitlake.sql.text import spliced, table_name
+from bitlake.sql.text import QUOTED, SqlText, TableName
 
 _PLAIN_TABLE = frozenset({"this", "db", "catalog", "alias"})
 _PLAIN_SUBQUERY = frozenset({"this", "alias"})
@@ -36,13 +35,13 @@ class Source:
     """One item of a FROM clause.
 
     ``fields`` (key → the schema's name) for a lake table, ``inner`` and ``lookup`` for a derived table whose
-    rows may be filtered inside; neither for anything else.  ``position`` 0 is FROM's own item, n that of join n.
+    rows may be filtered inside; neither for anything else.  ``qualifiers`` may stand before its columns.  ``position``
+    0 is FROM's own item, n that of join n.
     """
 
     node: exp.Expr
-    alias: str
+    qualifiers: set[tuple[str, ...]]
     position: int
-    qualified: TableName | None = None
     fields: Mapping[str, str] | None = None
     inner: exp.Select | None = None
     lookup: Lookup | None = None
@@ -87,21 +86,37 @@ def understood(select: exp.Select) -> bool:
     return only(select, _KNOWN_SELECT)
 
 
+def _parts(table: exp.Table) -> list[exp.Identifier]:
+    """The identifiers that a table node's name is made of; none for a function, say."""
+    parts = [p for p in (table.args.get("catalog"), table.args.get("db"), table.this) if p is not None]
+    return parts if all(isinstance(p, exp.Identifier) for p in parts) else []
+
+
 def name_of(table: exp.Table) -> TableName | None:
     """The name of a table node; None for functions and names of four parts."""
-    if not all(isinstance(table.args.get(k), exp.Identifier | None) for k in ("this", "db", "catalog")):
-        return None
-    if not isinstance(table.this, exp.Identifier):
-        return None
-    return table_name([p.name for p in (table.args.get("catalog"), table.args.get("db"), table.this) if p is not None])
+    parts = _parts(table)
+    return TableName.of([p.name for p in parts]) if parts else None
 
 
 def span_of(table: exp.Table) -> tuple[int, int] | None:
     """Where a table's name stands in the text, as ``[start, end)``."""
-    parts = [p for p in (table.args.get("catalog"), table.args.get("db"), table.this) if p is not None]
-    if not all("start" in p.meta and "end" in p.meta for p in parts):
+    parts = _parts(table)
+    if not parts or not all("start" in p.meta and "end" in p.meta for p in parts):
         return None
     return min(p.meta["start"] for p in parts), max(p.meta["end"] for p in parts) + 1
+
+
+def column_key(
+    node: exp.Expr, qualifiers: Collection[tuple[str, ...]], names: Names, taken: Collection[str] = ()
+) -> str | None:
+    """The key of a column's name (:meth:`Names.key`), if one of these qualifiers stands before it, or none.
+
+    ``taken`` are the names that mean another column if no qualifier stands before them.
+    """
+    if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
+        return None
+    *before, key = (names.key(p.name) for p in node.parts)
+    return key if (tuple(before) in qualifiers if before else key not in taken) else None
 
 
 def cte_of(table: exp.Table, names: Names = Names.FOLDED) -> exp.CTE | None:
@@ -186,7 +201,6 @@ def outputs(select: exp.Select, names: Names = Names.FOLDED) -> Lookup:
 
 
 _WORD = re.compile(r"\w+")
-_TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
 
 
 class Mentions:
@@ -195,18 +209,17 @@ class Mentions:
     Lower case also where names are compared as written: a column too many costs little.
     """
 
-    def __init__(self, text: str, tokens: list[Token], quoted_patterns: bool = False) -> None:
+    def __init__(self, text: SqlText, quoted_patterns: bool = False) -> None:
         words: set[str] = set()
         self.all = False
-        for at, token in enumerate(tokens):
-            raw = text[token.start : token.end + 1]
+        for at, token in enumerate(text.tokens):
             if token.token_type is TokenType.IDENTIFIER:
                 words.add(token.text.lower())
                 # With spark.sql.parser.quotedRegexColumnNames a quoted name is a pattern.
                 self.all = self.all or (quoted_patterns and _WORD.fullmatch(token.text) is None)
-            elif token.token_type not in _TEXT:
-                words.update(_WORD.findall(raw.lower()))
-                if raw.upper() == "IDENTIFIER" and at + 1 < len(tokens) and tokens[at + 1].text == "(":
+            elif token.token_type not in QUOTED:
+                words.update(_WORD.findall(text.raw(token).lower()))
+                if text.words[at : at + 2] == ["IDENTIFIER", "("]:
                     self.all = True  # IDENTIFIER('a'): a name made of a string
         self.words = words
 
@@ -216,41 +229,55 @@ class Mentions:
         return tuple(sorted(w for w in self.words if w.startswith("__paimon_")))
 
 
-def without_metadata(text: str, tokens: list[Token], place: int, metadata: tuple[str, ...]) -> str:
+def without_metadata(text: SqlText, place: int, metadata: tuple[str, ...]) -> SqlText:
     """A query in which the stars of one SELECT leave these metadata columns out: a star never means them.
 
     ``place`` is where the query's one table is named, in that SELECT.  It will have the columns, for they are named.
     """
     stars: dict[int, list[int]] = {}
-    opened, home = [-1], -1
-    for at, token in enumerate(tokens):
+    opened, home, words = [-1], -1, ["", *text.words, ","]
+    for at, token in enumerate(text.tokens):
+        before, word, after = words[at : at + 3]
         if token.start == place:
             home = opened[-1]
-        if token.token_type is TokenType.L_PAREN:
+        if word == "(":
             opened.append(at)
-        elif token.token_type is TokenType.R_PAREN and len(opened) > 1:
+        elif word == ")" and len(opened) > 1:
             opened.pop()
-        elif token.token_type is TokenType.STAR and at > 0:
-            before = text[tokens[at - 1].start : tokens[at - 1].end + 1].upper()
-            after = text[tokens[at + 1].start : tokens[at + 1].end + 1].upper() if at + 1 < len(tokens) else ""
-            if before in ("SELECT", "DISTINCT", "ALL", ",", ".") and after in ("FROM", ",", ""):
-                stars.setdefault(opened[-1], []).append(token.end + 1)
-    return spliced(text, [(end, end, f" EXCEPT ({', '.join(metadata)})") for end in stars.get(home, ())])
+        elif word == "*" and before in ("SELECT", "DISTINCT", "ALL", ",", ".") and after in ("FROM", ","):
+            stars.setdefault(opened[-1], []).append(token.end + 1)
+    return text.edit([(end, end, f" EXCEPT ({', '.join(metadata)})") for end in stars.get(home, ())])
+
+
+def named_tables(tree: exp.Expr) -> list[exp.Table]:
+    """The tables and table functions below a node, without those that a hint names."""
+    return [t for t in tree.find_all(exp.Table) if t.find_ancestor(exp.Hint) is None]
+
+
+def own(select: exp.Expr | None, within: exp.Expr, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """The nodes of these kinds ``within`` a node that are parts of a SELECT itself, and not of a query inside it."""
+    return (node for node in within.find_all(*kinds) if node.find_ancestor(exp.Select) is select)
+
+
+def pivots(select: exp.Select) -> bool:
+    """Whether a SELECT has a PIVOT or UNPIVOT of its own."""
+    return any(True for _ in own(select, select, exp.Pivot))
 
 
 def unnamed_tables(tree: exp.Expr) -> set[int]:
     """The table nodes (by id) whose columns are needed without being named: stars, NATURAL, PIVOT, column aliases."""
-    tables = [t for t in tree.find_all(exp.Table) if t.find_ancestor(exp.Hint) is None]
-    brackets = {s: _bracketed(s) for s in tree.find_all(exp.Subquery)}
+    tables = named_tables(tree)
+    # The tables of a relation in brackets, without those inside of a query there.
+    brackets = {s: list(own(s.find_ancestor(exp.Select), s, exp.Table)) for s in tree.find_all(exp.Subquery)}
     of_select: dict[int, list[exp.Table]] = {}
     out: set[int] = set()
     for table in tables:
         select = table.find_ancestor(exp.Select)
         of_select.setdefault(id(select), []).append(table)
-        if select is None or _renames(table):
+        if select is None or renames(table):
             out.add(id(table))
     for bracket, inside in brackets.items():
-        if _renames(bracket):
+        if renames(bracket):
             out.update(map(id, inside))
     for node in tree.find_all(exp.Star, exp.Join, exp.Pivot, exp.QueryTransform):
         if isinstance(node, exp.Join) and not is_natural(node):
@@ -286,13 +313,7 @@ def _is_subquery_expression(node: exp.Expr) -> bool:
     return not (isinstance(node, exp.Subquery) and (node.parent is None or isinstance(node.parent, relations)))
 
 
-def _renames(source: exp.Expr) -> bool:
+def renames(source: exp.Expr) -> bool:
     """Whether an alias names columns too, by their position."""
     alias = source.args.get("alias")
     return alias is not None and not only(alias, {"this"})
-
-
-def _bracketed(bracket: exp.Subquery) -> list[exp.Table]:
-    """The tables of a relation in brackets, without those inside of a query there."""
-    outer = bracket.find_ancestor(exp.Select)
-    return [t for t in bracket.find_all(exp.Table) if t.find_ancestor(exp.Select) is outer]

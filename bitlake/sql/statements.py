@@ -5,38 +5,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
-from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import SchemaChange
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataType
 
 
-class SqlNull(enum.Enum):
-    """NULL written as a partition value, as opposed to None for a partition left to the rows."""
+class Statement:
+    """One SQL statement."""
 
-    NULL = "NULL"
-
-
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table as named in SQL; ``database`` None means the current one.
-
-    ``catalog`` is only set for a catalog that is not the lake's (``spark_catalog``).
-    """
-
-    database: str | None
-    table: str
-    catalog: str | None = None
-
-    def __str__(self) -> str:
-        return ".".join(quote_name(p) for p in (self.catalog, self.database, self.table) if p is not None)
-
-
-def quote_name(name: str) -> str:
-    """A name in backticks, unless it is a plain word."""
-    plain = name.replace("_", "a").isalnum() and name.isascii() and not name[0].isdigit()
-    return name if plain else quoted(name)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +30,7 @@ class ColumnDef:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateDatabase:
+class CreateDatabase(Statement):
     """CREATE DATABASE."""
 
     name: str
@@ -61,7 +40,7 @@ class CreateDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class DropDatabase:
+class DropDatabase(Statement):
     """DROP DATABASE."""
 
     name: str
@@ -70,7 +49,7 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class UseDatabase:
+class UseDatabase(Statement):
     """USE; ``or_catalog``: the name may be the lake's own as a catalog, which has the database ``default``."""
 
     name: str
@@ -78,7 +57,7 @@ class UseDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(Statement):
     """CREATE TABLE, with ``query`` for CREATE TABLE … AS; ``primary_key`` from a PRIMARY KEY clause.
 
     ``replace``: CREATE OR REPLACE TABLE; ``must_exist``: REPLACE TABLE.
@@ -90,7 +69,7 @@ class CreateTable:
     partitioned_by: tuple[str, ...] = ()
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    query: str | None = None
+    query: SqlText | None = None
     using: str | None = None
     primary_key: tuple[str, ...] = ()
     replace: bool = False
@@ -98,16 +77,16 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateView:
+class CreateView(Statement):
     """CREATE [OR REPLACE] TEMPORARY VIEW name AS query: a view of this session."""
 
     name: str
-    query: str
+    query: SqlText
     replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTable(Statement):
     """DROP TABLE."""
 
     name: TableName
@@ -115,7 +94,7 @@ class DropTable:
 
 
 @dataclass(frozen=True, slots=True)
-class InsertInto:
+class InsertInto(Statement):
     """INSERT INTO / OVERWRITE.
 
     ``partition`` maps columns to values (Python literals, :class:`SqlNull` for NULL), or to None for a dynamic one;
@@ -126,31 +105,31 @@ class InsertInto:
     """
 
     table: TableName
-    query: str
+    query: SqlText
     columns: tuple[str, ...] | None = None
     partition: Mapping[str, Any] | None = None
     overwrite: bool = False
     by_name: bool = False
     if_not_exists: bool = False
-    replace_where: str | None = None
+    replace_where: SqlText | None = None
     evolve: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class MultiInsert:
+class MultiInsert(Statement):
     """FROM … INSERT … INSERT …: the statements in their order."""
 
     inserts: tuple[InsertInto, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteFrom:
+class DeleteFrom(Statement):
     """DELETE FROM; the condition is text as written.  ``with_`` is a WITH clause before the statement."""
 
     table: TableName
     alias: str | None = None
-    condition: str | None = None
+    condition: SqlText | None = None
     with_: str = ""
 
 
@@ -162,17 +141,17 @@ class Assignment:
     """
 
     target: tuple[str, ...]
-    value: str | None
+    value: SqlText | None
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(Statement):
     """UPDATE … SET."""
 
     table: TableName
     assignments: tuple[Assignment, ...]
     alias: str | None = None
-    condition: str | None = None
+    condition: SqlText | None = None
     with_: str = ""
 
 
@@ -197,13 +176,13 @@ class MergeClause:
     """A WHEN clause; ``assignments`` None for the star forms (and for DELETE)."""
 
     when: When
-    condition: str | None
+    condition: SqlText | None
     action: MergeAction
     assignments: tuple[Assignment, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MergeInto:
+class MergeInto(Statement):
     """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
     with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns,
     and members of structs that a value lacks are NULL.
@@ -211,18 +190,18 @@ class MergeInto:
     """
 
     table: TableName
-    source: str
-    condition: str
+    source: SqlText
+    condition: SqlText
     clauses: tuple[MergeClause, ...]
     alias: str | None = None
-    source_alias: str | None = None
+    source_alias: SqlText | None = None
     with_: str = ""
     lenient: bool = False
     evolve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTableSet:
+class AlterTableSet(Statement):
     """ALTER TABLE … SET TBLPROPERTIES."""
 
     table: TableName
@@ -230,7 +209,7 @@ class AlterTableSet:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTableUnset:
+class AlterTableUnset(Statement):
     """ALTER TABLE … UNSET TBLPROPERTIES."""
 
     table: TableName
@@ -239,7 +218,7 @@ class AlterTableUnset:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterColumns:
+class AlterColumns(Statement):
     """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN, COMMENT ON TABLE: all the changes or none."""
 
     table: TableName
@@ -247,7 +226,7 @@ class AlterColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class RenameTable:
+class RenameTable(Statement):
     """ALTER TABLE … RENAME TO; the new name without a database stays in the old one's."""
 
     table: TableName
@@ -255,14 +234,14 @@ class RenameTable:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowDatabases:
+class ShowDatabases(Statement):
     """SHOW DATABASES [LIKE]; the pattern is Spark's: ``*`` and ``|``."""
 
     like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ShowTables:
+class ShowTables(Statement):
     """SHOW TABLES [IN database] [LIKE]."""
 
     database: str | None = None
@@ -270,14 +249,14 @@ class ShowTables:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowCreateTable:
+class ShowCreateTable(Statement):
     """SHOW CREATE TABLE."""
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
-class ShowPartitions:
+class ShowPartitions(Statement):
     """SHOW PARTITIONS [PARTITION (…)]."""
 
     table: TableName
@@ -285,7 +264,7 @@ class ShowPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowTblProperties:
+class ShowTblProperties(Statement):
     """SHOW TBLPROPERTIES, of one key or all."""
 
     table: TableName
@@ -293,14 +272,14 @@ class ShowTblProperties:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowProcedures:
+class ShowProcedures(Statement):
     """SHOW PROCEDURES [LIKE]."""
 
     like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Analyze:
+class Analyze(Statement):
     """ANALYZE TABLE … COMPUTE STATISTICS [FOR COLUMNS … | FOR ALL COLUMNS]; ``columns`` None: of the table only."""
 
     table: TableName
@@ -309,7 +288,7 @@ class Analyze:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Statement):
     """DESCRIBE TABLE, of one column or all, and of one partition if ``partition`` names it."""
 
     table: TableName
@@ -319,7 +298,7 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Statement):
     """TRUNCATE TABLE [PARTITION (…)]."""
 
     table: TableName
@@ -327,7 +306,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Statement):
     """CALL of a procedure (``sys.name``, lower case); arguments are Python values."""
 
     procedure: str
@@ -336,38 +315,29 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class Explain(Statement):
     """EXPLAIN; ``mode`` is simple, extended, codegen, cost or formatted."""
 
-    query: str
+    query: SqlText
     mode: str = "simple"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Statement):
     """A query, as written."""
 
-    text: str
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class Other(Statement):
     """Anything else that Spark may know."""
 
-    text: str
-
-
-Statement: TypeAlias = (
-    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | CreateView | DropTable | InsertInto | "
-    "MultiInsert | DeleteFrom | "
-    "Update | MergeInto | AlterTableSet | AlterTableUnset | AlterColumns | RenameTable | ShowDatabases | ShowTables "
-    "| ShowCreateTable | ShowPartitions | ShowTblProperties | ShowProcedures | Analyze | Describe | Truncate | Call "
-    "| Explain | Query | Other | DdlStatement"
-)
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class AlterDatabase:
+class AlterDatabase(Statement):
     """ALTER DATABASE … SET DBPROPERTIES."""
 
     name: str
@@ -375,7 +345,7 @@ class AlterDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeDatabase:
+class DescribeDatabase(Statement):
     """DESCRIBE DATABASE [EXTENDED]."""
 
     name: str
@@ -383,7 +353,7 @@ class DescribeDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTableLike:
+class CreateTableLike(Statement):
     """CREATE TABLE … LIKE; ``properties`` and ``comment`` beside those of the source."""
 
     name: TableName
@@ -395,27 +365,27 @@ class CreateTableLike:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateKeptView:
+class CreateKeptView(Statement):
     """CREATE [OR REPLACE] VIEW: one that the catalog keeps."""
 
     name: TableName
-    query: str
+    query: SqlText
     replace: bool = False
     if_not_exists: bool = False
     comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DropView:
+class DropView(Statement):
     """DROP VIEW, of the session or of the catalog; ``text`` is the statement."""
 
     name: TableName
     if_exists: bool
-    text: str
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class ShowViews:
+class ShowViews(Statement):
     """SHOW VIEWS [IN database] [LIKE]."""
 
     database: str | None = None
@@ -433,7 +403,7 @@ class TagChange(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTag:
+class AlterTag(Statement):
     """ALTER TABLE … CREATE | REPLACE | DELETE | RENAME TAG.
 
     ``lenient`` is IF NOT EXISTS or IF EXISTS; ``retained_ms`` from RETAIN, ``new_name`` of RENAME.
@@ -449,14 +419,14 @@ class AlterTag:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowTags:
+class ShowTags(Statement):
     """SHOW TAGS."""
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
-class DropPartitions:
+class DropPartitions(Statement):
     """ALTER TABLE … DROP [IF EXISTS] PARTITION (…), PARTITION (…); a spec may leave columns out."""
 
     table: TableName
@@ -465,7 +435,7 @@ class DropPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddPartitions(Statement):
     """ALTER TABLE … ADD [IF NOT EXISTS] PARTITION (…) PARTITION (…)."""
 
     table: TableName
@@ -474,14 +444,14 @@ class AddPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowColumns:
+class ShowColumns(Statement):
     """SHOW COLUMNS."""
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
-class ShowTableExtended:
+class ShowTableExtended(Statement):
     """SHOW TABLE EXTENDED [IN database] LIKE … [PARTITION (…)]."""
 
     like: str
@@ -490,59 +460,59 @@ class ShowTableExtended:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshTable:
+class RefreshTable(Statement):
     """REFRESH TABLE."""
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
-class AlterView:
+class AlterView(Statement):
     """ALTER VIEW … AS: another query for a view of the session or of the catalog; ``text`` is the statement."""
 
     name: TableName
-    query: str
-    text: str
+    query: SqlText
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuery:
+class DescribeQuery(Statement):
     """DESCRIBE QUERY."""
 
-    query: str
+    query: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class ShowCurrentNamespace:
+class ShowCurrentNamespace(Statement):
     """SHOW CURRENT NAMESPACE."""
 
 
 @dataclass(frozen=True, slots=True)
-class CacheTable:
+class CacheTable(Statement):
     """CACHE [LAZY] TABLE, with ``query`` of a view to be made; ``text`` is the statement."""
 
     table: TableName
     lazy: bool
-    query: str | None
-    text: str
+    query: SqlText | None
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class UncacheTable:
+class UncacheTable(Statement):
     """UNCACHE TABLE; ``text`` is the statement."""
 
     table: TableName
     if_exists: bool
-    text: str
+    text: SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class ClearCache:
+class ClearCache(Statement):
     """CLEAR CACHE."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExecuteImmediate:
+class ExecuteImmediate(Statement):
     """EXECUTE IMMEDIATE: a statement as an expression, variables for its result, values for its parameters.
 
     ``using`` has pairs of a parameter's name, None for one without, and an expression.
@@ -550,7 +520,7 @@ class ExecuteImmediate:
 
     statement: str
     into: tuple[str, ...] = ()
-    using: tuple[tuple[str | None, str], ...] = ()
+    using: tuple[tuple[str | None, SqlText], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +537,7 @@ class FileFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyIntoTable:
+class CopyIntoTable(Statement):
     """COPY INTO table [(columns)] FROM 'folder' …."""
 
     table: TableName
@@ -580,36 +550,10 @@ class CopyIntoTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyIntoFolder:
+class CopyIntoFolder(Statement):
     """COPY INTO 'folder' FROM table | (query) …; ``query`` is text."""
 
     folder: str
-    query: str
+    query: SqlText
     format: FileFormat
     overwrite: bool = False
-
-
-DdlStatement = (
-    AlterDatabase
-    | DescribeDatabase
-    | CreateTableLike
-    | CreateKeptView
-    | DropView
-    | ShowViews
-    | AlterTag
-    | ShowTags
-    | DropPartitions
-    | AddPartitions
-    | ShowColumns
-    | ShowTableExtended
-    | RefreshTable
-    | AlterView
-    | DescribeQuery
-    | ShowCurrentNamespace
-    | CacheTable
-    | UncacheTable
-    | ClearCache
-    | ExecuteImmediate
-    | CopyIntoTable
-    | CopyIntoFolder
-)

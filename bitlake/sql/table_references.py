@@ -13,41 +13,39 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, TokenType
 
-from bitlake.expressions.spark_dialect import tokenize
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.schema import Names
-from bitlake.sql.statements import TableName
-from bitlake.sql.text import LAKE_CATALOGS, Edit, spliced, table_name
+from bitlake.sql.text import AFTER_FROM, LAKE_CATALOGS, QUERY_WORDS, QUOTED, SET_OPERATORS, Edit, SqlText, TableName
 
-_QUERY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "("})
-_ENDS_FROM = frozenset(
-    ("SELECT", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION")
-    + ("INTERSECT", "EXCEPT", "MINUS", "WINDOW", "QUALIFY", "VIEW", "|>")
-)
-_SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS", "ALL", "DISTINCT"})
+_ENDS_FROM = AFTER_FROM | SET_OPERATORS | {"SELECT", "QUALIFY", "VIEW", "|>"}
+_SET_OPERATIONS = SET_OPERATORS | {"ALL", "DISTINCT"}
 _NO_TABLE = frozenset({"SELECT", "LATERAL", "VALUES", "TABLE", "UNNEST", "WITH", "FROM", "WHERE", "ON", "USING"})
-_NO_ALIAS = _ENDS_FROM | _SET_OPERATIONS | frozenset(
+CLAUSES_AFTER_TABLE = _ENDS_FROM | _SET_OPERATIONS | frozenset(
     ("ON", "USING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "LATERAL", "OUTER")
     + ("PIVOT", "UNPIVOT", "TABLESAMPLE", "FOR", "VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME", "INSERT")
     + ("FETCH", "THEN", "WHEN", "SET")
 )  # fmt: skip
-
-
-_BEFORE_QUERY = _NO_ALIAS | frozenset(
+"""Words after a table that cannot be its alias."""
+_BEFORE_QUERY = CLAUSES_AFTER_TABLE | frozenset(
     ("AS", "IN", "EXISTS", "FROM", "NOT", "AND", "OR", "SELECT", "ANY", "SOME", "ALL", "DISTINCT", "BY", "THEN", "ELSE")
 )
-CLAUSES_AFTER_TABLE = _NO_ALIAS
-"""Words after a table that cannot be its alias."""
 
 
 @dataclass(frozen=True, slots=True)
-class NameUse:
-    """A name where a table is expected.
+class TableUse:
+    """A place in a text that names a table, a view or a common table expression.
 
-    ``bare`` after TABLE, where no alias can stand, and then ``table_at`` is where a query can take its place: where
-    TABLE stands, or the name in brackets that is a function's argument; ``shadowed`` if a common table expression has
-    that name there.
+    ``start`` and ``end`` span the name with its database and backticks.  If it has no alias, ``alias_at`` is where one
+    goes.  It is ``bare`` after TABLE, where no alias can stand, and then ``table_at`` is where a query can take its
+    place: where TABLE stands, or the name in brackets that is a function's argument.  It is ``shadowed`` if a common
+    table expression has that name there, and ``travels`` if AS OF follows.
+
+    What the query needs of a lake table is found later (:func:`bitlake.sql.analyzer.analyse_query`).  ``columns`` are
+    the schema's names, a superset of what the query can need from here, or None for all; ``metadata`` are the
+    ``__paimon_…`` columns that are mentioned.  ``predicate`` is unbound; rows for which it is not TRUE may be left out
+    of this use without a change of the query's result.  ``file_metadata`` are the members of Spark's ``_metadata`` that
+    are needed from here, as a column of that name.
     """
 
     name: TableName
@@ -55,10 +53,14 @@ class NameUse:
     end: int
     has_alias: bool
     alias_at: int
-    bare: bool
-    shadowed: bool
-    travels: bool
+    bare: bool = False
+    shadowed: bool = False
+    travels: bool = False
     table_at: int | None = None
+    columns: tuple[str, ...] | None = None
+    predicate: Predicate | None = None
+    metadata: tuple[str, ...] = ()
+    file_metadata: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -77,19 +79,19 @@ class _Frame:
 class NameFinder:
     """Finds the table names of one text; use :func:`find_names`."""
 
-    def __init__(self, text: str, tokens: list[Token], names: Names) -> None:
+    def __init__(self, text: SqlText, names: Names) -> None:
         self.names = names
         self.text = text
-        self.tokens = tokens
-        self.words = upper_words(text, tokens)
-        self.found: list[NameUse] = []
+        self.tokens = text.tokens
+        self.words = text.words
+        self.found: list[TableUse] = []
         self.frames = [_Frame(0)]
 
     def word(self, at: int) -> str:
         """The bare word at an index, upper case; '' for quoted ones and outside."""
         return self.words[at] if 0 <= at < len(self.words) else ""
 
-    def run(self) -> list[NameUse]:
+    def run(self) -> list[TableUse]:
         """Walk the tokens."""
         at = 0
         while at < len(self.tokens):
@@ -128,7 +130,7 @@ class NameFinder:
         new = _Frame(at + 1)
         new.called = at > 0 and _is_name(self.tokens[at - 1], self.text) and self.word(at - 1) not in _BEFORE_QUERY
         inner = self.word(at + 1)
-        if expects and inner not in _QUERY:
+        if expects and inner not in QUERY_WORDS:
             new.in_from = new.expects = True
         elif expects and inner == "(":
             new.expects = True
@@ -140,7 +142,7 @@ class NameFinder:
                     before -= 1
                 before -= 1
             if before > 0 and self.word(before - 1) in ("WITH", "RECURSIVE", ","):
-                new.cte = self.names.key(_plain(self.tokens[before], self.text))
+                new.cte = self.names.key(self.text.name(self.tokens[before]))
         self.frames.append(new)
 
     def _begins_query(self, at: int) -> bool:
@@ -154,7 +156,7 @@ class NameFinder:
         """Take the name after TABLE, which stands in brackets where it is a function's argument: ``f(TABLE(t))``."""
         if not self.frames[-1].called:
             return self._name(at, True, self.tokens[at - 1].start)
-        if self.word(at) != "(" or self.word(at + 1) in _QUERY or at + 1 >= len(self.tokens):
+        if self.word(at) != "(" or self.word(at + 1) in QUERY_WORDS or at + 1 >= len(self.tokens):
             return at
         self.frames.append(_Frame(at + 1))
         return self._name(at + 1, True, self.tokens[at + 1].start)
@@ -163,7 +165,7 @@ class NameFinder:
         """Take a dotted name; a function's is none."""
         first, parts = at, []
         while at < len(self.tokens) and _is_name(self.tokens[at], self.text):
-            parts.append(_plain(self.tokens[at], self.text))
+            parts.append(self.text.name(self.tokens[at]))
             if self.word(at + 1) != ".":
                 break
             at += 2
@@ -171,14 +173,14 @@ class NameFinder:
             return first + 1
         if self.word(at + 1) == "(" or len(parts) > 3:
             return at + 1
-        name = table_name(parts)
+        name = TableName.of(parts)
         travels = self._travels(at + 1)
         after = self._after_sample(at + 1)
         shadowed = len(parts) == 1 and any(self.names.key(parts[0]) in f.ctes for f in self.frames)
         has_alias = bare or self._alias(after)
         start, end = self.tokens[first].start, self.tokens[at].end + 1
         alias_at = self.tokens[after - 1].end + 1
-        self.found.append(NameUse(name, start, end, has_alias, alias_at, bare, shadowed, travels, table_at))
+        self.found.append(TableUse(name, start, end, has_alias, alias_at, bare, shadowed, travels, table_at))
         return at + 1
 
     def _travels(self, at: int) -> bool:
@@ -192,115 +194,56 @@ class NameFinder:
         for word in ("TABLESAMPLE", "REPEATABLE"):
             if self.word(at) != word or self.word(at + 1) != "(":
                 break
-            depth, at = 1, at + 2
-            while at < len(self.tokens) and depth:
-                depth += (self.word(at) == "(") - (self.word(at) == ")")
-                at += 1
+            at = self.text.closing.get(at + 1, len(self.tokens) - 1) + 1
         return at
 
     def _alias(self, at: int) -> bool:
-        if at >= len(self.tokens):
-            return False
-        return self.word(at) == "AS" or (_is_name(self.tokens[at], self.text) and self.word(at) not in _NO_ALIAS)
+        word = self.word(at)
+        named = at < len(self.tokens) and _is_name(self.tokens[at], self.text) and word not in CLAUSES_AFTER_TABLE
+        return named or word == "AS"
 
 
-def find_names(text: str, tokens: list[Token], names: Names = Names.FOLDED) -> list[NameUse]:
+def find_names(text: SqlText, names: Names = Names.FOLDED) -> list[TableUse]:
     """Every place that names a table, a view or a common table expression, in the order of the text."""
-    return NameFinder(text, tokens, names).run()
+    return NameFinder(text, names).run()
 
 
-def upper_words(text: str, tokens: list[Token]) -> list[str]:
-    """The bare word of each token, upper case; '' for quoted ones."""
-    return [_upper(t, text) for t in tokens]
-
-
-def _upper(token: Token, text: str) -> str:
-    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.HINT):
-        return ""
-    # "ORDER BY" is one token; its first word tells enough.
-    return text[token.start : token.end + 1].upper().split()[0]
-
-
-def _plain(token: Token, text: str) -> str:
-    return token.text if token.token_type is TokenType.IDENTIFIER else text[token.start : token.end + 1]
-
-
-def _is_name(token: Token, text: str) -> bool:
+def _is_name(token: Token, text: SqlText) -> bool:
     if token.token_type is TokenType.IDENTIFIER:
         return True
-    quoted = token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NUMBER)
-    return not quoted and text[token.start : token.end + 1].replace("_", "a").isalnum()
+    return token.token_type not in (*QUOTED, TokenType.NUMBER) and text.raw(token).replace("_", "a").isalnum()
 
 
-_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
-_SET_WORDS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
 _ALIAS_TOKENS = (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)
 
 
-@dataclass(frozen=True, slots=True)
-class TableUse:
-    """One place in a query's text that names a lake table.
-
-    ``start`` and ``end`` span the name with its database and backticks.  ``columns`` are the schema's names, a
-    superset of what the query can need from here, or None for all; ``metadata`` are the ``__paimon_…`` columns that
-    are mentioned.  ``predicate`` is unbound; rows for which it is not TRUE may be left out of this use without a change
-    of the query's result.  With ``alias_needed`` the use has no alias of its own, and ``alias_at`` is where one goes.
-    ``table_at`` is where TABLE stands in ``TABLE t``, and the name in ``f(TABLE(t))``, which take no alias.
-    ``file_metadata`` are the members of Spark's ``_metadata`` that are needed from here, as a column of that name.
-    """
-
-    name: TableName
-    start: int
-    end: int
-    columns: tuple[str, ...] | None
-    predicate: Predicate | None
-    alias_needed: bool
-    alias_at: int
-    metadata: tuple[str, ...] = ()
-    table_at: int | None = None
-    file_metadata: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnalysis:
-    """The lake tables of a query, in the order they stand in the text.
-
-    ``by_spark``: the text has ``input_file_name()`` or the like, which only Spark's own file reader sets.  ``named``
-    is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
-    ``projects_subqueries``: an expression outside WHERE has a subquery, or may have one.
-    """
-
-    tables: tuple[TableUse, ...]
-    text: str
-    by_spark: bool = False
-    named: QueryAnalysis | None = None
-    projects_subqueries: bool = False
-
-
 def replace_tables(
-    text: str,
+    text: SqlText,
     uses: Sequence[TableUse],
     names: Sequence[str],
     database: str = "default",
     compared: Names = Names.FOLDED,
-) -> str:
+    edits: Sequence[Edit] = (),
+) -> SqlText:
     """The text with each use's table replaced by the (unquoted) name of the same index.
 
     A use without an alias gets its table's own name as alias, so that ``t.a`` means the same, and ``db.t.a`` becomes
-    ``t.a``.  ``database`` is the current one; ``compared`` says which names in the text are the same.
+    ``t.a``.  ``database`` is the current one; ``compared`` says which names in the text are the same.  ``edits`` are
+    more changes of the text, beside its tables' names.
     """
     if len(uses) != len(names):
         raise ValueError(f"{len(uses)} uses but {len(names)} names")
-    edits, aliases = _qualified(text, uses, database, compared)
+    qualified, aliases = _qualified(text, uses, database, compared)
+    made = [e for e in qualified if not any(start <= e[0] and e[1] <= end for start, end, _ in edits)]
     for use, name in zip(uses, names, strict=True):
         alias = f" AS {quoted(aliases.get(_place(use, database, compared), use.name.table))}"
         if use.table_at is not None:
-            edits.append((use.table_at, use.end, f"SELECT * FROM {quoted(name)}{alias}"))
+            made.append((use.table_at, use.end, f"SELECT * FROM {quoted(name)}{alias}"))
             continue
-        edits.append((use.start, use.end, quoted(name)))
-        if use.alias_needed:
-            edits.append((use.alias_at, use.alias_at, alias))
-    return spliced(text, edits)
+        made.append((use.start, use.end, quoted(name)))
+        if not use.has_alias:
+            made.append((use.alias_at, use.alias_at, alias))
+    return text.edit([*made, *edits])
 
 
 def _place(use: TableUse, database: str, names: Names) -> tuple[str, str]:
@@ -308,13 +251,13 @@ def _place(use: TableUse, database: str, names: Names) -> tuple[str, str]:
 
 
 def _qualified(
-    text: str, uses: Sequence[TableUse], database: str, names: Names
+    text: SqlText, uses: Sequence[TableUse], database: str, names: Names
 ) -> tuple[list[Edit], dict[tuple[str, str], str]]:
     """Edits of references ``db.t.column`` to uses that go by their alias, and aliases where ``t`` is ambiguous.
 
     Tables of one name in different databases get aliases of their own; ``t.column`` is then the one of its scope.
     """
-    plain = [u for u in uses if u.alias_needed or u.table_at is not None]
+    plain = [u for u in uses if not u.has_alias or u.table_at is not None]
     places = {_place(u, database, names) for u in plain}
     lower = names.key(text)
     if not any(name in lower for name, _ in places):
@@ -328,7 +271,7 @@ def _qualified(
     for chain in _chains(text):
         if chain[0].start in spans:
             continue
-        words = [names.key(_word(t, text)) for t in chain[::2]]
+        words = [names.key(text.name(t)) for t in chain[::2]]
         first = 1 if len(words) > 3 and words[0].lower() in LAKE_CATALOGS else 0
         if len(words) >= first + 3 and (words[first], words[first + 1]) in places:
             full.append(((words[first], words[first + 1]), chain, first))
@@ -352,39 +295,26 @@ def _qualified(
     return edits, aliases
 
 
-def _named_brackets(tokens: Sequence[Token], words: Sequence[str]) -> set[int]:
-    """The opening brackets whose content has an alias, as in ``(t) x``: the names inside are not seen outside."""
-    found: set[int] = set()
-    opened: list[int] = []
-    for at, word in enumerate(words):
-        if word == "(":
-            opened.append(at)
-        elif word == ")" and opened:
-            start = opened.pop()
-            if at + 1 < len(tokens) and tokens[at + 1].token_type in _ALIAS_TOKENS:
-                found.add(start)
-    return found
-
-
 class _Scopes:
     """Which SELECT, or bracket with an alias, a place of a text belongs to."""
 
-    def __init__(self, text: str) -> None:
-        tokens = tokenize(text)
-        words = upper_words(text, tokens)
+    def __init__(self, text: SqlText) -> None:
+        words = text.words
         self.parents: list[int] = [-1]
-        self.starts = [t.start for t in tokens]
+        self.starts = [t.start for t in text.tokens]
         self.scopes: list[int] = []
         stack = [0]
-        named = _named_brackets(tokens, words)
+        # The names inside of brackets that have an alias, as in (t) x, are not seen outside.
+        after = {opened: text.tokens[closed + 1 : closed + 2] for opened, closed in text.closing.items()}
+        named = {opened for opened, next_ in after.items() if next_ and next_[0].token_type in _ALIAS_TOKENS}
         for at, word in enumerate(words):
             if word == "(":
                 inner = at + 1
                 while inner < len(words) and words[inner] == "(":
                     inner += 1
-                is_query = inner < len(words) and words[inner] in _QUERY_WORDS
+                is_query = inner < len(words) and words[inner] in QUERY_WORDS
                 stack.append(self._new(stack[-1]) if is_query or at in named else stack[-1])
-            elif word in _SET_WORDS and not (at and words[at - 1] == "*"):  # SELECT * EXCEPT (a)
+            elif word in SET_OPERATORS and not (at and words[at - 1] == "*"):  # SELECT * EXCEPT (a)
                 stack[-1] = self._new(self.parents[stack[-1]])
             self.scopes.append(stack[-1])
             if word == ")" and len(stack) > 1:
@@ -413,13 +343,13 @@ def _has(use: TableUse, column: str, names: Names) -> bool:
     return column == "*" or use.columns is None or column in map(names.key, use.columns)
 
 
-def _chains(text: str) -> list[list[Token]]:
+def _chains(text: SqlText) -> list[list[Token]]:
     """The runs ``a.b.c`` (or ``a.b.*``) of a text, as their tokens with the dots."""
     out: list[list[Token]] = []
     run: list[Token] = []
-    for token in tokenize(text):
+    for token in text.tokens:
         dot = token.token_type is TokenType.DOT
-        part = token.token_type in (TokenType.IDENTIFIER, TokenType.STAR) or _word(token, text)[:1].isalpha()
+        part = token.token_type in (TokenType.IDENTIFIER, TokenType.STAR) or text.name(token)[:1].isalpha()
         joined = bool(run) and (run[-1].token_type is TokenType.DOT) != dot
         if joined and (dot or part):
             run.append(token)
@@ -428,7 +358,3 @@ def _chains(text: str) -> list[list[Token]]:
             out.append(run)
         run = [token] if part and not dot else []
     return [*out, run] if len(run) > 2 else out
-
-
-def _word(token: Token, text: str) -> str:
-    return token.text if token.token_type is TokenType.IDENTIFIER else text[token.start : token.end + 1]

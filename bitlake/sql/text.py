@@ -1,72 +1,194 @@
-"""SQL text: edits by position, a cursor over its tokens, clauses that several statements share, and parameters.
-
-Parameters of a statement, ``:name`` and ``?``, are replaced by literals, as Spark substitutes them: a condition with
-parameters then prunes as one with literals does, and statements that Spark never sees take them too.
-"""
+"""SQL text, read once: its tokens, its tree and its edits; a cursor over its tokens, and the clauses of statements."""
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-import math
+import enum
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import SparkSql, caret, tokenize
-from bitlake.sql.statements import SqlNull, TableName
+from bitlake.expressions.spark_dialect import SPARK_SQL, caret, tokenize
+from bitlake.expressions.sql_text import quoted
 
 Edit: TypeAlias = tuple[int, int, str]
 """From a place up to another the text is to be this."""
-
-
-def spliced(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits, which do not overlap, applied."""
-    out, done = [], 0
-    for start, end, new in sorted(edits, key=lambda e: e[:2]):
-        out += [text[done:start], new]
-        done = end
-    return "".join([*out, text[done:]])
-
+Item = TypeVar("Item")
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 LAKE_CATALOGS = frozenset({"bitlake", "paimon"})
 """Catalog names that mean the lake itself."""
-
 STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 """Tokens that are texts in quotes."""
 DATABASE_WORDS = ("DATABASE", "SCHEMA", "NAMESPACE")
-_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
+QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "("})
+"""What a query in brackets begins with."""
+QUERY_STARTS = QUERY_WORDS | {"MAP", "REDUCE"}
+"""What a statement that is a query begins with."""
+SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
+AFTER_FROM = frozenset(
+    ("WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")
+)
+"""The first words of the clauses that may follow FROM."""
+QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
+"""Tokens that are never words of the grammar."""
+
+
+class SqlText(str):
+    """An SQL text that is tokenised and parsed at most once, each when it is first needed.
+
+    Parts of it (:meth:`part`) share its tokens.  A text with edits is another text.
+    """
+
+    _whole: SqlText | None = None
+    _start = 0
+
+    def __new__(cls, text: str) -> SqlText:
+        """The text; the very object if it is one already."""
+        return text if isinstance(text, cls) else super().__new__(cls, text)
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """The tokens, with their positions; raises :class:`InvalidRequest` for an unclosed quote or comment."""
+        if self._whole is None:
+            return tokenize(self)
+        start, end = self._start, self._start + len(self)
+        inside = [t for t in self._whole.tokens if t.end >= start and t.start < end]
+        if inside and (inside[0].start < start or inside[-1].end >= end):
+            return tokenize(self)  # a part that begins or ends inside a token
+        return [Token(t.token_type, t.text, t.line, t.col, t.start - start, t.end - start, t.comments) for t in inside]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The word or symbol that each token is, in upper case; of ``ORDER BY`` the first word; '' for quoted ones."""
+        return ["" if t.token_type in QUOTED else self.raw(t).upper().split()[0] for t in self.tokens]
+
+    @cached_property
+    def closing(self) -> dict[int, int]:
+        """For the index of each round bracket that opens, the index of the one that closes it."""
+        return closing_brackets(self.words)
+
+    @cached_property
+    def tree(self) -> exp.Expr | None:
+        """The one statement or expression that sqlglot reads; None if it cannot, or reads several."""
+        try:
+            trees = SPARK_SQL.parser().parse(self.tokens, self)
+        except (SqlglotError, InvalidRequest, RecursionError, IndexError):  # IndexError: map(…) of an odd number
+            return None
+        trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
+        return trees[0] if len(trees) == 1 else None
+
+    def raw(self, token: Token) -> str:
+        """A token as written."""
+        return self[token.start : token.end + 1]
+
+    def name(self, token: Token) -> str:
+        """The name that a token is, without its backticks."""
+        return token.text if token.token_type is TokenType.IDENTIFIER else self.raw(token)
+
+    def part(self, start: int, end: int | None = None) -> SqlText:
+        """The text between two positions."""
+        made = SqlText(self[start:end])
+        if len(made) == len(self):
+            return self
+        made._whole, made._start = self, start
+        return made
+
+    def edit(self, edits: Iterable[Edit]) -> SqlText:
+        """The text with all edits, which do not overlap, applied; the same object if there is none."""
+        out, done = [], 0
+        for start, end, new in sorted(edits, key=lambda e: e[:2]):
+            out += [self[done:start], new]
+            done = end
+        return SqlText("".join([*out, self[done:]])) if out else self
+
+
+def outside_brackets(words: Sequence[str]) -> Iterator[int]:
+    """The indexes of the words outside brackets, those that open a bracket included."""
+    closing = closing_brackets(words)
+    at = 0
+    while at < len(words):
+        yield at
+        at = closing.get(at, at) + 1
+
+
+def closing_brackets(words: Sequence[str]) -> dict[int, int]:
+    """For the index of each ``(`` that is closed, the index of its ``)``."""
+    opened: list[int] = []
+    out = {}
+    for at, word in enumerate(words):
+        if word == "(":
+            opened.append(at)
+        elif word == ")" and opened:
+            out[opened.pop()] = at
+    return out
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+class SqlNull(enum.Enum):
+    """NULL written as a partition value, as opposed to None for a partition left to the rows."""
+
+    NULL = "NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as named in SQL; ``database`` None means the current one.
+
+    ``catalog`` is only set for a catalog that is not the lake's (``spark_catalog``).
+    """
+
+    database: str | None
+    table: str
+    catalog: str | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[str]) -> TableName:
+        """The name of one to three parts; the lake's own catalog is dropped."""
+        if len(parts) == 1:
+            return cls(None, parts[0])
+        if len(parts) == 2 or parts[0].lower() in LAKE_CATALOGS:
+            return cls(parts[-2], parts[-1])
+        return cls(parts[1], parts[2], parts[0])
+
+    def __str__(self) -> str:
+        return ".".join(quote_name(p) for p in (self.catalog, self.database, self.table) if p is not None)
+
+
+def quote_name(name: str) -> str:
+    """A name in backticks, unless it is a plain word."""
+    plain = name.replace("_", "a").isalnum() and name.isascii() and not name[0].isdigit()
+    return name if plain else quoted(name)
+
+
+# --- cursor -----------------------------------------------------------------------------------------------------------
 
 
 class Cursor:
-    """Walks the tokens of one statement; comments and closing semicolons are left out."""
+    """Walks the tokens of one statement, word by word; comments and closing semicolons are left out."""
 
-    def __init__(self, text: str, tokens: list[Token] | None = None) -> None:
-        self.text = text
-        found = tokenize(text) if tokens is None else tokens
+    def __init__(self, text: str, tokens: Sequence[Token] | None = None) -> None:
+        self.text = SqlText(text)
+        found = list(self.text.tokens if tokens is None else tokens)
         while found and found[-1].token_type is TokenType.SEMICOLON:
-            found = found[:-1]
-        self.tokens = [piece for token in found for piece in _single_words(token, text)]
+            found.pop()
+        self.tokens = [piece for token in found for piece in _single_words(token, self.text)]
+        self.words = ["" if t.token_type in QUOTED else self.text.raw(t).upper() for t in self.tokens]
         self.i = 0
 
     @property
     def at_end(self) -> bool:
         """Whether no token is left."""
         return self.i >= len(self.tokens)
-
-    @property
-    def token(self) -> Token | None:
-        """The next token."""
-        return None if self.at_end else self.tokens[self.i]
 
     @property
     def position(self) -> int:
@@ -83,13 +205,7 @@ class Cursor:
     def word(self, ahead: int = 0) -> str:
         """The bare word or symbol some tokens ahead in upper case; '' for quoted ones and at the end."""
         at = self.i + ahead
-        if at >= len(self.tokens) or self.tokens[at].token_type in _QUOTED:
-            return ""
-        return self.raw(at).upper()
-
-    def raw(self, at: int) -> str:
-        """The text of the token at an index, as written."""
-        return self.text[self.tokens[at].start : self.tokens[at].end + 1]
+        return self.words[at] if at < len(self.words) else ""
 
     def kind(self, ahead: int = 0) -> TokenType | None:
         """The type of the token some tokens ahead."""
@@ -106,6 +222,10 @@ class Cursor:
             return False
         self.i += len(words)
         return True
+
+    def in_database(self) -> str | None:
+        """``IN database``, if it comes next."""
+        return self.database() if self.accept("IN") or self.accept("FROM") else None
 
     def expect(self, *words: str) -> None:
         """Take these words or fail."""
@@ -124,22 +244,25 @@ class Cursor:
 
     def error(self, expected: str) -> InvalidRequest:
         """What was expected, what was found, and where."""
-        found = "the end" if self.at_end else f"'{self.raw(self.i)}'"
+        found = "the end" if self.at_end else f"'{self.text.raw(self.tokens[self.i])}'"
         return InvalidRequest(f"expected {expected} but found {found} at {caret(self.text, self.position)}")
+
+    def check_once(self, what: str, again: bool, position: int) -> None:
+        """Fail if something is given ``again``."""
+        if again:
+            raise InvalidRequest(f"{what} is given twice at {caret(self.text, position)}")
 
     def name(self, what: str = "a name") -> str:
         """One identifier, bare or in backticks; keywords are names too where one is expected."""
-        token = self.token
-        if token is None:
+        if self.at_end:
             self.fail(what)
-        if token.token_type is TokenType.IDENTIFIER:
-            self.i += 1
-            return token.text
-        raw = self.raw(self.i)
-        if token.token_type in _QUOTED or not raw.replace("_", "a").isalnum():
-            self.fail(what)
-        if raw[0].isdigit():
-            raw = self._digits()
+        token = self.tokens[self.i]
+        raw = self.text.name(token)
+        if token.token_type is not TokenType.IDENTIFIER:
+            if token.token_type in QUOTED or not raw.replace("_", "a").isalnum():
+                self.fail(what)
+            if raw[0].isdigit():
+                raw = self._digits()
         self.i += 1
         return raw
 
@@ -153,14 +276,23 @@ class Cursor:
             self.fail("a name")
         return raw
 
+    def listed(self, read: Callable[[], Item]) -> list[Item]:
+        """``a, b, …``, each read by ``read``."""
+        out = [read()]
+        while self.accept(","):
+            out.append(read())
+        return out
+
+    def bracketed(self, read: Callable[[], Item]) -> list[Item]:
+        """``(a, b, …)``, each read by ``read``."""
+        self.expect("(")
+        out = self.listed(read)
+        self.expect(")")
+        return out
+
     def names(self, what: str) -> tuple[str, ...]:
         """``(a, b, …)``."""
-        self.expect("(")
-        out = [self.name(what)]
-        while self.accept(","):
-            out.append(self.name(what))
-        self.expect(")")
-        return tuple(out)
+        return tuple(self.bracketed(lambda: self.name(what)))
 
     def parts(self, what: str) -> list[str]:
         """``a.b.c``."""
@@ -176,7 +308,7 @@ class Cursor:
         if len(parts) > 3:
             self.i = start
             self.fail("a table name of at most three parts (catalog.database.table)")
-        return table_name(parts)
+        return TableName.of(parts)
 
     def database(self) -> str:
         """A database name, with the lake's catalog before it or not."""
@@ -199,32 +331,38 @@ class Cursor:
             self.i += 1
         return "".join(out)
 
-    def rest(self) -> str:
+    def rest(self) -> SqlText:
         """All that is left, as written."""
-        if self.at_end:
-            return ""
-        out = self.text[self.position : self.tokens[-1].end + 1]
-        self.i = len(self.tokens)
-        return out
+        start, self.i = self.position, len(self.tokens)
+        return self.text.part(start, self.end)
 
-    def until(self, *stops: str) -> str:
-        """The text up to one of these words outside brackets (not taken), as written; not empty."""
-        start, first, depth = self.position, self.i, 0
+    @property
+    def statement(self) -> SqlText:
+        """The whole statement, without what stands before and after its tokens."""
+        return self.text.part(self.tokens[0].start, self.tokens[-1].end + 1)
+
+    def expression(self, *stops: str) -> SqlText:
+        """The text up to one of these words outside brackets and CASE … END (not taken), as written; not empty."""
+        start, first, depth, cases = self.position, self.i, 0, 0
         while not self.at_end:
             word = self.word()
-            if depth == 0 and (word in stops or word == ")"):
+            if depth == 0 and (word == ")" or (cases == 0 and word in stops)):
                 break
             depth += (word in ("(", "[")) - (word in (")", "]"))
+            if word == "CASE" and (self.i == 0 or self.word(-1) != "."):
+                cases += 1
+            elif word == "END" and cases:
+                cases -= 1
             self.i += 1
         if self.i == first:
             self.fail("an expression")
-        return self.text[start : self.end]
+        return self.text.part(start, self.end)
 
 
-def _single_words(token: Token, text: str) -> list[Token]:
+def _single_words(token: Token, text: SqlText) -> list[Token]:
     """A token such as ``PARTITIONED BY`` as one token per word."""
-    raw = text[token.start : token.end + 1]
-    if token.token_type in _QUOTED or not any(c.isspace() for c in raw):
+    raw = text.raw(token)
+    if token.token_type in QUOTED or not any(c.isspace() for c in raw):
         return [token]
     return [
         Token(TokenType.VAR, m.group(), start=token.start + m.start(), end=token.start + m.end() - 1)
@@ -232,44 +370,28 @@ def _single_words(token: Token, text: str) -> list[Token]:
     ]
 
 
-def table_name(parts: list[str]) -> TableName:
-    """The name of one to three parts; the lake's own catalog is dropped."""
-    if len(parts) == 1:
-        return TableName(None, parts[0])
-    if len(parts) == 2 or parts[0].lower() in LAKE_CATALOGS:
-        return TableName(parts[-2], parts[-1])
-    return TableName(parts[1], parts[2], parts[0])
-
-
 # --- shared clauses: properties, PARTITION, LIKE, arguments of CALL ---------------------------------------------------
 
 
 def properties(c: Cursor) -> dict[str, str]:
     """``('k' = 'v', a.b = 5, …)``: quoted or bare dotted keys; strings, numbers and booleans as values."""
-    c.expect("(")
     out: dict[str, str] = {}
-    while True:
+
+    def read() -> None:
         at = c.position
         key = _key(c)
-        if key in out:
-            raise InvalidRequest(f"property '{key}' is given twice at {caret(c.text, at)}")
+        c.check_once(f"property '{key}'", key in out, at)
         if not c.accept("="):
             c.accept("==")
         out[key] = _property_value(c, key)
-        if not c.accept(","):
-            break
-    c.expect(")")
+
+    c.bracketed(read)
     return out
 
 
 def property_keys(c: Cursor) -> tuple[str, ...]:
     """``('k', a.b, …)``."""
-    c.expect("(")
-    out = [_key(c)]
-    while c.accept(","):
-        out.append(_key(c))
-    c.expect(")")
-    return tuple(out)
+    return tuple(c.bracketed(lambda: _key(c)))
 
 
 def _key(c: Cursor) -> str:
@@ -300,20 +422,19 @@ def _property_value(c: Cursor, key: str) -> str:
         c.i += 1
         return word.lower()
     if word and (word[0].isdigit() or word[0] == "."):
-        c.until(",")
+        c.expression(",")
         return c.text[start : c.end]
     raise c.error(f"a value of property '{key}' in quotes, a number, TRUE or FALSE")
 
 
 def partition_spec(c: Cursor, *, dynamic: bool = False) -> dict[str, Any]:
     """``(a = 1, b = 'x')``, and ``b`` alone (None) where ``dynamic``; NULL is :class:`SqlNull`."""
-    c.expect("(")
     out: dict[str, Any] = {}
-    while True:
+
+    def read() -> None:
         at = c.position
         name = c.name("a partition column")
-        if name in out:
-            raise InvalidRequest(f"partition column '{name}' is given twice at {caret(c.text, at)}")
+        c.check_once(f"partition column '{name}'", name in out, at)
         if c.accept("=") or c.accept("=="):
             value = _value(c)
             out[name] = SqlNull.NULL if value is None else value
@@ -321,9 +442,8 @@ def partition_spec(c: Cursor, *, dynamic: bool = False) -> dict[str, Any]:
             out[name] = None
         else:
             c.fail(f"'=' and a value for partition column '{name}'")
-        if not c.accept(","):
-            break
-    c.expect(")")
+
+    c.bracketed(read)
     return out
 
 
@@ -344,8 +464,7 @@ def arguments(c: Cursor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if c.word(1) in ("=>", "="):
             name = c.name("an argument name")
             c.i += 1
-            if name.lower() in named:
-                raise InvalidRequest(f"argument '{name}' is given twice at {caret(c.text, at)}")
+            c.check_once(f"argument '{name}'", name.lower() in named, at)
             named[name.lower()] = _value(c)
         elif named:
             c.fail("a named argument (name => value) after the first named one")
@@ -360,160 +479,20 @@ def arguments(c: Cursor) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _value(c: Cursor) -> Any:
     """A constant expression as a Python value; ``map(…)`` a dict and ``array(…)`` a list."""
     start = c.position
-    text = c.until(",")
+    text = c.expression(",")
     try:
-        return _constant(sqlglot.parse_one(text, dialect=SparkSql))
-    except (SqlglotError, NotConstant, RecursionError) as e:
+        return _constant(text.tree)
+    except (NotConstant, RecursionError) as e:
         raise InvalidRequest(f"'{text}' is not a constant value: {caret(c.text, start)}") from e
 
 
-def _constant(node: exp.Expr) -> Any:
+def _constant(node: exp.Expr | None) -> Any:
     match node:
         case exp.Array():
             return [_constant(e) for e in node.expressions]
         case exp.VarMap():
             keys, values = node.args["keys"], node.args["values"]
             return dict(zip(_constant(keys), _constant(values), strict=True))
-    return constant(node, "UTC")
-
-
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-Args = Mapping[str, Any] | Sequence[Any]
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
-_VARIABLE = re.compile(r"(?:(?:system\s*\.\s*)?session\s*\.\s*)?(`(?:[^`]|``)+`|[A-Za-z_]\w*)", re.I)
-_CONSTANTS = frozenset(
-    (
-        "NULL",
-        "TRUE",
-        "FALSE",
-        "CURRENT_DATE",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "CURRENT_USER",
-        "SESSION_USER",
-        "USER",
-    )
-    + ("LOCALTIMESTAMP", "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA")
-)
-"""Words that are values without brackets."""
-
-
-def bind_parameters(text: str, args: Args) -> str:
-    """The text with each parameter replaced: ``:name`` by a mapping's values, ``?`` by those of a list, in order.
-
-    Values are Python's, or :class:`SqlText` for an expression as written.  Raises :class:`InvalidRequest` for a
-    parameter without a value, and a value that has no SQL literal.
-    """
-    if isinstance(args, str | bytes):
-        raise InvalidRequest("args is a mapping of names to values, or a list of values")
-    tokens = tokenize(text)
-    return spliced(text, _named(text, tokens, args) if isinstance(args, Mapping) else _positional(text, tokens, args))
-
-
-def has_named(text: str) -> bool:
-    """Whether a statement has parameters ``:name``."""
-    return any(True for _ in _named_places(text, tokenize(text)))
-
-
-def variable_name(expression: str) -> str | None:
-    """The name of the session variable that an expression is; None for other expressions."""
-    found = _VARIABLE.fullmatch(expression.strip())
-    if found is None or found.group(1).upper() in _CONSTANTS:
-        return None
-    name = found.group(1)
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
-
-
-def in_brackets(expression: str) -> str:
-    """The expression in brackets, unless it is one literal: Spark joins strings that stand side by side."""
-    return expression if len(tokenize(expression)) == 1 else f"({expression})"
-
-
-def _named_places(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
-    """Where the parameters ``:name`` begin and end, and their names."""
-    for sign, name in itertools.pairwise(tokens):
-        word = text[name.start : name.end + 1]
-        if sign.token_type is not TokenType.COLON or name.start != sign.end + 1 or not word.isidentifier():
-            continue
-        before = text[sign.start - 1 : sign.start]
-        if before.isalnum() or before in ("_", "`", ")", "]"):
-            continue  # v:path of a VARIANT
-        yield sign.start, name.end + 1, word
-
-
-def _named(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> list[Edit]:
-    edits = []
-    for start, end, word in _named_places(text, tokens):
-        if word not in args:
-            raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, start)}")
-        edits.append((start, end, literal(args[word])))
-    return edits
-
-
-def _positional(text: str, tokens: Sequence[Token], args: Sequence[Any]) -> list[Edit]:
-    marks = [t for t in tokens if t.token_type is TokenType.PLACEHOLDER]
-    if len(marks) > len(args):
-        raise InvalidRequest(f"{len(marks)} parameters, but {len(args)} values: {caret(text, marks[len(args)].start)}")
-    return [(t.start, t.end + 1, literal(v)) for t, v in zip(marks, args, strict=False)]
-
-
-class SqlText(str):
-    """A parameter's value that is an SQL expression."""
-
-
-def literal(value: Any) -> str:
-    """A Python value as an SQL literal of the type that Spark's ``lit()`` gives it; raises :class:`InvalidRequest`."""
-    if hasattr(value, "item") and not isinstance(value, list | tuple | Mapping):
-        value = value.item()  # a scalar of numpy's
-    match value:
-        case SqlText():
-            return str(value)
         case None:
-            return "NULL"
-        case bool():
-            return str(value).upper()
-        case int():
-            made = str(abs(value)) + ("L" if _INT_MAX < abs(value) <= _LONG_MAX else "")
-        case float() if not math.isfinite(value):
-            return f"CAST('{value}' AS DOUBLE)"
-        case float():
-            made = f"{abs(value)!r}D"
-        case Decimal() if value.is_finite():
-            exponent = value.as_tuple().exponent
-            scale = max(0, -exponent) if isinstance(exponent, int) else 0
-            digits = max(
-                len(value.as_tuple().digits) + max(0, value.adjusted() + 1 - len(value.as_tuple().digits)), scale
-            )
-            return f"CAST('{value:f}' AS DECIMAL({digits}, {scale}))"
-        case str():
-            return _quoted(value)
-        case bytes() | bytearray():
-            return f"X'{bytes(value).hex()}'"
-        case _:
-            return _time_or_nested(value)
-    return f"({'-' + made})" if math.copysign(1, value) < 0 else made
-
-
-def _time_or_nested(value: Any) -> str:
-    match value:
-        case dt.datetime():
-            instant = value.astimezone(dt.UTC)  # without a zone: a wall clock of this machine, as PySpark takes it
-            return f"TIMESTAMP '{instant.isoformat(sep=' ')}'"
-        case dt.date():
-            return f"DATE '{value.isoformat()}'"
-        case dt.timedelta():
-            micros = value // dt.timedelta(microseconds=1)
-            seconds, rest = divmod(abs(micros), 1_000_000)
-            clock = f"{seconds // 86400} {seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
-            return f"INTERVAL '{'-' if micros < 0 else ''}{clock}' DAY TO SECOND"
-        case list() | tuple():
-            return f"array({', '.join(map(literal, value))})"
-        case Mapping():
-            return f"map({', '.join(f'{literal(k)}, {literal(v)}' for k, v in value.items())})"
-    raise InvalidRequest(f"{value!r} is of type {type(value).__name__}, which cannot be a parameter's value")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            raise NotConstant
+    return constant(node, "UTC")

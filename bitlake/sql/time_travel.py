@@ -14,12 +14,11 @@ from typing import Any
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.spark_dialect import caret, tokenize
+from bitlake.expressions.spark_dialect import caret
 from bitlake.metadata.schema import Names
 from bitlake.sql.parser import parse_table_name
-from bitlake.sql.statements import TableName, quote_name
-from bitlake.sql.table_references import CLAUSES_AFTER_TABLE, NameUse, find_names, upper_words
-from bitlake.sql.text import STRINGS, Cursor, arguments, spliced
+from bitlake.sql.table_references import CLAUSES_AFTER_TABLE, TableUse, find_names
+from bitlake.sql.text import STRINGS, Cursor, Edit, SqlText, TableName, arguments, quote_name
 
 PLACE = "__bitlake_relation_"
 """Names that stand for relations begin so; a number follows."""
@@ -54,22 +53,18 @@ Relation = Moment | Changes
 
 
 def take_relations(
-    text: str, known: Callable[[TableName], bool], names: Names = Names.FOLDED
-) -> tuple[str, dict[str, Relation]]:
+    text: SqlText, known: Callable[[TableName], bool], names: Names = Names.FOLDED
+) -> tuple[SqlText, dict[str, Relation]]:
     """The text with a name in place of each relation, and what each name stands for.
 
     ``known`` tells the lake's tables from others, whose moments are left to Spark.  Raises :class:`InvalidRequest` for
     a moment or a call that is not well formed.
     """
     try:
-        tokens = tokenize(text)
+        text = _branches(text)
     except InvalidRequest:
         return text, {}
-    if any(t.text == "@" for t in tokens):
-        text = _branches(text, tokens)
-        tokens = tokenize(text)
-    words = upper_words(text, tokens)
-    edits: list[tuple[int, int, str]] = []
+    edits: list[Edit] = []
     found: dict[str, Relation] = {}
 
     def place(start: int, end: int, relation: Relation, alias: str) -> None:
@@ -77,32 +72,31 @@ def take_relations(
         found[name] = relation
         edits.append((start, end, name + alias))
 
-    for use in find_names(text, tokens, names):
+    for use in find_names(text, names):
         if use.travels and use.name.catalog is None and known(use.name):
-            relation, end, aliased = _moment(text, tokens, words, use)
+            relation, end, aliased = _moment(text, use)
             place(use.start, end, relation, "" if aliased else f" AS {quote_name(use.name.table)}")
-    for at, token in enumerate(tokens):
-        function = token.text.lower()
-        if function in FUNCTIONS and words[at] and at + 1 < len(tokens) and words[at + 1] == "(":
-            cursor = Cursor(text, tokens[at + 1 :])
-            changes = _changes(text, token, function, *arguments(cursor))
-            place(token.start, cursor.tokens[cursor.i - 1].end + 1, changes, "")
-    return spliced(text, edits), found
+    for at, (token, word) in enumerate(zip(text.tokens, text.words, strict=True)):
+        if word.lower() in FUNCTIONS and text.words[at + 1 : at + 2] == ["("]:
+            cursor = Cursor(text, text.tokens[at + 1 :])
+            changes = _changes(text, token, word.lower(), *arguments(cursor))
+            place(token.start, cursor.end, changes, "")
+    return text.edit(edits), found
 
 
-def _branches(text: str, tokens: list[Token]) -> str:
+def _branches(text: SqlText) -> SqlText:
     """The text with ``t$branch_b`` for ``t@branch_b``."""
     edits = []
-    for before, sign, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+    for before, sign, after in zip(text.tokens, text.tokens[1:], text.tokens[2:], strict=False):
         joined = before.end + 1 == sign.start and sign.end + 1 == after.start
         if sign.text == "@" and joined and after.text.lower().startswith("branch_"):
-            name = before.text if before.token_type is TokenType.IDENTIFIER else text[before.start : before.end + 1]
-            edits.append((before.start, after.end + 1, quote_name(f"{name}${after.text}")))
-    return spliced(text, edits)
+            edits.append((before.start, after.end + 1, quote_name(f"{text.name(before)}${after.text}")))
+    return text.edit(edits)
 
 
-def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> tuple[Moment, int, bool]:
+def _moment(text: SqlText, use: TableUse) -> tuple[Moment, int, bool]:
     """The moment that follows a name, where it ends, and whether an alias follows it."""
+    tokens, words = text.tokens, text.words
     at = next(i for i, t in enumerate(tokens) if t.end + 1 >= use.end) + 1
     at += words[at] == "FOR"
     by_time = words[at] in ("TIMESTAMP", "SYSTEM_TIME")
@@ -112,11 +106,11 @@ def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> t
             f"AS OF must be followed by a {'time' if by_time else 'version'}: {caret(text, use.start)}"
         )
     if by_time:
-        end = _expression_end(tokens, words, at)
+        end = _expression_end(text, at)
         if end == at:
             raise InvalidRequest(f"AS OF must be followed by a time: {caret(text, tokens[at].start)}")
-        expression = text[tokens[at].start : tokens[end - 1].end + 1]
-        return Moment(use.name, timestamp=expression), tokens[end - 1].end + 1, _alias_at(tokens, words, end)
+        last = tokens[end - 1].end + 1
+        return Moment(use.name, timestamp=text[tokens[at].start : last]), last, _alias_at(text, end)
     token = tokens[at]
     version: int | str
     if token.token_type in STRINGS:
@@ -127,7 +121,7 @@ def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> t
             at += 1  # 1L
     else:
         raise InvalidRequest(f"VERSION AS OF takes a snapshot's id or a tag in quotes: {caret(text, token.start)}")
-    return Moment(use.name, version=version), tokens[at].end + 1, _alias_at(tokens, words, at + 1)
+    return Moment(use.name, version=version), tokens[at].end + 1, _alias_at(text, at + 1)
 
 
 _UNITS = frozenset(
@@ -136,39 +130,36 @@ _UNITS = frozenset(
 _JOINING = frozenset(("+", "-", "*", "/", "%", "||", "::", ".", "AND", "OR", "NOT", "INTERVAL", "DATE", "TIMESTAMP"))
 
 
-def _expression_end(tokens: list[Token], words: list[str], at: int) -> int:
+def _expression_end(text: SqlText, at: int) -> int:
     """The index after an expression: at a comma, a closing bracket, a clause, or an alias, outside brackets."""
+    words = text.words
     depth = 0
     start = at
-    while at < len(tokens):
+    while at < len(words):
         word = words[at]
         if depth == 0 and at > start:
             if word in (",", ")", "AS", ";") or (word in CLAUSES_AFTER_TABLE and word not in _JOINING):
                 break
-            operand = _operand(tokens[at], word)
+            operand = not word or (word.replace("_", "a").isalnum() and word not in _JOINING)
             before = words[at - 1]
-            if operand and before not in _JOINING and before != "(" and word not in _UNITS and word != "(":
+            if operand and before not in _JOINING and before != "(" and word not in _UNITS:
                 break  # two values side by side: the second is an alias
         depth += (word in ("(", "[")) - (word in (")", "]"))
         at += 1
     return at
 
 
-def _operand(token: Token, word: str) -> bool:
-    return not word or (word.replace("_", "a").isalnum() and word not in _JOINING)
-
-
-def _alias_at(tokens: list[Token], words: list[str], at: int) -> bool:
-    if at >= len(tokens):
+def _alias_at(text: SqlText, at: int) -> bool:
+    if at >= len(text.tokens):
         return False
-    word = words[at]
+    word = text.words[at]
     if word == "TABLESAMPLE":
         return True  # no alias may stand before it
-    quoted = tokens[at].token_type is TokenType.IDENTIFIER
+    quoted = text.tokens[at].token_type is TokenType.IDENTIFIER
     return word == "AS" or quoted or (word.replace("_", "a").isalnum() and word not in CLAUSES_AFTER_TABLE)
 
 
-def _changes(text: str, token: Token, function: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Changes:
+def _changes(text: SqlText, token: Token, function: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Changes:
     wanted = FUNCTIONS[function]
     if named or len(positional) != wanted or not isinstance(positional[0], str):
         shown = {

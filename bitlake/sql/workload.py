@@ -15,7 +15,7 @@ from bitlake.runtime import Runner
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import SqlText, TableName
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import advise
 from bitlake.tools.advise.questions import Query, not_understood
@@ -75,7 +75,7 @@ def _statement(text: str) -> bool | None:
         return None if str(e).startswith("unknown statement") else False
 
 
-def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str) -> list[Query]:
+def _uses(text: SqlText, table: Sequence[DataField], resolve: Resolve, timezone: str) -> list[Query]:
     fields: dict[TableName, Sequence[DataField] | None] = {}
 
     def remembered(name: TableName) -> Sequence[DataField] | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.sql.aggregate_pushdown import Aggregates, Item, TopRows, edited, shape_of
+from bitlake.sql.aggregate_pushdown import Aggregates, Item, TopRows
 from bitlake.sql.analyzer import analyse_query
-from bitlake.sql.statements import TableName
+from bitlake.sql.table_references import replace_tables
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField, parse_type
 
 FIELDS = [DataField(0, "a", parse_type("INT")), DataField(1, "Bb", parse_type("STRING"))]
@@ -20,7 +22,7 @@ def resolve(name: TableName) -> Sequence[DataField] | None:
 
 
 def shape(text: str) -> Aggregates | TopRows | None:
-    return shape_of(analyse_query(text, resolve), {"a": "a", "bb": "Bb"}, "UTC")
+    return analyse_query(SqlText(text), resolve).shape
 
 
 def test_aggregates() -> None:
@@ -87,10 +89,10 @@ def test_the_rest_is_left_to_spark(text: str, items: list[str], rest: str) -> No
     found = shape(text)
     assert isinstance(found, Aggregates) and found.edits is not None
     assert [i.kind for i in found.items] == items
-    made = edited(analyse_query(text, resolve), found.edits)
-    assert made.text == rest
-    (use,) = made.tables
-    assert made.text[use.start : use.end] == "t" and use.alias_at == use.end
+    made = analyse_query(SqlText(text), resolve)
+    assert made.text.edit(found.edits) == rest
+    replaced = "FROM `v` x" if " t x" in text else "FROM `v` AS `t`"
+    assert replace_tables(made.text, made.tables, ["v"], edits=found.edits) == re.sub("FROM t( x)?", replaced, rest)
 
 
 def test_top_rows() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from bitlake.expressions.sql_text import to_sql
 from bitlake.sql.analyzer import analyse_query
-from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField, parse_type
 
 COLUMNS = {
@@ -45,7 +45,7 @@ REPLACED = [(text, expected[0]) for text, expected in cases("replaced.txt")]
 
 
 def shown(text: str, timezone: str = "UTC") -> list[str]:
-    made = analyse_query(text, resolve, timezone)
+    made = analyse_query(SqlText(text), resolve, timezone)
     assert made.text == text
     out = []
     for use in made.tables:
@@ -63,33 +63,33 @@ def test_query(text: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), REPLACED, ids=[c[0] for c in REPLACED])
 def test_replace(text: str, expected: str) -> None:
-    uses = analyse_query(text, resolve).tables
-    assert replace_tables(text, uses, [f"v{i}" for i in range(len(uses))]) == expected
+    uses = analyse_query(SqlText(text), resolve).tables
+    assert replace_tables(SqlText(text), uses, [f"v{i}" for i in range(len(uses))]) == expected
 
 
 def test_tables_of_one_name_are_told_apart_by_their_databases() -> None:
     text = "SELECT db.t.a, other.t.z FROM db.t JOIN other.t ON db.t.a = other.t.a"
-    uses = analyse_query(text, resolve).tables
-    assert replace_tables(text, uses, ["x", "y"]) == (
+    uses = analyse_query(SqlText(text), resolve).tables
+    assert replace_tables(SqlText(text), uses, ["x", "y"]) == (
         "SELECT `db.t`.a, `other.t`.z FROM `x` AS `db.t` JOIN `y` AS `other.t` ON `db.t`.a = `other.t`.a"
     )
     text = (
         "SELECT t.a FROM db.t WHERE db.t.a IN (SELECT other.t.a FROM (other.t) WHERE t.z = db.t.a) UNION TABLE other.t"
     )
-    uses = analyse_query(text, resolve).tables
-    assert replace_tables(text, uses, ["x", "y", "z"]) == (
+    uses = analyse_query(SqlText(text), resolve).tables
+    assert replace_tables(SqlText(text), uses, ["x", "y", "z"]) == (
         "SELECT `db.t`.a FROM `x` AS `db.t` WHERE `db.t`.a IN "
         "(SELECT `other.t`.a FROM (`y` AS `other.t`) WHERE `other.t`.z = `db.t`.a) UNION SELECT * FROM `z` AS `other.t`"
     )
     text = "SELECT t.z FROM other.t WHERE other.t.z = 1 EXCEPT SELECT x.a FROM (((t))) x"
-    uses = analyse_query(text, resolve).tables
-    assert replace_tables(text, uses, ["x", "y"], "db") == (
+    uses = analyse_query(SqlText(text), resolve).tables
+    assert replace_tables(SqlText(text), uses, ["x", "y"], "db") == (
         "SELECT `other.t`.z FROM `x` AS `other.t` WHERE `other.t`.z = 1 EXCEPT SELECT x.a FROM (((`y` AS `db.t`))) x"
     )
     # The names in a bracket with an alias are not seen outside: this one may have any columns.
     for bracket in ("((t)) x (p, q, r, s, u, v)", "(t) AS x (p, q, r, s, u, v)"):
         text = f"SELECT t.z, t.a FROM other.t LEFT SEMI JOIN {bracket} ON other.t.z = x.p"
-        found = replace_tables(text, analyse_query(text, resolve).tables, ["y", "x"], "db")
+        found = replace_tables(SqlText(text), analyse_query(SqlText(text), resolve).tables, ["y", "x"], "db")
         assert found == (
             "SELECT `other.t`.z, `other.t`.a FROM `y` AS `other.t` "
             f"LEFT SEMI JOIN {bracket.replace('t)', '`x` AS `db.t`)', 1)} ON `other.t`.z = x.p"
@@ -119,7 +119,7 @@ def test_timestamps_are_of_the_sessions_zone() -> None:
     ],
 )
 def test_a_star_never_means_metadata_columns(text: str, left: str) -> None:
-    made = analyse_query(text, resolve)
+    made = analyse_query(SqlText(text), resolve)
     assert made.text == left
     assert ("__paimon_bucket" in (made.tables[0].columns or ())) == ("__paimon" in text)
 
@@ -143,4 +143,4 @@ def test_a_star_never_means_metadata_columns(text: str, left: str) -> None:
     ],
 )
 def test_subqueries_in_expressions_outside_of_where_are_found(text: str, projected: bool) -> None:
-    assert analyse_query(text, resolve).projects_subqueries is projected
+    assert analyse_query(SqlText(text), resolve).projects_subqueries is projected

@@ -10,8 +10,8 @@ import pytest
 
 from bitlake.expressions.sql_text import to_sql
 from bitlake.sql.analyzer import analyse_query
-from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField, parse_type
 
 TABLES = {"t": ["a", "b", "c"], "u": ["a", "x", "b"]}
@@ -125,14 +125,14 @@ def tables(spark: Any) -> Any:
 
 def pruned(spark: Any, text: str) -> tuple[str, int]:
     """The query over tables cut down as the analysis allows, and how many uses have a predicate."""
-    uses = analyse_query(text, resolve).tables
+    uses = analyse_query(SqlText(text), resolve).tables
     names = []
     for use in uses:
         columns = "*" if use.columns is None else ", ".join(use.columns) or "1 AS nothing"
         where = "" if use.predicate is None else f" WHERE {to_sql(use.predicate)}"
         names.append(f"law_{len(names)}")
         spark.sql(f"SELECT {columns} FROM {use.name}{where}").createOrReplaceTempView(names[-1])
-    return replace_tables(text, uses, names), sum(u.predicate is not None for u in uses)
+    return replace_tables(SqlText(text), uses, names), sum(u.predicate is not None for u in uses)
 
 
 def rows(spark: Any, text: str) -> list[str]:

@@ -21,7 +21,7 @@ from bitlake.metadata.schema import (
 )
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import TableName
 from bitlake.types import parse_type
 
 P = parse_type

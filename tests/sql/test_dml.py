@@ -15,9 +15,9 @@ from bitlake.sql.statements import (
     MergeAction,
     MergeClause,
     Statement,
-    TableName,
     When,
 )
+from bitlake.sql.text import TableName
 
 T, DB_T = TableName(None, "t"), TableName("db", "t")
 UPDATE, DELETE, INSERT = MergeAction.UPDATE, MergeAction.DELETE, MergeAction.INSERT

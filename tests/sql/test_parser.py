@@ -10,7 +10,8 @@ from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.sql import statements as st
 from bitlake.sql.ddl import parse_ddl_type
 from bitlake.sql.parser import parse_statement, parse_table_name, split_statements
-from bitlake.sql.statements import ColumnDef, SqlNull, Statement, TableName
+from bitlake.sql.statements import ColumnDef, Statement
+from bitlake.sql.text import SqlNull, TableName
 
 T = TableName(None, "t")
 DB_T = TableName("db", "t")
@@ -233,7 +234,7 @@ def test_table_names() -> None:
         ("ALTER TABLE t RENAME TAG a TO b", st.AlterTag(T, st.TagChange.RENAME, "a", new_name="b")),
         (
             "ALTER TABLE t DROP IF EXISTS PARTITION (p = 1), PARTITION (p = NULL)",
-            st.DropPartitions(T, ({"p": 1}, {"p": st.SqlNull.NULL}), True),
+            st.DropPartitions(T, ({"p": 1}, {"p": SqlNull.NULL}), True),
         ),
         ("ALTER DATABASE d SET DBPROPERTIES ('a' = 'b')", st.AlterDatabase("d", {"a": "b"})),
         ("DESCRIBE DATABASE EXTENDED paimon.d", st.DescribeDatabase("d", True)),

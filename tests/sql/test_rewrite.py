@@ -6,7 +6,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.sql.rewrite import default_as_null, expand_views, take_max_pt, whole_names
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import SqlText, TableName
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,22 @@ from bitlake.sql.statements import TableName
             "SELECT `default`, DEFAULT + 1, f(DEFAULT), t.default",
         ),
         ("SELECT DEFAULT UNION SELECT 1", "SELECT DEFAULT UNION SELECT 1"),
+        # A quoted item before DEFAULT, and ORDER BY or SORT BY after it, hid it.
+        ("SELECT 'x', `a`, DEFAULT FROM t", "SELECT 'x', `a`, NULL FROM t"),
+        ("SELECT 'x', 1, DEFAULT ORDER BY 1", "SELECT 'x', 1, NULL ORDER BY 1"),
+        ("SELECT (SELECT DEFAULT), DEFAULT SORT BY 1", "SELECT (SELECT DEFAULT), NULL SORT BY 1"),
+        ("SELECT 1, DEFAULT GROUP BY 1", "SELECT 1, DEFAULT GROUP BY 1"),
     ],
 )
 def test_default_values(text: str, made: str) -> None:
-    assert default_as_null(text) == made
+    assert default_as_null(SqlText(text)) == made
 
 
 def test_max_pt() -> None:
     text = "SELECT sys.max_pt('a.b'), `sys`.MAX_PT( 'x' ), 'sys.max_pt(1)', max_pt('y')"
-    assert take_max_pt(text, lambda t: f"{t}'s") == "SELECT 'a.b\\'s', 'x\\'s', 'sys.max_pt(1)', max_pt('y')"
+    assert take_max_pt(SqlText(text), lambda t: f"{t}'s") == "SELECT 'a.b\\'s', 'x\\'s', 'sys.max_pt(1)', max_pt('y')"
     with pytest.raises(InvalidRequest, match="in quotes"):
-        take_max_pt("SELECT sys.max_pt(t)", str)
+        take_max_pt(SqlText("SELECT sys.max_pt(t)"), str)
 
 
 _VIEWS = {"v": "SELECT a FROM db.t", "w": "SELECT * FROM db.v", "loop": "SELECT * FROM loop"}
@@ -58,15 +63,15 @@ def _find(name: TableName) -> str | None:
     ],
 )
 def test_views(text: str, made: str) -> None:
-    assert expand_views(text, _find) == made
+    assert expand_views(SqlText(text), _find) == made
 
 
 def test_views_in_a_circle() -> None:
     with pytest.raises(InvalidRequest, match="circle"):
-        expand_views("SELECT * FROM loop", _find)
+        expand_views(SqlText("SELECT * FROM loop"), _find)
 
 
 def test_names_of_a_view_are_whole() -> None:
     text = "WITH c AS (SELECT * FROM t) SELECT * FROM c JOIN x.u JOIN other, t VERSION AS OF 1"
-    made = whole_names(text, "d b", lambda name: name.table in ("t", "u"))
+    made = whole_names(SqlText(text), "d b", lambda name: name.table in ("t", "u"))
     assert made == text.replace("FROM t)", "FROM `d b`.t)").replace(", t V", ", `d b`.t V")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import SqlText, TableName
 from bitlake.sql.time_travel import Changes, Moment, take_relations
 
 T = TableName(None, "t")
@@ -50,14 +50,14 @@ def known(name: TableName) -> bool:
     ],
 )
 def test_a_relation_is_taken_out(text: str, left: str, relation: object) -> None:
-    out, found = take_relations(text, known)
+    out, found = take_relations(SqlText(text), known)
     ((name, made),) = found.items()
     assert out == left.replace("@", name) and made == relation
 
 
 def test_several_of_one_text() -> None:
     text = "SELECT * FROM t VERSION AS OF 1 a JOIN db.u VERSION AS OF 2 b ON a.x = b.x WHERE 'VERSION AS OF 3' = a.y"
-    out, found = take_relations(text, known)
+    out, found = take_relations(SqlText(text), known)
     first, second = found
     assert out == f"SELECT * FROM {first} a JOIN {second} b ON a.x = b.x WHERE 'VERSION AS OF 3' = a.y"
     assert found[second] == Moment(TableName("db", "u"), version=2)
@@ -65,12 +65,12 @@ def test_several_of_one_text() -> None:
 
 def test_what_is_not_the_lakes_stays_as_it_is() -> None:
     for text in ("SELECT * FROM v VERSION AS OF 1", "SELECT * FROM t", "SELECT 'unclosed", "SELECT a AS of FROM t"):
-        assert take_relations(text, known) == (text, {})
+        assert take_relations(SqlText(text), known) == (text, {})
 
 
 def test_a_branch_may_follow_an_at_sign() -> None:
-    assert take_relations("SELECT * FROM db.t@branch_b", known)[0] == "SELECT * FROM db.`t$branch_b`"
-    out, found = take_relations("SELECT * FROM t@branch_b VERSION AS OF 2", known)
+    assert take_relations(SqlText("SELECT * FROM db.t@branch_b"), known)[0] == "SELECT * FROM db.`t$branch_b`"
+    out, found = take_relations(SqlText("SELECT * FROM t@branch_b VERSION AS OF 2"), known)
     ((name, moment),) = found.items()
     assert out == f"SELECT * FROM {name} AS `t$branch_b`"
     assert moment == Moment(TableName(None, "t$branch_b"), version=2)
@@ -92,4 +92,4 @@ def test_a_branch_may_follow_an_at_sign() -> None:
 )
 def test_what_is_not_well_formed_says_how_to_write_it(text: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        take_relations(text, known)
+        take_relations(SqlText(text), known)

@@ -12,7 +12,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.tree import And, Comparison
-from bitlake.sql.statements import TableName
+from bitlake.sql.text import TableName
 from bitlake.sql.workload import read_workload
 from bitlake.types import DataField, from_arrow
 

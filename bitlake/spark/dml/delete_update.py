@@ -15,16 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import sqlglot
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
-from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import publish
@@ -41,6 +38,8 @@ from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
+from bitlake.sql.scope import column_key
+from bitlake.sql.text import SqlText
 from bitlake.write.append_dml import (
     Hits,
     estimated_search_bytes,
@@ -84,7 +83,7 @@ def retried(target: Target, step: Callable[[Target], Result]) -> Result:
     )
 
 
-def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
+def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap]:
     """The rows of a table, by position, for which a statement's condition is TRUE; some may be deleted already."""
     scan = whole_condition(target, condition)
     if scan is not None:
@@ -103,7 +102,7 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
     return gather(target.query(before, after, positions=True), doing, _rows(target)).hits
 
 
-def keyed_hits(target: Target, condition: str | None) -> dict[str, BitMap] | None:
+def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] | None:
     """As :func:`condition_hits`, of a table with a primary key: where they are, if its files are as its rows are.
 
     None where rows are merged to be read, or where too many are found for the driver to read their keys.  Deleted rows
@@ -142,30 +141,24 @@ def runner_for(target: Target, scan: TableScan) -> Runner:
     return LocalRunner() if estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
 
 
-def whole_condition(target: Target, condition: str | None) -> TableScan | None:
+def whole_condition(target: Target, condition: SqlText | None) -> TableScan | None:
     """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell."""
     bare = target.scan(None)
     if condition is None:
         return bare
-    try:
-        tree = sqlglot.parse_one(condition, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
+    if condition.tree is None:
         return None
-    key = target.context.names.key
-    names = target.context.names.clear(target.state.schema.field_names)
-    mine = key(target.alias or target.name)
+    names = target.context.names
+    fields, mine = names.clear(target.state.schema.field_names), names.key(target.alias or target.name)
+    qualifiers: list[tuple[str, ...]] = [] if mine in fields else [(mine,)]
+    if target.alias is None:
+        qualifiers.append((names.key(target.database), mine))
 
     def column_of(column: exp.Column) -> str | None:
-        parts = [key(p.name) for p in column.parts]
-        if len(parts) == 1:
-            return names.get(parts[0])
-        if len(parts) == 2 and parts[0] == mine and parts[0] not in names:
-            return names.get(parts[1])
-        if len(parts) == 3 and target.alias is None and parts[:2] == [key(target.database), mine]:
-            return names.get(parts[2])
-        return None
+        key = column_key(column, qualifiers, names)
+        return None if key is None else fields.get(key)
 
-    predicate = from_sqlglot(tree, target.context.timezone, column_of)
+    predicate = from_sqlglot(condition.tree, target.context.timezone, column_of)
     return None if predicate is None else exact_scan(target.context, bare, predicate)
 
 

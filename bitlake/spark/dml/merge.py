@@ -61,6 +61,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import evolution, merged_state, merging
 from bitlake.sql import statements as st
+from bitlake.sql.text import SqlText
 from bitlake.write.append_dml import discard_statement, write_deletion
 
 _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
@@ -415,7 +416,7 @@ def rows_of_source(
     chosen += [*value_items(target, matched), *value_items(target, unmatched)]
     join = "LEFT JOIN" if missing else "JOIN"
     text = f"{target.with_} SELECT {', '.join(chosen)} FROM {source.item} {join} {pairs.item} {pairs.on(source)}"
-    return query(target.context, text.lstrip()), [*updating, *inserting]
+    return query(target.context, SqlText(text.lstrip())), [*updating, *inserting]
 
 
 _numbers = itertools.count()

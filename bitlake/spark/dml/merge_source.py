@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import sqlglot
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.formats.column_bounds import physical_values
@@ -35,7 +32,8 @@ from bitlake.spark.read.query import query
 from bitlake.spark.types import spark_type
 from bitlake.spark.write.insert_cast import members_as_text, nested_by_name, store_columns, with_default
 from bitlake.sql import statements as st
-from bitlake.sql.text import Cursor
+from bitlake.sql.scope import column_key
+from bitlake.sql.text import Cursor, SqlText
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 MOST_KEYS = 1000
@@ -99,7 +97,7 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
     elif not statement.source.startswith("("):
         alias = Cursor(statement.source).parts("a table name")[-1]
     item = statement.source if statement.source_alias is None else f"{statement.source} AS {statement.source_alias}"
-    frame = query(context, f"{statement.with_} SELECT * FROM {item}".lstrip())
+    frame = query(context, SqlText(f"{statement.with_} SELECT * FROM {item}".lstrip()))
     with spark_errors("reading the source of MERGE"):
         frame = frame.withColumn(ROW, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -115,19 +113,15 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
         frame.unpersist()
 
 
-def _compared(frame: DataFrame, condition: str, compared: Names) -> list[str]:
+def _compared(frame: DataFrame, condition: SqlText, compared: Names) -> list[str]:
     """The columns that a term ``a = b`` of ON may mean, of types that have an order."""
-    try:
-        tree = sqlglot.parse_one(condition, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
-        return []
-    sides = [side for t in _terms(tree) if isinstance(t, exp.EQ) for side in (t.this, t.expression)]
+    sides = [side for t in _terms(condition.tree) if isinstance(t, exp.EQ) for side in (t.this, t.expression)]
     names = {compared.key(s.name) for s in sides if isinstance(s, exp.Column)}
     clear = {name for key, name in compared.clear(frame.columns).items() if key in names}
     return [f.name for f in frame.schema.fields if f.name in clear and isinstance(f.dataType, _ORDERED)]
 
 
-def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:
+def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[Predicate, ...]:
     """What rows of the target satisfy that can match a row of the source: from equalities of columns in ON.
 
     Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
@@ -145,7 +139,7 @@ def key_predicates(target: Target, source: Source, condition: str) -> tuple[Pred
     return tuple(_between(f, *source.ends[c]) for f, c in pairs if c in source.ends)
 
 
-def equal_columns(target: Target, source: Source, condition: str) -> dict[str, set[str]]:
+def equal_columns(target: Target, source: Source, condition: SqlText) -> dict[str, set[str]]:
     """Which columns of the source each column of the target surely equals where ON holds."""
     out: dict[str, set[str]] = {}
     for field, column in _pairs(target, source, condition):
@@ -155,32 +149,22 @@ def equal_columns(target: Target, source: Source, condition: str) -> dict[str, s
 
 def source_column(target: Target, source: Source, text: str) -> str | None:
     """The column of the source that an expression plainly is."""
-    try:
-        tree: exp.Expr = sqlglot.parse_one(text, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
-        return None
-    return _of_source(target, source, tree.unnest())
+    tree = SqlText(text).tree
+    return None if tree is None else _of_source(target, source, tree.unnest())
 
 
 def of_source_alone(target: Target, source: Source, text: str) -> bool:
     """Whether an expression surely reads nothing but columns of the source: what holds a query may read anything."""
-    try:
-        tree: exp.Expr = sqlglot.parse_one(text, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
-        return False
-    if tree.find(exp.Query, exp.Star) is not None:
+    tree = SqlText(text).tree
+    if tree is None or tree.find(exp.Query, exp.Star) is not None:
         return False
     return all(_of_source(target, source, column) is not None for column in tree.find_all(exp.Column))
 
 
-def _pairs(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
+def _pairs(target: Target, source: Source, condition: SqlText) -> list[tuple[DataField, str]]:
     """The ``target column = source column`` terms of ON."""
-    try:
-        tree = sqlglot.parse_one(condition, dialect=SparkSql)
-    except (SqlglotError, RecursionError):
-        return []
     found = []
-    for term in _terms(tree):
+    for term in _terms(condition.tree):
         if not isinstance(term, exp.EQ):
             continue
         for mine, theirs in ((term.this, term.expression), (term.expression, term.this)):
@@ -191,7 +175,7 @@ def _pairs(target: Target, source: Source, condition: str) -> list[tuple[DataFie
     return found
 
 
-def _equalities(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
+def _equalities(target: Target, source: Source, condition: SqlText) -> list[tuple[DataField, str]]:
     """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
     types = {f.name: f.dataType for f in source.frame.schema.fields}
     found = []
@@ -205,33 +189,26 @@ def _equalities(target: Target, source: Source, condition: str) -> list[tuple[Da
     return found
 
 
-def _terms(node: exp.Expr) -> list[exp.Expr]:
+def _terms(node: exp.Expr | None) -> list[exp.Expr]:
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.And):
         return [t for side in (node.this, node.expression) for t in _terms(side)]
-    return [node]
+    return [] if node is None else [node]
 
 
 def _of_target(target: Target, source: Source, node: exp.Expr) -> DataField | None:
-    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
-        return None
-    key = source.names.key
-    names = {key(f.name): f for f in target.state.schema.fields}
-    parts = [key(p.name) for p in node.parts]
-    alone = len(parts) == 1 and parts[0] not in source.columns
-    qualified = len(parts) == 2 and parts[0] == key(target.alias or target.name) and parts[0] not in names
-    return names.get(parts[-1]) if alone or qualified else None
+    names, fields = source.names, {source.names.key(f.name): f for f in target.state.schema.fields}
+    mine = names.key(target.alias or target.name)
+    key = column_key(node, () if mine in fields else [(mine,)], names, source.columns)
+    return None if key is None else fields.get(key)
 
 
 def _of_source(target: Target, source: Source, node: exp.Expr) -> str | None:
-    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
-        return None
-    key = source.names.key
-    parts = [key(p.name) for p in node.parts]
-    alone = len(parts) == 1 and all(key(n) != parts[0] for n in target.state.schema.field_names)
-    qualified = len(parts) == 2 and parts[0] == key(source.alias)
-    return source.columns.get(parts[-1]) if alone or qualified else None
+    names = source.names
+    taken = [names.key(n) for n in target.state.schema.field_names]
+    key = column_key(node, [(names.key(source.alias),)], names, taken)
+    return None if key is None else source.columns.get(key)
 
 
 def _physical(field: DataField, values: pa.ChunkedArray) -> list[Any]:
@@ -347,7 +324,7 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
         if lenient and updates:
             old, wanted = target.column(field.name), spark_type(field.type)
             made = members_as_text(table, value, types[name], wanted, field.name, old, names, lenient)
-        out.append(st.Assignment((field.name,), value if made is None else made))
+        out.append(st.Assignment((field.name,), SqlText(value if made is None else made)))
     return out
 
 

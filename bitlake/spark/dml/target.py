@@ -21,8 +21,7 @@ from pyspark.sql import types as T
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.spark_dialect import tokenize
-from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.selection import Selection
@@ -38,8 +37,8 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql import statements as st
 from bitlake.sql.scope import Mentions
-from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField, RowType
 from bitlake.write.append_dml import Hits, scan_of_hits
 
@@ -109,7 +108,7 @@ class Target:
         deleted_too: bool = False,
         hits: Hits | None = None,
         refiltered: bool = False,
-        read_for: str | None = None,
+        read_for: SqlText | None = None,
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
@@ -119,8 +118,7 @@ class Target:
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
         """
         head = f"{self.with_} {before} ".lstrip()
-        text = f"{head}{self.source} {after}".rstrip()
-        prepared = prepare(self.context, text)
+        prepared = prepare(self.context, SqlText(f"{head}{self.source} {after}".rstrip()))
         reader = SparkReader(self.context.spark, self.context.catalog.store)
         frames = []
         uses = prepared.analysis.tables
@@ -135,7 +133,7 @@ class Target:
                 continue
             names = tuple(c for c in scan.columns if c not in (FILE_PATH, ROW_INDEX))
             if read_for is not None:
-                named = Mentions(read_for, tokenize(read_for))
+                named = Mentions(read_for)
                 names = tuple(c for c in names if named.all or c.lower() in named.words)
             # What is written again must be whole, whatever queries may do without.
             wanted = replace(scan, state=self.state, ignored=None, other=None, _planned=[])
@@ -343,9 +341,5 @@ def _value(
     for name, member in members.items():
         was = f"{old}.{quoted(member.name)}"
         new = _value(target, member, was, inner[name], f"{shown}.{member.name}") if name in inner else was
-        items.append(f"'{_escaped(member.name)}', {new}")
+        items.append(f"{quote(member.name)}, {new}")
     return f"named_struct({', '.join(items)})"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -24,6 +24,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
@@ -160,9 +161,8 @@ def partition_condition(text: str) -> str:
             name, sign, value = pair.partition("=")
             if not sign:
                 raise InvalidRequest(f"'partitions' are name=value, and '{pair.strip()}' is not")
-            name, value = name.strip().replace("`", "``"), value.strip().strip("'\"")
-            literal = value.replace("\\", "\\\\").replace("'", "\\'")
-            both.append(f"`{name}` = '{literal}'")
+            value = quote(value.strip().strip("'\""))
+            both.append(f"{quoted(name.strip())} = {value}")
         either.append(f"({' AND '.join(both)})")
     return " OR ".join(either)
 

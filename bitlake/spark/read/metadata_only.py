@@ -24,7 +24,6 @@ from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
 from bitlake.spark.read.scan import DRIVER_FILES, choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import aggregate_pushdown as sh
-from bitlake.sql.table_references import QueryAnalysis
 from bitlake.sql.text import Edit
 from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 
@@ -32,29 +31,20 @@ MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
 JUDGED_ROWS = 10_000
 """The most rows judged here to find the first n of an order that survive a filter; beyond it Spark sorts all."""
-Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
-"""Runs the query with a DataFrame in the table's place, and with edits of its text."""
+Rewritten = Callable[[Sequence[DataFrame], Sequence[Edit]], DataFrame]
+"""Runs the query with a DataFrame in its one table's place, and with edits of its text."""
 
 
-def shape_of(
-    context: EngineContext, analysis: QueryAnalysis, scans: Sequence[TableScan]
-) -> sh.Aggregates | sh.TopRows | None:
-    """The query's shape, if it has one and speaks of no column whose order or equality Spark may see otherwise."""
-    if len(scans) != 1:
-        return None
-    fields = scans[0].state.schema.fields
-    columns = context.names.clear(f.name for f in fields)
-    if len(columns) < len(fields):
-        return None  # a star would stand for columns that no name means
-    found = sh.shape_of(analysis, columns, context.timezone, context.names)
-    if isinstance(found, sh.TopRows):
-        used = {c for c, _, _ in found.order}
-    elif found is not None:
-        used = {i.column for i in found.items if i.column is not None} | ({found.key} if found.key else set())
+def usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableScan]) -> bool:
+    """Whether a query's shape speaks of no column whose order or equality Spark may see otherwise."""
+    if isinstance(shape, sh.TopRows):
+        used = {c for c, _, _ in shape.order}
+    elif shape is not None:
+        used = {i.column for i in shape.items if i.column is not None} | ({shape.key} if shape.key else set())
     else:
-        return None
-    by_name = {f.name: f for f in fields}
-    return found if all(_plain(by_name[c].type) for c in used) else None
+        return False
+    by_name = {f.name: f for f in scans[0].state.schema.fields}
+    return all(_plain(by_name[c].type) for c in used)
 
 
 def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
@@ -119,7 +109,7 @@ def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan, run:
     rows = _read_here(scan)
     if rows is None:
         return None
-    return run(local_frame(context.spark, rows.slice(shape.offset), frame_schema(scan)), shape.edits)
+    return run([local_frame(context.spark, rows.slice(shape.offset), frame_schema(scan))], shape.edits)
 
 
 def _read_here(scan: TableScan) -> pa.Table | None:
@@ -143,7 +133,7 @@ def answer(context: EngineContext, shape: sh.Aggregates, scan: TableScan, run: R
     if columns is None:
         return None
     exact.record("spark")
-    types = run(context.spark.createDataFrame([], frame_schema(exact)), ()).schema
+    types = run([context.spark.createDataFrame([], frame_schema(exact))], ()).schema
     names = [f.name for f in types.fields]
     wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
     if shape.edits is not None:
@@ -167,7 +157,7 @@ def _rest(
     assert shape.edits is not None
     names = [shape.key if i.kind == sh.KEY and shape.key else sh.item_name(n) for n, i in enumerate(shape.items)]
     made = T.StructType([T.StructField(n, kind, True) for n, kind in zip(names, kinds, strict=True)])
-    found = run(local_frame(context.spark, pa.table([c for _, c in columns], names=names), made), shape.edits)
+    found = run([local_frame(context.spark, pa.table([c for _, c in columns], names=names), made)], shape.edits)
     if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
         return None
     return found if found.columns == types.names else found.toDF(*types.names)

@@ -25,16 +25,16 @@ from bitlake.scan.plan import SkipReason
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
-from bitlake.spark.read.metadata_only import answer, first_rows, shape_of, sorted_rows
+from bitlake.spark.read.metadata_only import answer, first_rows, sorted_rows, usable
 from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.types import comment_of
 from bitlake.sql import statements as st
-from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, edited
-from bitlake.sql.analyzer import analyse_query
+from bitlake.sql.aggregate_pushdown import Aggregates, TopRows
+from bitlake.sql.analyzer import QueryAnalysis, analyse_query
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, TableName, UncacheTable
-from bitlake.sql.table_references import QueryAnalysis, TableUse, replace_tables
-from bitlake.sql.text import Edit
+from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, UncacheTable
+from bitlake.sql.table_references import TableUse, replace_tables
+from bitlake.sql.text import Edit, SqlText, TableName
 from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
 from bitlake.tools.explain.text import explain_text
 from bitlake.types import DataField
@@ -58,7 +58,7 @@ class PreparedQuery:
     shape: Aggregates | TopRows | None = None
 
 
-def prepare(context: EngineContext, text: str) -> PreparedQuery:
+def prepare(context: EngineContext, text: SqlText) -> PreparedQuery:
     """Find the lake tables of a query and describe what each must give; nothing is read."""
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
@@ -81,7 +81,7 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is TableScan and not is_forced(scan) for scan in scans)
     plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
-    shape = shape_of(context, analysis, scans) if plain else None
+    shape = analysis.shape if plain and usable(analysis.shape, scans) else None
     if isinstance(shape, TopRows):
         first = first_rows(context, shape, scans[0])
         scans = scans if first is None else (first,)
@@ -102,7 +102,7 @@ def _scan(context: EngineContext, use: TableUse, scan: TableScan) -> TableScan:
     return scan.where_bound(bound)
 
 
-def query(context: EngineContext, text: str, for_view: bool = False) -> DataFrame:
+def query(context: EngineContext, text: SqlText, for_view: bool = False) -> DataFrame:
     """Run a query; returns Spark's lazy DataFrame.
 
     ``for_view``: queries that are not known yet read the DataFrame under a name.
@@ -111,13 +111,13 @@ def query(context: EngineContext, text: str, for_view: bool = False) -> DataFram
     if for_view:
         prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
     if isinstance(prepared.shape, Aggregates):
-        run = functools.partial(_edited, context, prepared)
+        run = functools.partial(_run, context, prepared)
         answered = answer(context, prepared.shape, prepared.scans[0], run)
         if answered is not None:
             return answered
     _check_full_scan(context, prepared.scans)
     if isinstance(prepared.shape, TopRows):
-        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_edited, context, prepared))
+        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_run, context, prepared))
         if few is not None:
             return few
     try:
@@ -172,18 +172,15 @@ def _check_full_scan(context: EngineContext, scans: Sequence[TableScan]) -> None
                 )
 
 
-def _edited(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, edits: Sequence[Edit]) -> DataFrame:
-    """The query, edited, over a frame in its one table's place."""
-    return _run(context, replace(prepared, analysis=edited(prepared.analysis, edits)), [frame])
-
-
-def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
-    """The query over these frames in the places of its tables."""
+def _run(
+    context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame], edits: Sequence[Edit] = ()
+) -> DataFrame:
+    """The query, edited, over these frames in the places of its tables."""
     try:
         with spark_errors("running the query"):
             uses, compared = prepared.analysis.tables, context.names
             text, database = prepared.analysis.text, context.database
-            return context.over(frames, lambda names: replace_tables(text, uses, names, database, compared))
+            return context.over(frames, lambda names: replace_tables(text, uses, names, database, compared, edits))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except NotFound as e:
@@ -215,7 +212,7 @@ def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
     return context.nothing()
 
 
-def other(context: EngineContext, text: str) -> DataFrame:
+def other(context: EngineContext, text: SqlText) -> DataFrame:
     """A statement that is Spark's own, over lake tables if it names some and needs them only now.
 
     Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know.
@@ -280,12 +277,12 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
     prepared = prepare(context, statement.query)
     parts = []
     if isinstance(prepared.shape, Aggregates):
-        run = functools.partial(_edited, context, prepared)
+        run = functools.partial(_run, context, prepared)
         if answer(context, prepared.shape, prepared.scans[0], run) is not None:
             parts.append("  answered   from metadata and indexes; no data file is opened")
     here = False
     if isinstance(prepared.shape, TopRows):
-        run = functools.partial(_edited, context, prepared)
+        run = functools.partial(_run, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for scan in prepared.scans:
         seen = looked_at(scan) if type(scan) is TableScan else scan
@@ -325,13 +322,13 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
 
     Raises :class:`InvalidRequest` for any other statement.
     """
-    text = context.begin(text)
-    statement = parse_statement(text)
+    written = context.begin(text)
+    statement = parse_statement(written)
     if isinstance(statement, st.Explain):
-        text = statement.query
-        statement = parse_statement(text)
+        written = statement.query
+        statement = parse_statement(written)
     if not isinstance(statement, st.Query):
-        raise InvalidRequest(f"only queries are explained, and this is another statement: {text[:60]}")
+        raise InvalidRequest(f"only queries are explained, and this is another statement: {written[:60]}")
     scans = prepare(context, statement.text).scans
     plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.

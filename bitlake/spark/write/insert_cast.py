@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, InvalidRequest
-from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.schema import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
@@ -479,8 +479,7 @@ def members_as_text(
             item = f"{value}.{quoted(found.name)}"
             made = members_as_text(table, item, found.dataType, f.dataType, f"{path}.{f.name}", was, names, fill)
             changed, item = changed or made is not None, item if made is None else made
-        escaped = f.name.replace("\\", "\\\\").replace("'", "\\'")
-        items.append(f"'{escaped}', {item}")
+        items.append(f"{quote(f.name)}, {item}")
     return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
 
 
