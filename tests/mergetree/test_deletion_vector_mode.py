@@ -413,7 +413,7 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
 
     def history(table: Table) -> list[tuple[str, dict[int, int]]]:
         assert table.snapshot is not None
-        scans = [table.scan(snapshot=n) for n in range(1, table.snapshot.id + 1)]
+        scans = [table._core.scan(snapshot=n) for n in range(1, table.snapshot.id + 1)]
         kinds = [s.state.snapshot.commit_kind for s in scans if s.state.snapshot is not None]
         read = [{r["k"]: r["v"] for r in s.to_arrow().to_pylist()} for s in scans]
         return list(zip(kinds, read, strict=True))
