@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import metadata
 from pathlib import Path
 
+import pyarrow as pa
+
 import bitlake
 from bitlake import errors
+from bitlake.table.history import TableHistory
+from bitlake.table.indexes import TableIndexes
+from bitlake.table.maintenance import TableMaintenance
 
 PROMISED = {"__version__", "connect", "Lake", "Table", "Scan", "Plan"}
 
@@ -43,3 +49,26 @@ def test_version_is_the_installed_one() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (Path(bitlake.__file__).parent / "py.typed").exists()
+
+
+FACADES = (bitlake.Lake, bitlake.Table, bitlake.Scan, TableIndexes, TableHistory, TableMaintenance)
+INTERNAL = set("Catalog FileStoreTable Names Predicate Runner SchemaChange Store TableScan TableState".split())
+
+
+def test_facades_show_nothing_of_the_core(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    table = lake.create_table("t", pa.schema({"id": pa.int64()}))
+    namespaces = {"indexes", "history", "maintenance"}
+    for value in (lake, table, table.indexes, table.history, table.maintenance, table.scan()):
+        own = {n for n in dir(value) if not n.startswith("_")} - {n for n in dir(type(value)) if not n.startswith("_")}
+        assert own == (namespaces if value is table else set()), value
+
+
+def test_no_signature_names_what_only_the_core_knows() -> None:
+    for kind in FACADES:
+        for name, member in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                signature = inspect.signature(inspect.unwrap(member))
+                parts = [*(p.annotation for p in signature.parameters.values()), signature.return_annotation]
+                words = set(re.findall(r"\w+", " ".join(map(str, parts))))
+                assert not words & INTERNAL, f"{kind.__name__}.{name}{signature}"
