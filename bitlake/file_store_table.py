@@ -26,7 +26,7 @@ from bitlake.metadata.paths import TablePaths, check_roots
 from bitlake.metadata.schema import Names, SchemaChange, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
-from bitlake.runtime import LocalRunner, Recorder, Runner
+from bitlake.runtime import Runner, Runtime
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
 from bitlake.scan.incremental import (
@@ -63,10 +63,10 @@ _ALTER_TRIES = 20
 class FileStoreTable:
     """A table or branch by name and folder.
 
-    ``timezone``: the zone of timestamp literals without one.  ``to_spark`` makes a DataFrame of a scan; ``runner``
-    makes what runs heavy work; ``recorder`` records scans; ``shows_progress``: whether long jobs may show a bar.
-    ``external_roots``: folders that may hold files of the table besides its own.  ``opened``: whether the table is
-    known to exist; else the constructor raises :class:`NotFound` if it does not.
+    ``timezone``: the zone of timestamp literals without one.  ``to_spark`` makes a DataFrame of a scan.  ``runtime`` is
+    what it shares with the lake's other tables.  ``external_roots``: folders that may hold files of the table besides
+    its own.  ``opened``: whether the table is known to exist; else the constructor raises :class:`NotFound` if it does
+    not.
     """
 
     def __init__(
@@ -77,11 +77,9 @@ class FileStoreTable:
         *,
         timezone: str = "UTC",
         to_spark: ToSpark | None = None,
-        runner: Callable[[], Runner] = LocalRunner,
+        runtime: Runtime | None = None,
         branch: str | None = None,
         opened: bool = False,
-        recorder: Recorder | None = None,
-        shows_progress: bool = True,
         external_roots: Sequence[str] = (),
     ) -> None:
         self.name = name
@@ -89,9 +87,7 @@ class FileStoreTable:
         self.paths = TablePaths(root, branch, check_roots(external_roots))
         self.timezone = timezone
         self.to_spark = to_spark
-        self.runner = runner
-        self.recorder = recorder
-        self.shows_progress = shows_progress
+        self.runtime = Runtime(store.caches) if runtime is None else runtime
         self._user = _clock.new_uuid()
         self._options: Mapping[str, str] = {}
         if not opened:
@@ -104,6 +100,15 @@ class FileStoreTable:
     def path(self) -> str:
         """The table's folder."""
         return self.paths.root
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether long jobs may show a progress bar."""
+        return self.runtime.shows_progress
+
+    def runner(self) -> Runner:
+        """A runner of heavy work."""
+        return self.runtime.runner()
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -164,7 +169,7 @@ class FileStoreTable:
         """See :meth:`bitlake.table.table.Table.scan`."""
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
-            scan = replace(self.query_scan(when), _recorder=self.recorder)
+            scan = replace(self.query_scan(when), _recorder=self.runtime.recorder)
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
         else:

@@ -16,6 +16,7 @@ from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.metadata.paths import DeferredRoots
+from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, Runtime
 from bitlake.table.opening import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
@@ -55,6 +56,7 @@ def connect(
     scan_log: str | os.PathLike[str] | None = None,
     progress: bool = True,
     external_paths: Sequence[str] | None = None,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
 ) -> Lake:
     """Open the lake in a folder, which the first table creates.
 
@@ -80,6 +82,9 @@ def connect(
     absolute paths or URIs, with everything below them.  The default is the Spark session's
     ``spark.bitlake.external-paths``, with commas between, else none; other tables with such files are refused.
 
+    ``cache_bytes`` is the memory that the lake's tables may take together for what they have read of manifests, indexes
+    and footers, by an estimate; 0 turns caching off.
+
     >>> lake = bitlake.connect("shop")
     >>> lake.tables()
     ['customers', 'orders', 'payments']
@@ -99,6 +104,7 @@ def connect(
         scan_log=scan_log,
         progress=progress,
         external_paths=external_paths,
+        cache_bytes=cache_bytes,
     )
 
 
@@ -125,7 +131,9 @@ class Lake:
         scan_log: str | os.PathLike[str] | None = None,
         progress: bool = True,
         external_paths: Sequence[str] | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
+        budget = _budget(cache_bytes)
         self._path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self._path) == "file" else _configured(spark)
         self._external_paths: Sequence[str] = (
@@ -134,11 +142,12 @@ class Lake:
         self._catalog = connect_catalog(
             catalog, self._path, uri, catalog_options, storage_options, settings, self._external_paths
         )
+        recorder = None
         if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
             from bitlake.tools.scan_log import open_recorder
 
-            self._catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
-        self._catalog.shows_progress = progress
+            recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
+        self._catalog.runtime = Runtime(Caches(budget), recorder, progress)
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
@@ -162,6 +171,15 @@ class Lake:
         '.../shop'
         """
         return self._path
+
+    def clear_cache(self) -> None:
+        """Free the memory of what was read of the lake; ``connect(cache_bytes=…)`` limits it.
+
+        >>> lake.clear_cache()
+        >>> lake.table("orders").count("status = 'NEW'")
+        3
+        """
+        self._catalog.runtime.caches.clear()
 
     # --- databases and tables ----------------------------------------------------------------------------------------
 
@@ -337,7 +355,7 @@ class Lake:
             from bitlake.spark.runner import SparkRunner
 
             runner = SparkRunner(self.spark)
-        with job(f"verifying {found}", self._catalog.shows_progress):
+        with job(f"verifying {found}", self._catalog.runtime.shows_progress):
             store = self._catalog.store
             return verify_table(found, paths, store, runner, deep=deep, snapshots=snapshots, orphans=orphans)
 
@@ -467,7 +485,9 @@ class Lake:
 
         storage = storage_spelling(self._path, self._storage_options)
         external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
-        return {"warehouse": self._path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
+        own = {"warehouse": self._path, "timezone": self._timezone}
+        own["cache-bytes"] = str(self._catalog.runtime.caches.budget.size)
+        return {**own, **external, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
         """Plan a query: what it reads of each lake table, and why it skips the rest; no data is read.
@@ -591,6 +611,12 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     if text.startswith("file:") and not text.startswith("file:/"):
         return "file:" + os.path.abspath(text.removeprefix("file:"))
     return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+
+
+def _budget(cache_bytes: object) -> CacheBudget:
+    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        raise InvalidRequest(f"cache_bytes takes a number of bytes (0: no caching), and not {cache_bytes!r}")
+    return CacheBudget(cache_bytes)
 
 
 def _listed(paths: Sequence[str]) -> list[str]:

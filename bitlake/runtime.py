@@ -1,7 +1,8 @@
-"""What tables share in one process: a bounded, thread-safe cache, and the local runner.
+"""What the tables of a lake share in one process: caches under one budget, the recorder of scans, progress, the runner.
 
-The cache holds what never changes once written: footers, index headers and payloads.  The runner is the in-process half
-of the seam ``run(items, fn)``; :mod:`bitlake.spark.runner` is the other half.
+Caches hold what never changes once written, such as manifests, footers and indexes; docs/decisions/0017-caches.md says
+who owns them.  The local runner is the in-process half of the seam ``run(items, fn)``; :mod:`bitlake.spark.runner` is
+the other half.
 """
 
 from __future__ import annotations
@@ -291,3 +292,16 @@ class LocalRunner:
                 return [counted(item) for item in items]
             with ThreadPoolExecutor(min(self.threads, len(items)), thread_name_prefix="bitlake") as pool:
                 return list(pool.map(counted, items))
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the tables of a lake share in one process; owned by the lake's catalog."""
+
+    caches: Caches
+    recorder: Recorder | None = None
+    """Records scans; None: scans are not recorded."""
+    shows_progress: bool = True
+    """Whether long jobs may show a progress bar."""
+    runner: Callable[[], Runner] = LocalRunner
+    """Makes the runner of heavy work."""

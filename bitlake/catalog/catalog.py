@@ -22,7 +22,7 @@ from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import Names, TableSchema, near
-from bitlake.runtime import Recorder
+from bitlake.runtime import Runtime
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema
@@ -76,19 +76,26 @@ class Catalog(ABC):
     keeps_views: ClassVar[bool] = False
     """Whether the catalog stores views; one that does overrides the five methods for views."""
 
-    recorder: Recorder | None = None
-    """Records the scans of its tables; None: scans are not recorded."""
-    shows_progress = True
-    """Whether long jobs on its tables may show a progress bar."""
     external_roots: Sequence[str] = ()
     """Folders outside the tables' own that may hold files of tables."""
 
     def __init__(self, store: Store, warehouse: str) -> None:
         self.store = store
         self.warehouse = warehouse.rstrip("/")
+        self._runtime = Runtime(store.caches)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.warehouse!r})"
+
+    @property
+    def runtime(self) -> Runtime:
+        """What its tables share; the store takes its caches from there."""
+        return self._runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.store.caches = runtime.caches
 
     @property
     def location(self) -> str:

@@ -152,7 +152,7 @@ def report(run: Run, table: str, file: str | None, top: int) -> None:
     from bitlake.tools.scan_log import default_log
 
     state = run.state(table)
-    recorder = run.catalog().recorder
+    recorder = run.catalog().runtime.recorder
     if recorder is None:
         log = default_log(state.paths, state.store)
     else:  # a recorder may keep its logs elsewhere

@@ -76,6 +76,12 @@ LAKE_OPTIONS: Sequence[LakeOption] = (
         metavar="URL",
         help="A folder outside the tables that may hold their files; repeatable.",
     ),
+    LakeOption(
+        ["--cache-bytes"],
+        type=click.IntRange(0),
+        metavar="BYTES",
+        help="The memory for what was read of metadata and indexes; 0: none.",
+    ),
     LakeOption(["--timezone"], default="UTC", metavar="ZONE", help="The time zone of timestamps that do not name one."),
     LakeOption(["--json"], is_flag=True, help="Print one JSON document."),
     LakeOption(["--debug"], is_flag=True, expose_value=False, help="Print the stack trace of an error."),

@@ -36,6 +36,7 @@ class LakeOptions:
     uri: str | None
     catalog_option: Sequence[str]
     external_path: Sequence[str] = ()
+    cache_bytes: int | None = None
 
 
 class Run:
@@ -52,6 +53,7 @@ class Run:
     @cached_property
     def _lake(self) -> Lake:
         from bitlake.lake import connect
+        from bitlake.runtime import DEFAULT_CACHE_BYTES
 
         options = self.options
         if not options.lake:
@@ -65,6 +67,7 @@ class Run:
             uri=options.uri,
             catalog_options=pairs("--catalog-option", options.catalog_option),
             external_paths=list(options.external_path),
+            cache_bytes=DEFAULT_CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
         )
 
     def catalog(self) -> Catalog:
@@ -93,7 +96,7 @@ class Run:
 
         zone = self.options.timezone
         state = When(snapshot, tag, timestamp).of(self.state(name), zone)
-        columns, recorder = state.schema.field_names, self.catalog().recorder
+        columns, recorder = state.schema.field_names, self.catalog().runtime.recorder
         return Scan(TableScan(state, state.store, columns, timezone=zone, _recorder=recorder))
 
     def check_folder(self) -> None:

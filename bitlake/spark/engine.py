@@ -177,7 +177,7 @@ class SparkEngine:
 
     def _watched(self, text: str) -> AbstractContextManager[None]:
         """What is done in the block, said by ``text``, shows how far it is."""
-        return watched(self.spark, text, self.context.catalog.shows_progress)
+        return watched(self.spark, text, self.context.catalog.runtime.shows_progress)
 
     def write(
         self, name: Identifier, frame: DataFrame, mode: str, partition_by: Sequence[str], options: Mapping[str, str]

@@ -64,7 +64,7 @@ def migrate_folder(
     Raises :class:`NotFound` for a folder without files, :class:`AlreadyExists`, and :class:`InvalidRequest` or
     :class:`UnsupportedFeature` for files that no table could have, naming the first; then nothing was moved.
     """
-    with job(f"making {target} of {folder}", catalog.shows_progress):
+    with job(f"making {target} of {folder}", catalog.runtime.shows_progress):
         return _migrate(catalog, folder, target, options, runner)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bitlake.catalog.catalog import Catalog, display_name, resolve
 from bitlake.catalog.identifier import Identifier
 from bitlake.metadata.schema import Names
-from bitlake.runtime import LocalRunner, Runner
+from bitlake.runtime import Runner
 
 if TYPE_CHECKING:
     from bitlake.file_store_table import FileStoreTable
@@ -21,11 +22,12 @@ def open_table(
     *,
     timezone: str = "UTC",
     to_spark: ToSpark | None = None,
-    runner: Callable[[], Runner] = LocalRunner,
+    runner: Callable[[], Runner] | None = None,
     names: Names = Names.FOLDED,
 ) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.identifier`).
 
+    ``runner``: another one than the catalog's.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
     # Imported lazily: reading and writing take long to import, and commands that only describe a table need neither.
@@ -42,11 +44,9 @@ def open_table(
         store,
         timezone=timezone,
         to_spark=to_spark,
-        runner=runner,
+        runtime=catalog.runtime if runner is None else replace(catalog.runtime, runner=runner),
         branch=branch,
         opened=there,
-        recorder=catalog.recorder,
-        shows_progress=catalog.shows_progress,
         external_roots=catalog.external_roots,
     )
     if system is None:

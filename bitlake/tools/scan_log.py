@@ -433,8 +433,9 @@ def open_recorder(wanted: bool | str | None, folder: str | None = None) -> ScanR
 
 def scan_log_of(table: FileStoreTable) -> ScanLog:
     """The log of a table's scans; scans that wait to be stored are stored first."""
-    if table.recorder is None:
+    recorder = table.runtime.recorder
+    if recorder is None:
         return default_log(table.paths, table.store)
-    table.recorder.flush()
-    log: ScanLog = table.recorder.log_of(table.name, table.paths, table.store)
+    recorder.flush()
+    log: ScanLog = recorder.log_of(table.name, table.paths, table.store)
     return log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
     ]
     lake.write(lake.sql("SELECT id FROM t"), "t")
     assert wall.jobs[-1].label == "writing to default.t"
-    lake._catalog.shows_progress = False
+    lake._catalog.runtime = replace(lake._catalog.runtime, shows_progress=False)
     lake.sql("SELECT id FROM t")
     assert wall.jobs[-1].label == "writing to default.t"
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake.catalog.factory import connect_catalog, open_store_for
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_object_name
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
+from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.io.object_store import KINDS
 from bitlake.metadata.paths import TablePaths
+from bitlake.runtime import DEFAULT_CACHE_BYTES, Caches, process_caches
 from bitlake.scan.sort_order import OrderItem
 from bitlake.schema.evolution import PREFIX
 from bitlake.snapshot.table_files import TableFiles
@@ -37,8 +39,9 @@ PLACE = (
     "catalog-key",
     "timezone",
     "external-paths",
+    "cache-bytes",
 )
-"""Which table, where its files may be, and in which zone times without one are."""
+"""Which table, where its files may be, in which zone times without one are, and how much is cached."""
 _OWN_CATALOG = ("filesystem", "paimon", "bitlake")
 """What ``catalog`` may be of a table that its folder names: the kind, or the lake's own names in SQL."""
 MOMENT = ("snapshot", "tag", "timestamp", "version")
@@ -224,6 +227,7 @@ class SourceOptions:
         folder = path.rstrip("/")
         parent, _, last = folder.rpartition("/")
         store = open_store_for(folder, self._storage(), None, self.external_paths)
+        store.caches = self._caches(store)
         relation = parse_object_name(last)
         name = relation.table
         database = parent.rpartition("/")[2]
@@ -248,6 +252,7 @@ class SourceOptions:
         own = {k: v for k, v in self.values.items() if k == "catalog-key" or k.startswith(_CATALOG)}
         kind = self.get("catalog") or "filesystem"
         catalog = connect_catalog(kind, warehouse, self.get("uri"), own, self._storage(), None, self.external_paths)
+        catalog.runtime = replace(catalog.runtime, caches=self._caches(catalog.store))
         given, table = _split_name(name)
         if given is not None and self.get("database") is not None:
             raise InvalidRequest(f"table '{name}' and option 'database' both name a database")
@@ -260,6 +265,11 @@ class SourceOptions:
             table = f"{table}$branch_{branch}"
         database = given or self.get("database") or DEFAULT_DATABASE
         return open_table(catalog, catalog.find(Identifier(database, table)), timezone=self.timezone)
+
+    def _caches(self, store: Store) -> Caches:
+        """The caches of this process, since the next query opens a store of its own."""
+        size = self.number("cache-bytes")
+        return process_caches(store.identity, DEFAULT_CACHE_BYTES if size is None else size)
 
     def _branch(self, named: str | None) -> str | None:
         asked = self.get("branch")
