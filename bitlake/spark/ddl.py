@@ -275,15 +275,20 @@ def create_view(context: EngineContext, statement: st.CreateKeptView) -> DataFra
         raise AlreadyExists(f"view '{name}' exists already: say CREATE OR REPLACE VIEW")
     written = parse_statement(context.original)  # the statement may have names in place of moments and views
     text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
+    whole, fields = _checked_query(context, text)
+    columns, _ = assign_ids([(f.name, from_spark_field(f), None) for f in fields])
+    context.catalog.create_view(name, View(whole, columns, statement.comment), replace=statement.replace)
+    return context.nothing()
+
+
+def _checked_query(context: EngineContext, text: SqlText) -> tuple[SqlText, list[T.StructField]]:
+    """A view's query with the database of each name, and its columns; it must be one that can be run now."""
 
     def known(table: TableName) -> bool:
         return context.view(table) is not None or context.has(table)
 
     whole = whole_names(text, context.database, known, context.names)
-    fields = query(context, context.begin(whole)).schema.fields
-    columns, _ = assign_ids([(f.name, from_spark_field(f), None) for f in fields])
-    context.catalog.create_view(name, View(whole, columns, statement.comment), replace=statement.replace)
-    return context.nothing()
+    return whole, query(context, context.begin(whole)).schema.fields
 
 
 def alter_dialect(context: EngineContext, name: TableName, action: str, engine: str, text: str | None) -> None:
@@ -293,12 +298,7 @@ def alter_dialect(context: EngineContext, name: TableName, action: str, engine: 
     if (action == "drop") != (text is None):
         raise InvalidRequest(f"'{action}' goes {'without' if action == 'drop' else 'with'} a query")
     if text is not None and engine == "spark":
-
-        def known(table: TableName) -> bool:
-            return context.view(table) is not None or context.has(table)
-
-        text = whole_names(SqlText(text), context.database, known, context.names)
-        _ = query(context, context.begin(text)).schema
+        text, _ = _checked_query(context, SqlText(text))
     place = Identifier(name.database or context.database, name.table)
     context.catalog.alter_view_dialect(place, action, engine, text)
 

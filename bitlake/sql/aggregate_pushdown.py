@@ -70,48 +70,45 @@ _OVER = (
 """What may stand over aggregates and the key: a row in, a row out."""
 
 
-def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool]) -> int | None:
-    """How many aggregates an expression holds; None if there is more in it than is known to be row by row.
+class _NoShape(Exception):
+    """The query is something else."""
+
+
+def _need(holds: bool) -> None:
+    if not holds:
+        raise _NoShape
+
+
+def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool]) -> int:
+    """How many aggregates an expression holds, in which there is nothing else than what is known to be row by row.
 
     ``column``: whether a column outside of them may stand there.
     """
     if isinstance(node, AGGREGATES):
         return 1
-    if isinstance(node, exp.Column):
-        return 0 if column(node) else None
-    if not isinstance(node, _OVER):
-        return None
-    found = 0
-    for child in node.iter_expressions():
-        inner = plain_over(child, column)
-        if inner is None:
-            return None
-        found += inner
-    return found
+    _need(column(node) if isinstance(node, exp.Column) else isinstance(node, _OVER))
+    return 0 if isinstance(node, exp.Column) else sum(plain_over(child, column) for child in node.iter_expressions())
 
 
-def aggregate_spans(text: SqlText, select: exp.Select) -> list[tuple[int, int, exp.Expr]] | None:
-    """Where calls of COUNT, MIN and MAX stand in a text, each with its node; None if that is not clear for one."""
+def aggregate_spans(text: SqlText, select: exp.Select) -> list[tuple[int, int, exp.Expr]]:
+    """Where calls of COUNT, MIN and MAX stand in a text, each with its node."""
     at = {t.start: i for i, t in enumerate(text.tokens)}
     out: list[tuple[int, int, exp.Expr]] = []
     for node in select.find_all(*AGGREGATES):
         call = at.get(node.meta.get("start", -1), -1)
-        end = text.closing.get(call + 1)
-        if call < 0 or end is None:
-            return None
-        out.append((text.tokens[call].start, text.tokens[end].end + 1, node))
+        _need(call >= 0 and call + 1 in text.closing)
+        out.append((text.tokens[call].start, text.tokens[text.closing[call + 1]].end + 1, node))
     return sorted(out, key=lambda span: span[0])
 
 
-def without_where(text: SqlText, clauses: Collection[str]) -> list[Edit] | None:
-    """The edit that takes WHERE out of a plain SELECT with these clauses; None if it is not clear where it ends."""
+def without_where(text: SqlText, clauses: Collection[str]) -> list[Edit]:
+    """The edit that takes WHERE out of a plain SELECT with these clauses, if it is clear where it ends."""
     starts: dict[str, list[int]] = {}
     for token in text.tokens:
         if token.token_type in _CLAUSES:
             starts.setdefault(_CLAUSES[token.token_type], []).append(token.start)
     # A column may be called like a clause; then there are more such words than clauses.
-    if any(len(starts.get(name, ())) != (name in clauses) for name in _CLAUSES.values()):
-        return None
+    _need(all(len(starts.get(name, ())) == (name in clauses) for name in _CLAUSES.values()))
     if "where" not in clauses:
         return []
     (start,) = starts["where"]
@@ -184,10 +181,6 @@ def item_name(number: int) -> str:
     return f"__bitlake_item_{number}"
 
 
-class _NoShape(Exception):
-    """The query is something else."""
-
-
 def shape_of(
     text: SqlText, use: TableUse, fields: Mapping[str, str], timezone: str, names: Names = Names.FOLDED
 ) -> Aggregates | TopRows | None:
@@ -236,12 +229,10 @@ class _Shaper:
         allowed = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct"}
         start = select.args.get("from_")
         table = None if start is None else start.this
-        if not scope.only(select, allowed) or not isinstance(table, exp.Table) or not scope.plain_source(table):
+        if not isinstance(table, exp.Table) or not scope.plain_source(table):
             raise _NoShape
-        if scope.span_of(table) != (use.start, use.end):
-            raise _NoShape
-        if any(s is not select for s in select.find_all(exp.Query, exp.Subquery)):
-            raise _NoShape
+        _need(scope.only(select, allowed) and scope.span_of(table) == (use.start, use.end))
+        _need(all(s is select for s in select.find_all(exp.Query, exp.Subquery)))
         own = tuple(self.key_of(p) for p in (use.name.database, use.name.table) if p is not None)
         self.qualifiers = {(self.key_of(table.alias),)} if table.alias else {own, own[-1:]}
         self.names = names
@@ -249,8 +240,7 @@ class _Shaper:
         self.metadata = bool(use.metadata)
         where = select.args.get("where")
         self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
-        if where is not None and self.predicate is None:
-            raise _NoShape
+        _need(where is None or self.predicate is not None)
 
     def shape(self) -> Aggregates | TopRows:
         clauses = ("where", "group", "having", "order", "limit", "offset", "distinct")
@@ -268,12 +258,9 @@ class _Shaper:
         return found if plain else self.rest(found, has)
 
     def exists(self, kind: str) -> Aggregates:
-        if not scope.only(self.select, {"expressions", "from_", "where", "limit"}):
-            raise _NoShape
-        if self.select.args.get("limit") and not self.number("limit"):
-            raise _NoShape
-        for projection in self.select.expressions:
-            self.check_rowwise(projection)
+        _need(scope.only(self.select, {"expressions", "from_", "where", "limit"}))
+        _need(not self.select.args.get("limit") or self.number("limit") > 0)
+        self.check_rowwise()
         return Aggregates(self.predicate, (Item(kind, None),), None)
 
     # --- names ---
@@ -296,8 +283,7 @@ class _Shaper:
         group = self.select.args.get("group")
         if group is None:
             return None
-        if not scope.only(group, {"expressions"}) or len(group.expressions) != 1:
-            raise _NoShape
+        _need(scope.only(group, {"expressions"}) and len(group.expressions) == 1)
         node = group.expressions[0]
         projections = self.select.expressions
         if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(projections):
@@ -308,10 +294,8 @@ class _Shaper:
         return self.column(node)
 
     def distinct(self) -> Aggregates:
-        if self.select.args.get("group") or self.select.args.get("having") or len(self.select.expressions) != 1:
-            raise _NoShape
-        if not scope.only(self.select.args["distinct"], set()):
-            raise _NoShape
+        _need(not self.select.args.get("group") and not self.select.args.get("having"))
+        _need(len(self.select.expressions) == 1 and scope.only(self.select.args["distinct"], set()))
         key = self.column(self.select.expressions[0].unalias())
         return Aggregates(self.predicate, (Item(KEY, key),), key)
 
@@ -320,8 +304,7 @@ class _Shaper:
 
     def aggregates(self, key: str | None) -> Aggregates:
         items = tuple(self.item(e.unalias(), key) for e in self.select.expressions)
-        if not items or (key is None and any(i.kind == KEY for i in items)):
-            raise _NoShape
+        _need(bool(items) and (key is not None or all(i.kind != KEY for i in items)))
         return Aggregates(self.predicate, items, key)
 
     def rest(self, found: Aggregates, has: set[str]) -> Aggregates:
@@ -341,10 +324,7 @@ class _Shaper:
         counts = [plain_over(e, own) for e in self.select.expressions]
         counts += [plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
         spans, edits = aggregate_spans(self.text, self.select), without_where(self.text, has)
-        if spans is None or edits is None or None in counts or sum(c or 0 for c in counts) != len(spans):
-            raise _NoShape
-        if not spans and found.key is None:
-            raise _NoShape
+        _need(sum(counts) == len(spans) and (bool(spans) or found.key is not None))
         items = list(found.items)
         for start, end, node in spans:
             item = self.item(node, found.key)
@@ -356,9 +336,7 @@ class _Shaper:
 
     def item(self, node: exp.Expr, key: str | None) -> Item:
         match node:
-            case exp.Column():
-                if self.column(node) != key:
-                    raise _NoShape
+            case exp.Column() if self.column(node) == key:
                 return Item(KEY, key)
             case exp.Count() if scope.only(node, {"this", "big_int"}):
                 return self.count(node.this, key)
@@ -370,12 +348,10 @@ class _Shaper:
         if (isinstance(of, exp.Star) and scope.only(of, set())) or (isinstance(of, exp.Literal) and not of.is_string):
             return Item(COUNT_ROWS, None)
         if isinstance(of, exp.Distinct):
-            if not scope.only(of, {"expressions"}) or len(of.expressions) != 1 or key is not None:
-                raise _NoShape
+            _need(scope.only(of, {"expressions"}) and len(of.expressions) == 1 and key is None)
             return Item(COUNT_DISTINCT, self.column(of.expressions[0]))
         column = self.column(of)
-        if key is not None and column != key:
-            raise _NoShape
+        _need(key in (None, column))
         return Item(COUNT, column)
 
     # --- top rows ---
@@ -383,13 +359,11 @@ class _Shaper:
     def top_rows(self) -> TopRows:
         offset = self.number("offset") if self.select.args.get("offset") else 0
         rows = self.number("limit") + offset
-        for projection in self.select.expressions:
-            self.check_rowwise(projection)
+        self.check_rowwise()
         order = self.select.args.get("order")
         if order is None:
             return TopRows(self.predicate, (), rows, offset, self.outputs())
-        if not scope.only(order, {"expressions"}):
-            raise _NoShape
+        _need(scope.only(order, {"expressions"}))
         by = tuple(self.ordered(o) for o in order.expressions)
         starts = [t.start for t in self.text.tokens if t.token_type is TokenType.ORDER_BY]
         edits = ((starts[0], len(self.text), ""),) if len(starts) == 1 else None
@@ -417,13 +391,11 @@ class _Shaper:
             raise _NoShape
         return int(literal.name)
 
-    def check_rowwise(self, projection: exp.Expr) -> None:
-        for node in projection.unalias().walk():
-            if isinstance(node, exp.Star):
-                if not scope.only(node, set()):
-                    raise _NoShape
-            elif not isinstance(node, (*_ROWWISE, exp.Column)):
-                raise _NoShape
+    def check_rowwise(self) -> None:
+        for projection in self.select.expressions:
+            for node in projection.unalias().walk():
+                star = isinstance(node, exp.Star)
+                _need(scope.only(node, set()) if star else isinstance(node, (*_ROWWISE, exp.Column)))
 
     def ordered(self, node: exp.Expr) -> tuple[str, bool, bool]:
         if not isinstance(node, exp.Ordered) or not scope.only(node, {"this", "desc", "nulls_first"}):
@@ -435,16 +407,12 @@ class _Shaper:
 
     def output(self, node: exp.Expr) -> str:
         """What an item of ORDER BY names: an output column first, then one of the table."""
-        name = self.column(node) if not isinstance(node, exp.Column) or len(node.parts) > 1 else None
-        if name is not None:
-            return name
-        assert isinstance(node, exp.Column)
-        if node.name.lower() == "all":
-            raise _NoShape  # ORDER BY ALL
+        if not isinstance(node, exp.Column) or len(node.parts) > 1:
+            return self.column(node)
+        _need(node.name.lower() != "all")  # ORDER BY ALL
         outputs = [
             e.unalias() for e in self.select.expressions if self.key_of(e.alias_or_name) == self.key_of(node.name)
         ]
         stars = sum(isinstance(e, exp.Star) or isinstance(e.this, exp.Star) for e in self.select.expressions)
-        if len(outputs) + stars > 1:
-            raise _NoShape
+        _need(len(outputs) + stars <= 1)
         return self.column(outputs[0] if outputs else node)

@@ -61,8 +61,7 @@ def join_of(node: exp.Join, names: Names = Names.FOLDED) -> Join:
     side, kind, method = (str(node.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     using = frozenset(names.key(u.name) for u in node.args.get("using") or [])
     on = node.args.get("on")
-    known = {"this", "on", "using", "side", "kind", "hint"}
-    if method or any(value for key, value in node.args.items() if key not in known):
+    if method or not only(node, {"this", "on", "using", "side", "kind", "hint"}):
         return Join("", on, using)
     if kind in ("SEMI", "ANTI"):
         return Join("" if side == "RIGHT" else kind, on, using)
@@ -123,35 +122,26 @@ def cte_of(table: exp.Table, names: Names = Names.FOLDED) -> exp.CTE | None:
     """The common table expression a table node names, by Spark's scoping: the innermost one, defined before."""
     if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
         return None
-    name = table.name
     child: exp.Expr = table
-    node = table.parent
-    while node is not None:
-        with_: exp.With | None = None
-        limit: exp.Expr | None = None
-        if isinstance(node, exp.With):
-            with_, limit = node, child
-        elif isinstance(node.args.get("with_"), exp.With) and node.args["with_"] is not child:
-            with_ = node.args["with_"]
-        if with_ is not None:
-            found = _visible(with_, name, limit, names)
+    while child.parent is not None:
+        node = child.parent
+        with_ = node if isinstance(node, exp.With) else node.args.get("with_")
+        if with_ is not None and with_ is not child:
+            found = _visible(with_, table.name, child, names)
             if found is not None:
                 return found
-        child, node = node, node.parent
+        child = node
     return None
 
 
-def _visible(with_: exp.With, name: str, limit: exp.Expr | None, names: Names) -> exp.CTE | None:
+def _visible(with_: exp.Expr, name: str, inside: exp.Expr, names: Names) -> exp.CTE | None:
+    """The last common table expression of a name that is defined before the one that the name stands ``inside``."""
     found: exp.CTE | None = None
-    for cte in with_.find_all(exp.CTE):
-        if cte.parent is not with_:
-            continue
-        if cte is limit:
-            if with_.args.get("recursive") and names.same(cte.alias, name):
-                found = cte
-            break
-        if names.same(cte.alias, name):
+    for cte in with_.expressions:
+        if names.same(cte.alias, name) and (cte is not inside or with_.args.get("recursive")):
             found = cte
+        if cte is inside:
+            break
     return found
 
 

@@ -30,7 +30,7 @@ from bitlake.spark.dml.target import Target, column_parts, set_values
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
 from bitlake.spark.types import spark_type
-from bitlake.spark.write.insert_cast import members_as_text, nested_by_name, store_columns, with_default
+from bitlake.spark.write.insert_cast import Members, nested_by_name, store_columns, with_default
 from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
 from bitlake.sql.text import Cursor, SqlText
@@ -323,7 +323,7 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
         value, made = source.column(name), None
         if lenient and updates:
             old, wanted = target.column(field.name), spark_type(field.type)
-            made = members_as_text(table, value, types[name], wanted, field.name, old, names, lenient)
+            made = Members(table, names, lenient).as_text(value, types[name], wanted, field.name, old)
         out.append(st.Assignment((field.name,), SqlText(value if made is None else made)))
     return out
 

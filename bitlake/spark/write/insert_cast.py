@@ -10,6 +10,7 @@ bring columns that the table does not have yet.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -73,11 +74,8 @@ def by_name(
     for f in fields:
         found = have.get(names.key(f.name))
         if found is not None:
-            column = F.col(quoted(found.name))
-            inside = None
-            if nested:
-                inside = members_by_name(table, column, found.dataType, spark_type(f.type), f.name, names, fill=fill)
-            columns.append((column if inside is None else inside).alias(f.name))
+            inside = nested_by_name(table, found, f, names, fill=fill) if nested else None
+            columns.append((F.col(quoted(found.name)) if inside is None else inside).alias(f.name))
         else:
             columns.append(_default(f).alias(f.name))
     return frame.select(*columns)
@@ -98,7 +96,7 @@ def nested_by_name(table: str, source: T.StructField, field: DataField, names: N
     if isinstance(field.type, AtomicType):
         return None
     column = F.col(quoted(source.name))
-    return members_by_name(table, column, source.dataType, spark_type(field.type), field.name, names, fill=fill)
+    return Members(table, names, fill).matched(column, source.dataType, spark_type(field.type), field.name)
 
 
 def with_defaults(
@@ -228,14 +226,20 @@ def _always_fits(source: T.DataType, wanted: T.DataType) -> bool:
         return isinstance(source, _NUMERIC)
     if isinstance(wanted, _TIMES):
         return isinstance(source, _TIMES)
-    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return _always_fits(source.elementType, wanted.elementType)
-    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
-        return _always_fits(source.keyType, wanted.keyType) and _always_fits(source.valueType, wanted.valueType)
-    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
-        pairs = zip(source.fields, wanted.fields, strict=True)
-        return all(_always_fits(a.dataType, b.dataType) for a, b in pairs)
-    return False
+    inside = _types_inside(source, wanted)
+    return inside is not None and all(_always_fits(*pair) for pair in inside)
+
+
+def _types_inside(source: T.DataType, wanted: T.DataType) -> list[tuple[T.DataType, T.DataType]] | None:
+    """The types inside of two arrays, maps or structs, pair by pair; None for types that are not alike."""
+    match source, wanted:
+        case T.ArrayType(), T.ArrayType():
+            return [(source.elementType, wanted.elementType)]
+        case T.MapType(), T.MapType():
+            return [(source.keyType, wanted.keyType), (source.valueType, wanted.valueType)]
+        case T.StructType(), T.StructType() if len(source) == len(wanted):
+            return [(a.dataType, b.dataType) for a, b in zip(source.fields, wanted.fields, strict=True)]
+    return None
 
 
 def _holds(wanted: T.DataType, source: T.DataType) -> bool:
@@ -363,124 +367,102 @@ def _assignable(source: T.DataType, wanted: T.DataType) -> bool:
     if isinstance(source, _TIMES):
         numbers = isinstance(source, T.TimestampType) and isinstance(wanted, _NUMERIC)
         return numbers or isinstance(wanted, _TIMES)
-    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return _assignable(source.elementType, wanted.elementType)
-    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
-        return _assignable(source.keyType, wanted.keyType) and _assignable(source.valueType, wanted.valueType)
-    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
-        return len(source) == len(wanted) and all(
-            _assignable(a.dataType, b.dataType) for a, b in zip(source.fields, wanted.fields, strict=True)
-        )
-    return False
+    inside = _types_inside(source, wanted)
+    return inside is not None and all(_assignable(*pair) for pair in inside)
 
 
 # --- members of structs by name ---------------------------------------------------------------------------------------
 
 
-def members_by_name(
-    table: str, column: Column, source: T.DataType, wanted: T.DataType, path: str, names: Names, *, fill: bool
-) -> Column | None:
-    """A column whose structs have the members of ``wanted``, in its order; None if they have already.
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Matches the members of structs in rows with those of a table's columns, at any depth.
 
-    Members belong together whose names are the same by ``names``; those that the source lacks are NULL if ``fill``.
-    Raises :class:`InvalidRequest` if they may not be, and for members that the table lacks.  Types of values are left
-    as they are.
+    Members belong together whose names are the same by ``names``; those that the rows lack are NULL if ``fill``.
+    Raises :class:`InvalidRequest` if they may not be, and for members that the table lacks.
     """
-    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
-        return _struct(table, column, source, wanted, path, names, fill)
-    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        inner, target = source.elementType, wanted.elementType
-        if members_by_name(table, column, inner, target, f"{path}.element", names, fill=fill) is None:
+
+    table: str
+    names: Names
+    fill: bool
+
+    def matched(self, column: Column, source: T.DataType, wanted: T.DataType, path: str) -> Column | None:
+        """A column whose structs have the members of ``wanted``, in its order; None if they have already.
+
+        Types of values are left as they are.
+        """
+        if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
+            return self._struct(column, source, wanted, path)
+        if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
+            inner = (source.elementType, wanted.elementType, f"{path}.element")
+            changed = self.matched(column, *inner) is not None
+            return F.transform(column, lambda e: self._inside(e, *inner)) if changed else None
+        if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
+            keys = (source.keyType, wanted.keyType, f"{path}.key")
+            values = (source.valueType, wanted.valueType, f"{path}.value")
+            if self.matched(column, *keys) is not None:
+                new_keys = F.transform(F.map_keys(column), lambda k: self._inside(k, *keys))
+                new_values = F.transform(F.map_values(column), lambda v: self._inside(v, *values))
+                return F.map_from_arrays(new_keys, new_values)
+            if self.matched(column, *values) is not None:
+                return F.transform_values(column, lambda _, v: self._inside(v, *values))
+        return None
+
+    def _inside(self, value: Column, source: T.DataType, wanted: T.DataType, path: str) -> Column:
+        made = self.matched(value, source, wanted, path)
+        return value if made is None else made
+
+    def _struct(self, column: Column, source: T.StructType, wanted: T.StructType, path: str) -> Column | None:
+        have, changed = self._have(source, wanted, path)
+        members = []
+        for f in wanted.fields:
+            found = have.get(self.names.key(f.name))
+            if found is None:
+                members.append(F.lit(None).cast(f.dataType).alias(f.name))
+                continue
+            value = column.getField(found.name)
+            made = self.matched(value, found.dataType, f.dataType, f"{path}.{f.name}")
+            changed = changed or made is not None
+            members.append((value if made is None else made).alias(f.name))
+        return F.when(column.isNotNull(), F.struct(*members)) if changed else None
+
+    def _have(self, source: T.StructType, wanted: T.StructType, path: str) -> tuple[dict[str, T.StructField], bool]:
+        """The members that the rows have, by the keys of their names; and whether they are not in their places."""
+        key = self.names.key
+        have, known = ({key(f.name): f for f in made.fields} for made in (source, wanted))
+        extra = [f.name for f in source.fields if key(f.name) not in known]
+        if extra:
+            raise InvalidRequest(
+                f"table '{self.table}' has no member '{path}.{extra[0]}'; it has "
+                f"{', '.join(f.name for f in wanted.fields)} (the option write.merge-schema adds what is new)"
+            )
+        missing = [f for f in wanted.fields if key(f.name) not in have]
+        if missing and not self.fill:
+            raise InvalidRequest(
+                f"table '{self.table}': the rows have no member '{path}.{missing[0].name}'; give it a value, CAST(NULL "
+                f"AS {missing[0].dataType.simpleString().upper()}) for none, or set write.merge-schema"
+            )
+        return have, [key(f.name) for f in source.fields] != [key(f.name) for f in wanted.fields]
+
+    def as_text(self, value: str, source: T.DataType, wanted: T.DataType, path: str, old: str | None) -> str | None:
+        """As :meth:`matched`, of a struct (and structs in it) in SQL text; None if all is in its place.
+
+        With ``old`` (the struct as it was) members that the source lacks stay what they were.
+        """
+        if not isinstance(source, T.StructType) or not isinstance(wanted, T.StructType):
             return None
-        return F.transform(column, lambda e: _inside(table, e, inner, target, f"{path}.element", names, fill))
-    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
-        return _map(table, column, source, wanted, path, names, fill)
-    return None
-
-
-def _map(
-    table: str, column: Column, source: T.MapType, wanted: T.MapType, path: str, names: Names, fill: bool
-) -> Column | None:
-    keys, values = (
-        (source.keyType, wanted.keyType, f"{path}.key"),
-        (source.valueType, wanted.valueType, f"{path}.value"),
-    )
-    if members_by_name(table, column, *keys, names, fill=fill) is not None:
-        new_keys = F.transform(F.map_keys(column), lambda k: _inside(table, k, *keys, names, fill))
-        return F.map_from_arrays(
-            new_keys, F.transform(F.map_values(column), lambda v: _inside(table, v, *values, names, fill))
-        )
-    if members_by_name(table, column, *values, names, fill=fill) is None:
-        return None
-    return F.transform_values(column, lambda _, v: _inside(table, v, *values, names, fill))
-
-
-def _inside(
-    table: str, value: Column, source: T.DataType, wanted: T.DataType, path: str, names: Names, fill: bool
-) -> Column:
-    made = members_by_name(table, value, source, wanted, path, names, fill=fill)
-    return value if made is None else made
-
-
-def _struct(
-    table: str, column: Column, source: T.StructType, wanted: T.StructType, path: str, names: Names, fill: bool
-) -> Column | None:
-    have = {names.key(f.name): f for f in source.fields}
-    _check_members(table, source, wanted, path, names, fill)
-    changed = [names.key(f.name) for f in source.fields] != [names.key(f.name) for f in wanted.fields]
-    members = []
-    for f in wanted.fields:
-        found = have.get(names.key(f.name))
-        if found is None:
-            members.append(F.lit(None).cast(f.dataType).alias(f.name))
-            continue
-        value = column.getField(found.name)
-        made = members_by_name(table, value, found.dataType, f.dataType, f"{path}.{f.name}", names, fill=fill)
-        changed = changed or made is not None
-        members.append((value if made is None else made).alias(f.name))
-    return F.when(column.isNotNull(), F.struct(*members)) if changed else None
-
-
-def _check_members(table: str, source: T.StructType, wanted: T.StructType, path: str, names: Names, fill: bool) -> None:
-    """Raise :class:`InvalidRequest` for members that the table lacks, and unless ``fill`` those that the rows lack."""
-    have, known = ({names.key(f.name) for f in made.fields} for made in (source, wanted))
-    extra = [f.name for f in source.fields if names.key(f.name) not in known]
-    if extra:
-        raise InvalidRequest(
-            f"table '{table}' has no member '{path}.{extra[0]}'; it has {', '.join(f.name for f in wanted.fields)} "
-            "(the option write.merge-schema adds what is new)"
-        )
-    missing = [f for f in wanted.fields if names.key(f.name) not in have]
-    if missing and not fill:
-        raise InvalidRequest(
-            f"table '{table}': the rows have no member '{path}.{missing[0].name}'; give it a value, CAST(NULL AS "
-            f"{missing[0].dataType.simpleString().upper()}) for none, or set write.merge-schema"
-        )
-
-
-def members_as_text(
-    table: str, value: str, source: T.DataType, wanted: T.DataType, path: str, old: str | None, names: Names, fill: bool
-) -> str | None:
-    """As :func:`members_by_name`, of a struct (and structs in it) in SQL text; None if all is in its place.
-
-    With ``old`` (the struct as it was) members that the source lacks stay what they were.
-    """
-    if not isinstance(source, T.StructType) or not isinstance(wanted, T.StructType):
-        return None
-    have = {names.key(f.name): f for f in source.fields}
-    _check_members(table, source, wanted, path, names, fill)
-    changed = [names.key(f.name) for f in source.fields] != [names.key(f.name) for f in wanted.fields]
-    items = []
-    for f in wanted.fields:
-        found, was = have.get(names.key(f.name)), None if old is None else f"{old}.{quoted(f.name)}"
-        if found is None:
-            item = was or f"CAST(NULL AS {f.dataType.simpleString()})"
-        else:
-            item = f"{value}.{quoted(found.name)}"
-            made = members_as_text(table, item, found.dataType, f.dataType, f"{path}.{f.name}", was, names, fill)
-            changed, item = changed or made is not None, item if made is None else made
-        items.append(f"{quote(f.name)}, {item}")
-    return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
+        have, changed = self._have(source, wanted, path)
+        items = []
+        for f in wanted.fields:
+            found, was = have.get(self.names.key(f.name)), None if old is None else f"{old}.{quoted(f.name)}"
+            if found is None:
+                item = was or f"CAST(NULL AS {f.dataType.simpleString()})"
+            else:
+                item = f"{value}.{quoted(found.name)}"
+                made = self.as_text(item, found.dataType, f.dataType, f"{path}.{f.name}", was)
+                changed, item = changed or made is not None, item if made is None else made
+            items.append(f"{quote(f.name)}, {item}")
+        return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
 
 
 # --- new columns: write.merge-schema ----------------------------------------------------------------------------------
