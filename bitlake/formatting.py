@@ -11,6 +11,9 @@ from typing import Any
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+DAY_MS = 86_400_000
+
+
 def printable(text: str, *, one_line: bool = False) -> str:
     """The text with control characters as escapes such as ``\\x1b``: what a terminal would obey, it shows.
 
@@ -88,7 +91,7 @@ def span_words(ms: float) -> str:
     for unit, length, most in (("s", 1000, 120), ("min", 60_000, 120), ("h", 3_600_000, 48)):
         if ms / length < most:
             return f"{ms / length:.0f} {unit}"
-    return f"{ms / 86_400_000:.0f} days"
+    return f"{ms / DAY_MS:.0f} days"
 
 
 _representations: dict[str, str] = {}

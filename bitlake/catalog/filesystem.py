@@ -27,14 +27,13 @@ from bitlake.catalog.catalog import DATABASE_SUFFIX, Catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import AlreadyExists, NotFound
 from bitlake.io import Store, has_cheap_rename
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import DROPPED, TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.table_files import TableFiles, is_link
 from bitlake.snapshot.versions import JOURNAL, has_schema
 
 log = logging.getLogger("bitlake")
 
-_DROPPED = ".dropped-"
 _HISTORY = ("snapshot", "tag", "branch", "consumer", "changelog")
 """Folders of a dropped table whose files (``tag/tag-…``) a new table of its name would take for its own."""
 
@@ -72,7 +71,7 @@ def delete_table(store: Store, root: str) -> None:
     store.delete(journal)
     if has_cheap_rename(store, root):
         with contextlib.suppress(NotFound):
-            store.rename(schemas, f"{root}/{_DROPPED}{_clock.new_uuid()[:8]}")
+            store.rename(schemas, f"{root}/{DROPPED}{_clock.new_uuid()[:8]}")
     else:
         store.delete_dir(schemas)
     store.delete(journal)
@@ -84,7 +83,7 @@ def delete_remains(store: Store, root: str) -> None:
     names = store.names(root)
     if "schema" in names and has_schema(TableFiles(store, TablePaths(root))):
         return
-    if any(name.startswith(_DROPPED) for name in names):
+    if any(name.startswith(DROPPED) for name in names):
         for name in names:
             if name != "schema":  # another process may be creating the table
                 store.delete_dir(f"{root}/{name}")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ import click
 from bitlake.cli.output import Screen
 from bitlake.cli.parameters import Integer
 from bitlake.cli.run import Run, command
+from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
@@ -79,8 +81,6 @@ def _packages() -> Iterator[Check]:
 
 def _minimum_versions() -> dict[str, str]:
     """The minimum version of each package that bitlake's metadata declares."""
-    import re
-
     minimums: dict[str, str] = {}
     try:
         texts = importlib.metadata.requires("bitlake") or []
@@ -94,8 +94,6 @@ def _minimum_versions() -> dict[str, str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    import re
-
     return tuple(int(n) for n in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
@@ -119,7 +117,6 @@ def _spark() -> Iterator[Check]:
 
 
 def _java() -> Check:
-    from bitlake.errors import InvalidRequest
     from bitlake.spark.java import chosen_java
 
     try:
@@ -138,8 +135,6 @@ def _optional() -> Iterator[Check]:
 
 
 def _store(run: Run) -> Iterator[Check]:
-    from bitlake.errors import AccessDenied, BitlakeError, NotFound
-
     url = run.options.lake
     if not url:
         yield Check("lake", "absent", "not named", "export BITLAKE_LAKE=/data/lake, or use --lake")

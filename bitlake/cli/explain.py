@@ -19,6 +19,7 @@ from bitlake.cli.parameters import (
     yes_option,
 )
 from bitlake.cli.run import Run, column_names, command
+from bitlake.errors import NotFound
 
 
 @command("explain")
@@ -126,8 +127,6 @@ def advise(
 
 
 def _read_queries(file: str) -> str:
-    from bitlake.errors import NotFound
-
     try:
         with open(file, encoding="utf-8") as f:
             return f.read()

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,8 +72,6 @@ def _broken_pipe() -> int:
 
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:
     if debug:
-        import traceback
-
         print_stderr("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, BitlakeError | OSError):
         show_error(error, as_json)

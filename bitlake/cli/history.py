@@ -9,6 +9,7 @@ import click
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.parameters import Decorator, Group, argument, limit_option, snapshot_option, table_argument, tag_option
 from bitlake.cli.run import Run, command, duration
+from bitlake.errors import AlreadyExists
 from bitlake.formatting import counted
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ def _kept(millis: int | None) -> str:
 @_keep_option
 def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
     """Tag a snapshot, by default the latest."""
-    from bitlake.errors import AlreadyExists
     from bitlake.snapshot import tags
 
     state = run.state(table)

@@ -15,7 +15,8 @@ from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.parameters import Integer, partitions_option, table_argument, yes_option
 from bitlake.cli.run import Run, command, duration
-from bitlake.formatting import counted
+from bitlake.errors import InvalidRequest
+from bitlake.formatting import DAY_MS, counted, human_bytes
 
 if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
@@ -49,7 +50,6 @@ def _size(state: TableState) -> dict[str, int]:
 
 
 def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> None:
-    from bitlake.formatting import human_bytes
 
     if document["snapshot"] is None:
         hint = "" if full else "; --full also merges files that are not due"
@@ -90,7 +90,6 @@ def rewrite_index(run: Run, table: str, where: str | None) -> None:
 
 
 def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.formatting import human_bytes
 
     name = document["table"]
     if not document["files_rewritten"]:
@@ -103,9 +102,6 @@ def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
         f"{name}: {document['files_rewritten']:,} of {document['files']:,} files, "
         f"{human_bytes(document['index_bytes'])} of indexes in {document['seconds']:.1f} s: {indexes}"
     )
-
-
-_DAY_MS = 86_400_000
 
 
 class Expirable(StrEnum):
@@ -198,7 +194,6 @@ def _snapshots(
 
 
 def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
-    from bitlake.errors import InvalidRequest
     from bitlake.metadata.paths import partition_spec
     from bitlake.schema.partition_age import PartitionAge
     from bitlake.snapshot.expiry import expired_partitions
@@ -241,7 +236,7 @@ def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_:
     from bitlake.runtime import REQUESTS, LocalRunner
     from bitlake.snapshot.orphan_files import find_orphans
 
-    limit = _clock.now_ms() - (_DAY_MS if age is None else age)
+    limit = _clock.now_ms() - (DAY_MS if age is None else age)
     orphans = find_orphans(state, limit, LocalRunner(REQUESTS))
     document = {"orphans": [{"path": o.path, "bytes": o.size} for o in orphans]}
     return _Plan(document, lambda: table().maintenance.remove_orphan_files(limit))
@@ -280,7 +275,6 @@ def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
 
 
 def _show_orphans(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.formatting import human_bytes
 
     orphans = document["orphans"]
     screen.table(

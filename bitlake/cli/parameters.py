@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
+from bitlake.errors import BitlakeError
+
 
 def complete_tables(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the tables of the lake in ``BITLAKE_LAKE`` whose names start with a text, for shell completion."""
     lake = os.environ.get("BITLAKE_LAKE")
     if not lake:
         return []
-    from bitlake.errors import BitlakeError
     from bitlake.lake import connect
 
     database, dot, start = incomplete.rpartition(".")

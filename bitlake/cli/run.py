@@ -13,6 +13,7 @@ import click
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Output
 from bitlake.cli.parameters import LAKE_OPTIONS, Command
+from bitlake.errors import NotFound
 
 if TYPE_CHECKING:
     from bitlake.catalog.catalog import Catalog
@@ -101,8 +102,6 @@ class Run:
 
     def check_folder(self) -> None:
         """Raise :class:`bitlake.errors.NotFound` if the lake's folder does not exist: it is misspelled, or new."""
-        from bitlake.errors import NotFound
-
         lake = self.lake()
         if self.options.catalog == "filesystem" and not self.catalog().store.dir_exists(lake.path):
             raise NotFound(
@@ -110,8 +109,6 @@ class Run:
             )
 
     def _open(self, find: Callable[[], Opened]) -> Opened:
-        from bitlake.errors import NotFound
-
         try:
             return find()
         except NotFound:

@@ -24,9 +24,9 @@ from prompt_toolkit.keys import Keys
 
 from bitlake.cli.failures import Usage, show_error
 from bitlake.cli.parameters import argument, limit_option
-from bitlake.cli.result import Result, show_table, starting
+from bitlake.cli.result import SHOW, Result, show_table, starting
 from bitlake.cli.run import Run, command
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -242,8 +242,6 @@ def sql(run: Run, statement: str | None, file: str | None, limit: int | None, fo
 
     Without a statement, the command opens the shell at a terminal and reads statements from stdin in a pipe.
     """
-    from bitlake.cli.result import SHOW, starting
-
     if statement is not None and file is not None:
         raise Usage("STATEMENT and --file exclude each other: use one of them")
     if statement is None and file is None and sys.stdin.isatty() and not run.out.json:
@@ -271,8 +269,6 @@ def sql(run: Run, statement: str | None, file: str | None, limit: int | None, fo
 
 
 def _text(statement: str | None, file: str | None) -> str:
-    from bitlake.errors import InvalidRequest, NotFound
-
     if statement is not None:
         return statement
     if file is None or file == "-":
@@ -287,9 +283,6 @@ def _text(statement: str | None, file: str | None) -> str:
 
 
 def _numbered(lake: Lake, text: str, limit: int, number: int | None) -> Result:
-    from bitlake.cli.result import Result
-    from bitlake.errors import BitlakeError
-
     try:
         return Result.of(lake, text, limit)
     except BitlakeError as e:

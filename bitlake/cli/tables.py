@@ -10,7 +10,8 @@ import click
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.parameters import limit_option, partitions_option, table_argument, time_travel_options
 from bitlake.cli.run import Run, command
-from bitlake.formatting import counted
+from bitlake.errors import BitlakeError
+from bitlake.formatting import counted, human_bytes
 
 if TYPE_CHECKING:
     from bitlake.catalog.catalog import Catalog
@@ -45,7 +46,6 @@ def tables(run: Run, names: bool) -> None:
 def _table_row(catalog: Catalog, database: str, name: str) -> dict[str, Any]:
     from bitlake.catalog.catalog import open_state
     from bitlake.catalog.identifier import Identifier
-    from bitlake.errors import BitlakeError
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:
@@ -236,8 +236,6 @@ def files(
 
 
 def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
-    from bitlake.formatting import human_bytes
-
     rows = document["files"]
     shown = rows[:limit] if limit else rows
     columns: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -266,8 +264,6 @@ def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: boo
 
 
 def _index_place(row: dict[str, Any]) -> str:
-    from bitlake.formatting import human_bytes
-
     if row["embedded_index_bytes"] is not None:
         return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"
     return ".index file" if row["index_file"] else ""

@@ -340,7 +340,7 @@ def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
 
 # --- Paimon's metadata files ------------------------------------------------------------------------------------------
 
-_BLOCK_BYTES = 64_000
+BLOCK_BYTES = 64_000
 """Uncompressed size at which a block ends; Avro's own default in Java."""
 _ARRAY_END = b"\0"
 _MARKER = b"\xffBLOCK\xff\xff"
@@ -381,7 +381,7 @@ class AvroFormat:
             in_block += 1
             in_file += 1
             # Blocks shrink by compression, so also look before a small file's target is overrun by one full block.
-            if block.tell() >= min(_BLOCK_BYTES, target):
+            if block.tell() >= min(BLOCK_BYTES, target):
                 _end_block(out, block, in_block, sync, level)
                 in_block = 0
                 if len(out) >= target:

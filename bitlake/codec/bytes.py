@@ -22,6 +22,8 @@ _U2 = struct.Struct(">H")
 _I4 = struct.Struct(">i")
 _I8 = struct.Struct(">q")
 _MAX_UTF = 0xFFFF
+INT_MAX = 2**31 - 1
+"""The largest INT of Java: no length, count or offset in a file is larger."""
 
 
 class Reader:

@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
@@ -76,7 +77,6 @@ BLOCK_SIZE: IndexOption[int] = IndexOption(
 )
 ACCEPTS = "bitmap takes strings, BOOLEAN, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
 _UNSUPPORTED = frozenset({Root.DECIMAL, Root.VARIANT}) | BINARIES
-_MAX = 2**31 - 1
 _I4 = struct.Struct(">i")
 _II = struct.Struct(">ii")
 _HEAD = struct.Struct(">BiiB")

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader, utf
 from bitlake.codec.hashing import absent_order, compute_if_absent_order, put_order, string_hash
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
@@ -42,7 +43,6 @@ FIXED_LENGTH = _FIXED.size
 """Bytes that :func:`header_length` takes."""
 _I4 = struct.Struct(">i")
 _RANGE = struct.Struct(">ii")
-_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

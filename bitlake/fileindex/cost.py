@@ -31,8 +31,8 @@ SMALL_ROWS = 100_000
 MOST_SHARE = 0.4
 _BYTES_A_ROW = 2.7
 _PAGE = 64 * 1024
-_PAGE_ROWS = 4096
-"""Rows of a page in bitlake's own files with indexes: :data:`bitlake.formats.parquet.write.PAGE_ROWS`."""
+PAGE_ROWS = 4096
+"""Rows of a page in files with indexes, so that chosen rows take few pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CostPolicy:
 
 def pages_spared(rows: BitMap, share: float) -> float:
     """Estimate how many of the pages that hold ``rows`` lose all of them; each row stays with probability ``share``."""
-    held = np.bincount(np.frombuffer(rows.to_array(), np.uint32) // _PAGE_ROWS)
+    held = np.bincount(np.frombuffer(rows.to_array(), np.uint32) // PAGE_ROWS)
     return float(np.power(1 - share, held[held > 0]).sum())
 
 

@@ -39,6 +39,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
@@ -87,7 +88,6 @@ _EMPTY_SLICES = 64
 _BLOCK = 16 * 1024
 _ROARING = 8192
 """Bytes of a bitmap beyond one bit for each row, at most."""
-_MAX = 2**31 - 1
 _I4 = struct.Struct(">i")
 _HEAD = struct.Struct(">Bii")
 _SLICES = struct.Struct(">iBBii")

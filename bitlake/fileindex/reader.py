@@ -32,7 +32,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.types import DataField
 
 T = TypeVar("T")
-_AHEAD = 16 * 1024
+FIRST_BYTES = 16 * 1024
 """Fetched at first: the header, and the whole of small containers."""
 
 
@@ -331,4 +331,4 @@ def open_index(
     An unreadable container has no columns and one problem; ``strict``: raises :class:`CorruptError` for any problem,
     here and in :meth:`FileIndexReader.evaluate`.
     """
-    return FileIndexReader(LazyBytes(fetch, length, _AHEAD), fields, row_count, strict)
+    return FileIndexReader(LazyBytes(fetch, length, FIRST_BYTES), fields, row_count, strict)

@@ -40,7 +40,7 @@ import fastavro.write
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.codec.avro import Header, PlainContainer, read_blocks, read_header
+from bitlake.codec.avro import BLOCK_BYTES, Header, PlainContainer, read_blocks, read_header
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
@@ -234,7 +234,6 @@ def _same(value: Any) -> Any:
 
 _ROW_NAME = "org.apache.paimon.avro.generated.record"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BLOCK_BYTES = 64_000  # Avro's default in Java
 _BATCH_ROWS = 8 * 1024
 CODECS = {"zstd": "zstandard", "deflate": "deflate", "gzip": "deflate", "none": "null"}
 _GUESSED_RATIO = 0.5
@@ -275,7 +274,7 @@ class AvroWriter:
                 output,
                 avro_schema(self._fields),
                 codec=codec,
-                sync_interval=_BLOCK_BYTES,
+                sync_interval=BLOCK_BYTES,
                 sync_marker=marker,
                 compression_level=level if codec == "zstandard" else None,
             )

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats import avro, orc
 from bitlake.formats.avro import CODECS as AVRO_CODECS
 from bitlake.formats.avro import AvroWriter, avro_schema
@@ -20,7 +21,7 @@ from bitlake.formats.orc import CODECS as ORC_CODECS
 from bitlake.formats.orc import STRIPE_BYTES, OrcWriter
 from bitlake.formats.parquet import scan
 from bitlake.formats.parquet.write import CODECS as PARQUET_CODECS
-from bitlake.formats.parquet.write import PAGE_BYTES, PAGE_ROWS, ParquetWriter, WrittenFile
+from bitlake.formats.parquet.write import PAGE_BYTES, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -18,6 +18,13 @@ from bitlake.runtime import Caches, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
 """The size limit of files that are read whole, such as manifests and HASH indexes, in bytes."""
+GAP = 256 << 10
+"""Ranges at most this many bytes apart are one request.  A connection transfers them in 3 ms, and a request takes 20 ms
+or more; but requests run concurrently, so a larger gap would save few of them, and read pages that were left out."""
+MAX_RETRIES = 6
+"""Retries of a request after a transient failure, with exponential backoff."""
+RETRY_SECONDS = 60.0
+"""No retry begins later than this many seconds after the first attempt."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
 

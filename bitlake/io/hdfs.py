@@ -36,7 +36,7 @@ from bitlake.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
+from bitlake.io.base import GAP, WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
 from bitlake.io.http import attempts
 from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
 from bitlake.io.webhdfs import (
@@ -52,8 +52,6 @@ from bitlake.io.webhdfs import (
     member,
 )
 
-_GAP = 256 << 10
-"""Ranges up to ``_GAP`` bytes apart are fetched in one request."""
 _AT_A_TIME = 8
 """Requests on their way at once, of those that one call needs."""
 
@@ -257,7 +255,7 @@ def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]
     """Ranges ``[start, end)`` that cover these, those with small gaps together."""
     out: builtins.list[tuple[int, int]] = []
     for offset, length in sorted(r for r in ranges if r[1]):
-        if out and offset <= out[-1][1] + _GAP:
+        if out and offset <= out[-1][1] + GAP:
             out[-1] = (out[-1][0], max(out[-1][1], offset + length))
         else:
             out.append((offset, offset + length))

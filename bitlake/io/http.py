@@ -33,10 +33,8 @@ from urllib3.exceptions import (
 )
 from urllib3.util import Retry, Timeout, make_headers
 
-MAX_RETRIES = 6
-"""Tries after the first one, with growing waits between them; as many as for object stores."""
-RETRY_SECONDS = 60.0
-"""No retry begins later than this after the first try."""
+from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS
+
 TIMEOUT = 60.0
 """Seconds to wait for a connection, and for each read of a response."""
 MAX_RESPONSE_BYTES = 256 << 20

@@ -41,7 +41,18 @@ from obstore import store as stores
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.formatting import counted
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole, number_option
+from bitlake.io.base import (
+    GAP,
+    MAX_RETRIES,
+    RETRY_SECONDS,
+    WHOLE_FILE_BYTES,
+    FileInfo,
+    Store,
+    check_ends,
+    check_ranges,
+    check_whole,
+    number_option,
+)
 from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 
 KINDS = {
@@ -122,10 +133,6 @@ _CREDENTIALS = {
     "gcs": ("service_account", "service_account_key", "application_credentials", "bearer_token"),
     "azure": ("account_key", "sas_key", "token", "client_id", "client_secret"),
 }
-MAX_RETRIES = 6
-"""Retries of a request after a transient failure, with exponential backoff."""
-RETRY_SECONDS = 60.0
-"""No retry begins later than this many seconds after the first attempt."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -268,9 +275,6 @@ def _examples(kind: str) -> str:
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""
-_GAP = 256 << 10
-"""Ranges at most this many bytes apart are one request.  A connection transfers them in 3 ms, and a request takes 20 ms
-or more; but requests run concurrently, so a larger gap would save few of them, and read pages that were left out."""
 _COPIES = 16
 """Concurrent server-side copies."""
 _DELETES = 1000
@@ -338,7 +342,7 @@ class ObjectStore(Store):
         with self._mapped("read", path):
             try:
                 starts, lengths = [o for o, _ in full], [n for _, n in full]
-                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=_GAP)
+                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=GAP)
             except FAILURES as e:
                 if is_short(e):
                     check_ends(path, ranges, self.size(path))

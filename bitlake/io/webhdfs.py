@@ -41,11 +41,9 @@ from bitlake.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from bitlake.io.base import number_option
+from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS, number_option
 from bitlake.io.http import (
     MAX_RESPONSE_BYTES,
-    MAX_RETRIES,
-    RETRY_SECONDS,
     TIMEOUT,
     Broken,
     HttpClient,

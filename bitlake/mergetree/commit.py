@@ -58,15 +58,13 @@ from bitlake.schema.merge_spec import SEQUENCE_NUMBER, is_cross_partition, max_l
 from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
-from bitlake.write.commit import OutcomeUnknown, commit
+from bitlake.write.commit import COMPACT_TRIES, OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan, Overwrite, SequenceTaken, StreamBatch, WritableTable
 
 log = logging.getLogger("bitlake")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-COMPACT_TRIES = 10
-"""Attempts of a compaction while other writers keep changing its buckets."""
 _WAIT_MS = 50
 
 

@@ -22,11 +22,9 @@ from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
+from bitlake.write.commit import COMPACT_TRIES
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.writer import write_rows
-
-_TRIES = 10
-
 
 Rewrite = Callable[[TableState, Overwrite], object]
 """Overwrites a state with its own rows and commits that; raises :class:`CommitConflict`."""
@@ -78,7 +76,7 @@ def _repeat_until_spread(spread: Callable[[TableState], bool], table: MergeTreeT
     """Call ``spread`` with the latest state until it returns that nothing is left to do."""
     if buckets < 1:
         raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
-    for _ in range(_TRIES):
+    for _ in range(COMPACT_TRIES):
         state = table.state()
         if state.schema.num_buckets < 1:
             raise InvalidRequest(
@@ -88,7 +86,9 @@ def _repeat_until_spread(spread: Callable[[TableState], bool], table: MergeTreeT
         with contextlib.suppress(CommitConflict):
             if spread(state):
                 return
-    raise CommitConflict(f"table '{table.name}': other writers committed first {_TRIES} times while it was rescaled")
+    raise CommitConflict(
+        f"table '{table.name}': other writers committed first {COMPACT_TRIES} times while it was rescaled"
+    )
 
 
 def _rewrite_here(table: MergeTreeTable) -> Rewrite:

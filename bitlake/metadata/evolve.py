@@ -341,10 +341,9 @@ def _ignored(names: Names) -> str:
     return " (names ignore case)" if names is Names.FOLDED else ""
 
 
-_FIELDS = "fields."
 _INDEX = "file-index."
 _COLUMNS = ".columns"
-_GROUPS = (".sequence-group", ".nested-key")
+_GROUPS = (opt.SEQUENCE_GROUP, ".nested-key")
 _LISTS = ("bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "clustering.columns")
 # What these do, nothing could do without the column.
 _NEEDED = ("bucket-key", "sequence.field", "rowkind.field", "record-level.time-field")
@@ -389,15 +388,15 @@ def _follow(options: Mapping[str, str], rename: Rename) -> dict[str, str]:
 
 
 def _key(key: str, rename: Rename) -> str | None:
-    if key.startswith(_FIELDS):
-        names, dot, tail = key[len(_FIELDS) :].rpartition(".")
+    if key.startswith(opt.FIELDS):
+        names, dot, tail = key[len(opt.FIELDS) :].rpartition(".")
         if not dot:
             return key
         if key.endswith(_GROUPS):
             kept = _joined(names, rename)
-            return None if kept is None else f"{_FIELDS}{kept}.{tail}"
+            return None if kept is None else f"{opt.FIELDS}{kept}.{tail}"
         new = rename(names)
-        return None if new is None else f"{_FIELDS}{new}.{tail}"
+        return None if new is None else f"{opt.FIELDS}{new}.{tail}"
     if key.startswith(_INDEX) and not key.endswith(_COLUMNS):
         parts = key[len(_INDEX) :].split(".")
         if len(parts) == 3:
@@ -407,7 +406,7 @@ def _key(key: str, rename: Rename) -> str | None:
 
 
 def _value(key: str, value: str, rename: Rename) -> str | None:
-    if key in _LISTS or (key.startswith(_FIELDS) and key.endswith(_GROUPS)):
+    if key in _LISTS or (key.startswith(opt.FIELDS) and key.endswith(_GROUPS)):
         return _joined(value, rename)
     if key.startswith(_INDEX) and key.endswith(_COLUMNS):
         return _joined(value, lambda name: _indexed(name, rename))

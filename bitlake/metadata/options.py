@@ -645,7 +645,10 @@ IMMUTABLE = frozenset(
 
 _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 _COLUMN_STATS_OPTION = Option[StatsMode | None]("fields.<column>.stats-mode", parse_stats_mode, None, _STATS, "")
-_PREFIXES = ("file-index.", "fields.", "field.")
+FIELDS = "fields."
+"""Options of one column or of several: ``fields.<column>.<option>``."""
+SEQUENCE_GROUP = ".sequence-group"
+_PREFIXES = ("file-index.", FIELDS, "field.")
 
 
 class Options(Mapping[str, str]):

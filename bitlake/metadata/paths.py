@@ -187,6 +187,8 @@ def parse_id(name: str, prefix: str) -> int | None:
     return int(tail) if _DIGITS.match(tail) and tail.isascii() else None
 
 
+DROPPED = ".dropped-"
+"""What a folder begins with that was moved away to be deleted."""
 HINT_BYTES = 1024
 """The most that a hint may take; Paimon writes the digits of a number."""
 

@@ -17,14 +17,13 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import CacheName, LocalRunner
+from bitlake.runtime import REQUESTS, CacheName, LocalRunner
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.snapshot.index_manifest import index_path, read_index_manifest
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
 
-_THREADS = 16
 _Ranges = Mapping[str, tuple[IndexFileEntry, VectorRange]]
 
 # Index files and manifests never change, so what was read of them stays true.
@@ -102,7 +101,7 @@ class DeletionVectors:
         def load(path: str) -> list[tuple[str, DeletionVector, int]]:
             return _load(self.store, path, missing[path], ranges)
 
-        for path, loaded in zip(missing, LocalRunner(_THREADS).run(list(missing), load), strict=True):
+        for path, loaded in zip(missing, LocalRunner(REQUESTS).run(list(missing), load), strict=True):
             for file, (name, vector, size) in zip(missing[path], loaded, strict=True):
                 vectors[name] = vector
                 total += size

@@ -23,7 +23,7 @@ from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, has_index
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import CacheName, LocalRunner
+from bitlake.runtime import REQUESTS, CacheName, LocalRunner
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
 from bitlake.scan.index_reader import IndexResult, cache_result, cached_result, open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
@@ -31,7 +31,6 @@ from bitlake.schema.evolution import MappedPredicate
 
 log = logging.getLogger("bitlake")
 
-_THREADS = 16
 _WARNED: CacheName[str, bool] = CacheName("warnings of indexes")
 """The problems that were logged."""
 
@@ -69,7 +68,7 @@ def prune_by_index(
     stored = [f for f in asked if _needs_storage(f, question_of(f), store)]
     waiting = {id(f) for f in stored}
     in_memory = [f for f in asked if id(f) not in waiting]
-    answers = [ask(f) for f in in_memory] + LocalRunner(_THREADS).run(stored, ask)
+    answers = [ask(f) for f in in_memory] + LocalRunner(REQUESTS).run(stored, ask)
     answered = {id(f): a.file for f, a in zip([*in_memory, *stored], answers, strict=True)}
     problems = tuple(p for a in answers for p in a.problems)
     _warn(store, problems)

@@ -24,10 +24,10 @@ import pyarrow as pa
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.expressions.evaluate import evaluate, filter_table
 from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
-from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.metadata import options as opt
@@ -75,10 +75,20 @@ tables are +I, and have no number."""
 WHOLE_FILE_SHARE = 0.25
 """Above this share of a file's rows nearly every page holds a chosen one, so the file is read in order, not by pages
 (scattered rows reach every page far earlier; the reader then touches all of them anyway)."""
-_LATE_PAGES = 0.5
+LATE_PAGES = 0.5
 """Up to this share of a run's pages, survivors are fetched by pages; above it the run is streamed."""
 _RUN_ROWS = 1 << 19
 """Rows of neighbouring row groups that are filtered together."""
+
+# On Spark: reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes
+# 110-180 ms on the machine it was measured on.  Beyond it, the executors' cores win.
+DRIVER_BYTES = 32 << 20
+WHOLE_DRIVER_BYTES = DRIVER_BYTES // 8
+"""The same for whole files, which Spark's reader decodes faster than Python."""
+DRIVER_ROWS = 200_000
+DRIVER_FILES = 64
+SELECTIVE_SHARE = 0.05
+"""Above this share of a file's rows Spark's reader takes the whole file, since it decodes faster than Python picks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +265,7 @@ class _Late:
     ) -> Iterator[Rows]:
         rows = sum(footer.row_groups[n].rows for n in groups)
         blocks = np.count_nonzero(np.diff(survivors // PAGE_ROWS, prepend=-1))
-        if blocks * PAGE_ROWS <= rows * _LATE_PAGES:
+        if blocks * PAGE_ROWS <= rows * LATE_PAGES:
             yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
         else:
             yield from stream(store, self.task, self.rest.names, counts, groups, survivors)

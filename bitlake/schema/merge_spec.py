@@ -36,7 +36,6 @@ ADD, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 """``_VALUE_KIND`` on disk: +I, -U, +U, -D.  -U and -D take back ("retract")."""
 
 DEDUPLICATE, PARTIAL_UPDATE, AGGREGATION, FIRST_ROW = "deduplicate", "partial-update", "aggregation", "first-row"
-_GROUP = ".sequence-group"
 _LAST_NON_NULL = "last_non_null_value"
 
 
@@ -131,9 +130,9 @@ def _names(text: str | None, known: list[str], option: str) -> tuple[str, ...]:
 
 def _groups(text: Mapping[str, str], known: list[str]) -> tuple[SequenceGroup, ...]:
     return tuple(
-        SequenceGroup(_names(name[len("fields.") : -len(_GROUP)], known, name), _names(value, known, name))
+        SequenceGroup(_names(name[len(opt.FIELDS) : -len(opt.SEQUENCE_GROUP)], known, name), _names(value, known, name))
         for name, value in text.items()
-        if name.startswith("fields.") and name.endswith(_GROUP)
+        if name.startswith(opt.FIELDS) and name.endswith(opt.SEQUENCE_GROUP)
     )
 
 
@@ -147,10 +146,10 @@ def _functions(
     out: dict[str, Function] = {}
     if engine not in (AGGREGATION, PARTIAL_UPDATE):
         return out
-    default = text.get("fields.default-aggregate-function")
+    default = text.get(f"{opt.FIELDS}default-aggregate-function")
     ordering = {c for g in groups for c in g.sequence}
     for field in schema.fields:
-        start = f"fields.{field.name}."
+        start = f"{opt.FIELDS}{field.name}."
         given = {k[len(start) :]: v for k, v in text.items() if k.startswith(start)}
         name = given.get("aggregate-function") or default
         if field.name in schema.primary_keys:

@@ -23,8 +23,6 @@ from bitlake.schema.partition_age import PartitionAge
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS
 
-_FIELDS = "fields."
-_GROUP = ".sequence-group"
 _DEFAULT = "default-aggregate-function"
 _FUNCTION = "aggregate-function"
 _STRATEGIES = ("merge", "ignore", "error")
@@ -72,7 +70,7 @@ class _Rules:
     def check_fields(self) -> None:
         """``fields.<column>.…``: the column must be there."""
         for key in self._text:
-            if not key.startswith(_FIELDS):
+            if not key.startswith(opt.FIELDS):
                 continue
             parts = key.split(".")
             names = parts[1].split(",")
@@ -91,9 +89,9 @@ class _Rules:
                 raise InvalidRequest(f"option '{name}': column '{column}' is {made}, which cannot order rows")
             if column in self._sequence[:i]:
                 raise InvalidRequest(f"option '{name}' names column '{column}' twice")
-            if f"{_FIELDS}{column}.{_FUNCTION}" in self._text:
+            if f"{opt.FIELDS}{column}.{_FUNCTION}" in self._text:
                 raise InvalidRequest(
-                    f"option '{_FIELDS}{column}.{_FUNCTION}': '{column}' is a sequence field and cannot be aggregated"
+                    f"option 'fields.{column}.{_FUNCTION}': '{column}' is a sequence field and cannot be aggregated"
                 )
         if self._sequence and self._primary_keys:
             if self._engine == FIRST_ROW:
@@ -138,9 +136,9 @@ class _Rules:
         ordering = {c for g in groups for c in g} if groups else set(self._sequence)
         grouped = {c for columns in groups.values() for c in columns}
         for column, made in self._types.items():
-            option = f"{_FIELDS}{column}.{_FUNCTION}"
+            option = f"{opt.FIELDS}{column}.{_FUNCTION}"
             if option not in self._text:
-                option = f"{_FIELDS}{_DEFAULT}"
+                option = f"{opt.FIELDS}{_DEFAULT}"
             name = self._text.get(option)
             if name is None or column in self._primary_keys or column in ordering:
                 continue
@@ -156,9 +154,9 @@ class _Rules:
         out: dict[tuple[str, ...], tuple[str, ...]] = {}
         taken: dict[str, str] = {}
         for key, value in self._text.items():
-            if not (key.startswith(_FIELDS) and key.endswith(_GROUP)):
+            if not (key.startswith(opt.FIELDS) and key.endswith(opt.SEQUENCE_GROUP)):
                 continue
-            ordering, columns = _names(key[len(_FIELDS) : -len(_GROUP)]), _names(value)
+            ordering, columns = _names(key[len(opt.FIELDS) : -len(opt.SEQUENCE_GROUP)]), _names(value)
             for column in (*ordering, *columns):
                 made = self._need(column, key)
                 if column in self._primary_keys:
@@ -205,7 +203,7 @@ class _Rules:
             raise InvalidRequest(f"option '{option}': '{name}' takes {wanted}, and column '{column}' is {made}")
         if name in ("theta_sketch", "hll_sketch"):
             sketch_union(name)  # refuses where the package for it is missing
-        mine = f"{_FIELDS}{column}."
+        mine = f"{opt.FIELDS}{column}."
         if self._flag(f"{mine}ignore-retract") and self._options.of(opt.AGGREGATION_REMOVE):
             raise InvalidRequest(
                 f"options '{mine}ignore-retract' and '{opt.AGGREGATION_REMOVE.name}' contradict each other: choose one"
@@ -385,7 +383,7 @@ def check_honoured(options: Mapping[str, str]) -> None:
             )
     for name, text in options.items():
         harmless = _NOT_KNOWN.get(name, text)
-        if name.startswith("fields.") and name.endswith(_LAYOUT):
+        if name.startswith(opt.FIELDS) and name.endswith(_LAYOUT):
             harmless = "default"
         if text != harmless:
             raise UnsupportedFeature(

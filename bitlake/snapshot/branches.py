@@ -26,6 +26,7 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import has_cheap_rename
 from bitlake.metadata.options import branch_option
+from bitlake.metadata.paths import DROPPED
 from bitlake.snapshot.fast_forward import FastForward, leaving
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
@@ -33,7 +34,6 @@ from bitlake.snapshot.tags import load_tag
 from bitlake.snapshot.versions import branch_names, has_schema, latest_schema
 
 MAIN = "main"
-_DROPPED = ".dropped-"
 _FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
 
 
@@ -122,7 +122,7 @@ def _delete_remains(state: TableState, name: str) -> None:
     """Delete the files that an interrupted call left of a branch without a schema."""
     store, folder = state.store, f"{state.paths.root}/branch"
     for entry in store.names(folder):
-        if entry == f"branch-{name}" or entry.startswith(_DROPPED):
+        if entry == f"branch-{name}" or entry.startswith(DROPPED):
             store.delete_dir(f"{folder}/{entry}")
 
 
@@ -137,7 +137,7 @@ def delete_branch(state: TableState, name: str) -> None:
 def _delete(branch: TableFiles) -> None:
     store, paths = branch.store, branch.paths
     if has_cheap_rename(store, paths.root):
-        dropped = f"{paths.root}/branch/{_DROPPED}{_clock.new_uuid()}"
+        dropped = f"{paths.root}/branch/{DROPPED}{_clock.new_uuid()}"
         store.rename(paths.branch_root, dropped)
         store.delete_dir(dropped)
     else:

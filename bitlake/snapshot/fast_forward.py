@@ -61,6 +61,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import ManifestWriter, restore_snapshot, snapshot_manifests
 from bitlake.snapshot.removal_markers import (
+    DEAD_MS,
     HOLD,
     ROLLBACK_MS,
     RemovalRecord,
@@ -90,8 +91,6 @@ _PROGRESS = ".fast-forward-progress"
 FORWARDED_TO = "bitlake.forwarded-to"
 """The property of a switch: the branch whose last snapshot it is."""
 _LEAVING = ".leaving-"
-_LEAVING_MS = 600_000
-"""After ten minutes a process that deletes or renames a branch is dead: it makes three calls of the store."""
 _TRIES = 1000
 _BEGUN, _SWITCHED, _NUMBERED = "begun", "switched", "numbered"
 
@@ -130,7 +129,7 @@ def leaving(branch: TableFiles, name: str) -> Iterator[None]:
 
 
 def _is_leaving(branch: TableFiles) -> bool:
-    since = _clock.now_ms() - _LEAVING_MS
+    since = _clock.now_ms() - DEAD_MS
     for name in branch.store.names(f"{branch.paths.root}/branch"):
         millis, _, rest = name.removeprefix(_LEAVING).partition("-")
         if name.startswith(_LEAVING) and rest.partition("-")[2] == branch.paths.branch:
@@ -305,7 +304,7 @@ class FastForward:
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
-                f"that process died, try again {_LEAVING_MS // 60_000} minutes later"
+                f"that process died, try again {DEAD_MS // 60_000} minutes later"
             )
         if load_line(self.main).has_rollback:  # this fast-forward creates its own hold later
             self._forget(journal)

@@ -46,6 +46,7 @@ from typing import Any, TypeVar
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound
+from bitlake.formatting import DAY_MS
 from bitlake.io import Store
 from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
@@ -57,9 +58,9 @@ BASE = "bitlake.base"
 """The property of a snapshot: the name of its base, as :func:`name_of` forms it."""
 REMOVED = ".removed-"
 _DELETING = ".stray-"
-_KEPT_MS = 86_400_000
-_DEAD_MS = 600_000
-"""After ten minutes a process that deletes a stray is dead: it makes three calls of the store."""
+_KEPT_MS = DAY_MS
+DEAD_MS = 600_000
+"""After ten minutes a process that deletes a stray, or deletes or renames a branch, is dead: three requests."""
 _Named = tuple[int, str]
 """The id and the name of a snapshot."""
 
@@ -196,7 +197,7 @@ def _delete(table: TableFiles, stray: Snapshot) -> bool:
     lock = f"{table.paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
     if not table.store.create(lock, str(_clock.now_ms()).encode()):
         begun = _begun(table.store, lock)
-        if begun is not None and begun < _clock.now_ms() - _DEAD_MS:
+        if begun is not None and begun < _clock.now_ms() - DEAD_MS:
             table.store.delete(lock)  # who began died; the next call deletes the stray
         return False
     if _read(table, stray.id) != stray:
@@ -222,7 +223,7 @@ def _read(table: TableFiles, number: int) -> Snapshot | None:
 
 PREFIX = ".expiring-"
 HOLD = ".rolling-back-"
-HOLD_MS = 86_400_000
+HOLD_MS = DAY_MS
 """After a day the rollback that made a hold has died."""
 ROLLBACK_MS = 600_000
 """The age at which fast-forward ignores a rollback's hold; rollback changes nothing after half of it."""

@@ -27,7 +27,7 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry, index_name
 from bitlake.metadata.paths import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.runtime import LocalRunner
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.index_reader import open_file_index
 from bitlake.schema.evolution import map_fields
@@ -362,7 +362,7 @@ def _file_indexes(state: TableState) -> Mapping[str, Any]:
             ]
         return rows
 
-    gathered = LocalRunner(_THREADS).run(entries, look)
+    gathered = LocalRunner(REQUESTS).run(entries, look)
     return by_rows(_FILE_INDEXES, (row for rows in gathered for row in rows))
 
 
@@ -413,7 +413,7 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
             rows.append((*head, place.offset, place.length, width, gone, count, gone / count if count else 0.0, *span))
         return rows
 
-    gathered = LocalRunner(_THREADS).run(files, look)
+    gathered = LocalRunner(REQUESTS).run(files, look)
     return by_rows(_VECTORS, (row for rows in gathered for row in rows))
 
 

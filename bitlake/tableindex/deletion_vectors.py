@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of_any, contains, deserialize, positions_of, serialize
@@ -38,11 +39,9 @@ FIRST_OFFSET = 1
 """Offset of the first frame in an index file."""
 EMPTY_FILE = bytes([VERSION])
 """An index file without vectors, as a compaction leaves it."""
-_MAX = 2**31 - 1
-"""The most bytes of an index file: offsets in it are signed 32-bit numbers."""
-_MAGIC_32 = (1581511376).to_bytes(4, "big")
-_MAGIC_64 = (1681511377).to_bytes(4, "little")
-_AROUND = 8
+MAGIC_32 = (1581511376).to_bytes(4, "big")
+MAGIC_64 = (1681511377).to_bytes(4, "little")
+AROUND = 8
 """Bytes of a frame besides its data: size word and CRC."""
 _LIMIT_32 = 1 << 32
 _MOST_KEY = 2**31 - 2
@@ -127,11 +126,11 @@ def encode_vector(vector: DeletionVector) -> bytes:
     # A copy: serialising optimises in place, while other threads may read the bitmap.
     bitmap = vector.rows.serialize() if vector.packed else serialize(BitMap(vector.rows))
     if not vector.wide:
-        return _MAGIC_32 + bitmap
+        return MAGIC_32 + bitmap
     if not vector.cardinality:
-        return _MAGIC_64 + (0).to_bytes(8, "little")
+        return MAGIC_64 + (0).to_bytes(8, "little")
     count = max(vector.high, default=0) + 1
-    parts = [_MAGIC_64, count.to_bytes(8, "little"), (0).to_bytes(4, "little"), bitmap]
+    parts = [MAGIC_64, count.to_bytes(8, "little"), (0).to_bytes(4, "little"), bitmap]
     for key in range(1, count):
         parts += (key.to_bytes(4, "little"), serialize(BitMap(vector.high.get(key, ()))))
     return b"".join(parts)
@@ -147,16 +146,16 @@ def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> Del
     if row_count is not None and row_count > _LIMIT_32:
         raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector; at most 2^32 are read")
     high: dict[int, BitMap] = {}
-    if magic == _MAGIC_32:
+    if magic == MAGIC_32:
         rows, size = _bitmap(view, 4, _LIMIT_32 if row_count is None else row_count)
         end = 4 + size
-    elif magic == _MAGIC_64:
+    elif magic == MAGIC_64:
         rows, high, end = _wide(view, (_MOST_KEY + 1) << 32 if row_count is None else row_count)
     else:
         raise CorruptError(f"a deletion vector cannot start with {magic.hex() or 'nothing'}", 0)
     if end != len(view):
         raise CorruptError(f"{len(view) - end} bytes follow a deletion vector of {end}", end)
-    return DeletionVector(rows, magic == _MAGIC_64, high)
+    return DeletionVector(rows, magic == MAGIC_64, high)
 
 
 def _wide(view: memoryview, limit: int) -> tuple[BitMap, dict[int, BitMap], int]:
@@ -195,13 +194,13 @@ def _bitmap(view: memoryview, at: int, limit: int) -> tuple[BitMap, int]:
 def frame_bytes(place: VectorRange, file_size: int) -> int:
     """Return how many bytes :func:`decode_frame` needs at ``place.offset``; raises :class:`CorruptError`."""
     left = file_size - place.offset
-    if place.offset < FIRST_OFFSET or left < 4 + _AROUND or not 4 <= place.length <= left:
+    if place.offset < FIRST_OFFSET or left < 4 + AROUND or not 4 <= place.length <= left:
         raise CorruptError(
             f"the vector of {place.data_file} is said to take {place.length} bytes of a file of {file_size}",
             place.offset,
         )
     # The length of a 32-bit vector leaves out 8 bytes, and only the magic tells the width.
-    return min(place.length + _AROUND, left)
+    return min(place.length + AROUND, left)
 
 
 def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | None = None) -> DeletionVector:
@@ -212,7 +211,7 @@ def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | 
     """
     reader = Reader(data, place.offset)
     size = reader.i4()
-    if size not in (place.length, place.length - _AROUND):
+    if size not in (place.length, place.length - AROUND):
         raise CorruptError(
             f"the vector of {place.data_file} has {size} bytes, the index manifest says {place.length}", place.offset
         )
@@ -224,7 +223,7 @@ def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | 
         vector = decode_vector(body, row_count)
     except CorruptError as e:
         raise CorruptError(f"the vector of {place.data_file}: {e.what}", place.offset + 4 + (e.offset or 0)) from e
-    if size != place.length - (_AROUND if vector.wide else 0):
+    if size != place.length - (AROUND if vector.wide else 0):
         raise CorruptError(
             f"the vector of {place.data_file} has {size} bytes, the index manifest says {place.length}", place.offset
         )
@@ -248,8 +247,8 @@ def encode_index_files(
     for name, vector in vectors.items():
         data = encode_vector(vector)
         parts += [len(data).to_bytes(4, "big"), data, zlib.crc32(data).to_bytes(4, "big")]
-        places.append(VectorRange(name, at, len(data) + (_AROUND if vector.wide else 0), vector.cardinality))
-        at += len(data) + _AROUND
+        places.append(VectorRange(name, at, len(data) + (AROUND if vector.wide else 0), vector.cardinality))
+        at += len(data) + AROUND
         if at > _MAX:
             raise InvalidRequest(f"a deletion vector file would take {at} bytes; offsets in it are limited to 2^31")
         if at > target:

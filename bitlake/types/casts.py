@@ -25,6 +25,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
+from bitlake.formatting import DAY_MS
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
@@ -170,7 +171,6 @@ Array = Any
 
 _FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-_DAY_MS = 86_400_000
 _COMPACT = 18
 
 
@@ -279,7 +279,7 @@ def _cast_times(array: Array, source: AtomicType, target: AtomicType, timezone: 
     if a not in TIMESTAMPS:
         if a in INTEGERS:
             return _from_unit(_numpy(array.cast(pa.int64())), 1, wanted, nulls)
-        ms = _numpy(array.cast(pa.int32())).astype(np.int64) * (_DAY_MS if a is Root.DATE else 1)
+        ms = _numpy(array.cast(pa.int32())).astype(np.int64) * (DAY_MS if a is Root.DATE else 1)
         local = _from_unit(ms, 1000, pa.timestamp(wanted.unit), nulls)
         return local if b is Root.TIMESTAMP else _in_zone(local, target, timezone)
     if b in TIMESTAMPS:
@@ -290,9 +290,9 @@ def _cast_times(array: Array, source: AtomicType, target: AtomicType, timezone: 
     local = array if a is Root.TIMESTAMP or b in INTEGERS else _local(array, timezone)
     ms = _milliseconds(local)
     if b is Root.DATE:
-        return pa.array((ms // _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+        return pa.array((ms // DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
     if b is Root.TIME:
-        return pa.array((ms % _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+        return pa.array((ms % DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
     seconds = _towards_zero(ms, 1000)
     return pa.array(seconds.astype(wanted.to_pandas_dtype()), wanted, mask=nulls)
 

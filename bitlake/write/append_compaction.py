@@ -42,13 +42,12 @@ from bitlake.write.append_dml import (
     vector_change,
     vector_index_files,
 )
-from bitlake.write.commit import commit
+from bitlake.write.commit import COMPACT_TRIES, commit
 from bitlake.write.commit_plan import CommitPlan
 from bitlake.write.data_file_writer import target_file_size
 
 BATCH_BYTES = 16 << 30
 """Bytes of files that are rewritten before a commit: a killed compaction loses no more."""
-_TRIES = 10
 _FEWEST_FULL = 3
 """The fewest files of a full compaction of a bucket without vectors, as in Paimon."""
 
@@ -260,7 +259,7 @@ def _compact_batch(
             discard_entries(state.table_files, state.schema, group.after)
         discard_index_files(state, [e for c in changes for e in c.new])
 
-    for tries_left in range(_TRIES - 1, -1, -1):
+    for tries_left in range(COMPACT_TRIES - 1, -1, -1):
         try:
             rewritten, waiting = _reusable_work(state, rewritten, waiting)
             rewritten += _rewrite_groups(state, waiting, runner)

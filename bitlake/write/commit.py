@@ -80,6 +80,8 @@ from bitlake.write.commit_plan import CommitPlan, Delta, PlanResolver
 
 WRITER = "bitlake"
 """``writerVersion`` of our snapshots."""
+COMPACT_TRIES = 10
+"""Attempts of work that changes no row, such as a compaction, while other writers keep changing its files."""
 _MOST_RACES = 10_000
 """Lost races after which a commit gives up: only a broken store causes that many."""
 _RACE_WAIT_MS = 320

@@ -26,11 +26,12 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec, indexed_type, known_index_type, parse_index_options
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
 from bitlake.formats.parquet import scan
-from bitlake.formats.parquet.write import PAGE_BYTES, PAGE_ROWS, WrittenFile
+from bitlake.formats.parquet.write import PAGE_BYTES, WrittenFile
 from bitlake.io import Store
 from bitlake.io.local import failure
 from bitlake.metadata import options as opt
@@ -300,7 +301,7 @@ def _value_bytes(data_type: DataType) -> float:
 
 # --- data files of append tables --------------------------------------------------------------------------------------
 
-_INDEX_ROWS = 128 * 1024
+INDEX_ROWS = 128 * 1024
 
 
 def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
@@ -331,7 +332,7 @@ def indexed_columns(
     columns: Sequence[str],
     fields: Sequence[DataField],
     *,
-    batch_rows: int = _INDEX_ROWS,
+    batch_rows: int = INDEX_ROWS,
     use_threads: bool = True,
 ) -> Iterator[pa.Table]:
     """Yield batches of some columns of a data file of any format, as index builders take them.

@@ -37,7 +37,7 @@ from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
 from bitlake.types import DataField, DataType, MapType
-from bitlake.write.commit import commit
+from bitlake.write.commit import COMPACT_TRIES, commit
 from bitlake.write.commit_plan import CommitPlan
 from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_column, source_columns, store_index
 
@@ -47,7 +47,6 @@ _MARK = 8
 """Hex digits that distinguish the indexes of one rewrite from those of any other."""
 BATCH_FILES = 256
 """Files of a commit: at 0.1 to 2 s a file, minutes of work on a small cluster, and few snapshots on a large table."""
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +239,7 @@ def backfill(
 def _rewrite_batch(
     state: TableState, entries: Sequence[ManifestEntry], now: Callable[[], TableState], runner: Runner, user: str
 ) -> list[Rewritten]:
-    for tries_left in range(_TRIES - 1, -1, -1):
+    for tries_left in range(COMPACT_TRIES - 1, -1, -1):
         with reading_table(state.name):
             results = rewrite_all(state, entries, state.store, runner)
         try:

@@ -165,7 +165,7 @@ def text(table: pa.Table) -> list[str]:
 @given(cases())
 def test_a_scan_finds_what_a_loop_finds(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "_LATE_PAGES", case.late_pages)
+        patch.setattr(read, "LATE_PAGES", case.late_pages)
         lake = bitlake.connect(folder)
         columns = [ColumnSpec("id", parse_type("BIGINT"))]
         columns += [ColumnSpec(n, parse_type(KINDS[n][0])) for n in case.names]

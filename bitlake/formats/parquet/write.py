@@ -56,6 +56,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet.footer import footer_stats
 from bitlake.io.local import failure
@@ -68,7 +69,6 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
-PAGE_ROWS = 4096
 PAGE_BYTES = 256 << 10
 DICTIONARY_BYTES = 64 << 10
 

@@ -27,12 +27,12 @@ from bitlake.mergetree import dml
 from bitlake.mergetree.commit import publish
 from bitlake.metadata import options as opt
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import DRIVER_ROWS, Target, counts, gather, set_values
 from bitlake.spark.read.metadata_only import exact_scan
-from bitlake.spark.read.scan import DRIVER_BYTES
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults

@@ -18,10 +18,11 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
+from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
-from bitlake.spark.read.scan import DRIVER_FILES, choose, frame_schema
+from bitlake.spark.read.scan import choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.text import Edit

@@ -27,9 +27,9 @@ from pyspark.sql import types as T
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import sources_of
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of
-from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
@@ -37,7 +37,21 @@ from bitlake.runtime import Cache, CacheName, Caches, LocalRunner
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile
-from bitlake.scan.reader import BUCKET, FILE_PATH, PARTITION, ROW_INDEX, ReadRequest, bytes_to_read, read_file, tasks_of
+from bitlake.scan.reader import (
+    BUCKET,
+    DRIVER_BYTES,
+    DRIVER_FILES,
+    DRIVER_ROWS,
+    FILE_PATH,
+    PARTITION,
+    ROW_INDEX,
+    SELECTIVE_SHARE,
+    WHOLE_DRIVER_BYTES,
+    ReadRequest,
+    bytes_to_read,
+    read_file,
+    tasks_of,
+)
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
@@ -48,14 +62,7 @@ from bitlake.sql.file_metadata import METADATA
 from bitlake.types.datatypes import AtomicType, DataField, Root
 from bitlake.write.append_dml import matching_rows
 
-# Reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes 110-180 ms
-# on the machine it was measured on.  Beyond it, the executors' cores win.
-DRIVER_BYTES = 32 * 1024 * 1024
-DRIVER_ROWS = 200_000
-DRIVER_FILES = 64
 _ANY_PARTITIONS = 1 << 30
-# Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
-SELECTIVE_SHARE = 0.05
 RANGE_ROWS = 50_000
 """More rows of pages than this may be many that match; fewer are read here unseen."""
 LOCAL_ROWS = 20_000
@@ -128,7 +135,7 @@ def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadCho
     picked = any(not f.whole for f in plan.files)
     here = forced == "auto" and (
         (not plan.columns and plan.predicate is None)
-        or (few and (picked or special or _positions(plan.columns) or cost <= DRIVER_BYTES // 8))
+        or (few and (picked or special or _positions(plan.columns) or cost <= WHOLE_DRIVER_BYTES))
     )
     ranges = not limited and plan.chosen_rows > RANGE_ROWS and all(f.by_pages for f in plan.files)
     if here and not ranges:

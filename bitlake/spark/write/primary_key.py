@@ -66,12 +66,13 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
+from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, is_cross_partition, with_kinds
 from bitlake.snapshot.partitions import entries_of, has_many_files
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.read.scan import DRIVER_BYTES, SparkReader
+from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import dumps, loads, read_packed
 from bitlake.spark.types import has_counterpart, nullable, spark_type
 from bitlake.spark.write.append import (
@@ -162,7 +163,7 @@ def write_placed(context: EngineContext, state: TableState, rows: DataFrame, use
 def _little(context: EngineContext, table: str, frame: DataFrame, aligned: DataFrame) -> pa.Table | None:
     """The rows, if they are constants or Spark thinks that they are few: no tasks of Python workers for these.
 
-    At most :data:`bitlake.spark.read.scan.DRIVER_BYTES` come through the driver, as elsewhere.  Spark's estimate may be
+    At most :data:`bitlake.scan.reader.DRIVER_BYTES` come through the driver, as elsewhere.  Spark's estimate may be
     wrong, so tasks that find more rows than that stop the job.  Measured on 200,000 rows (14 MB) with deletion
     vectors, compaction included: 1.9 s of processor time, and 2.4 s through a shuffle and Python workers.
     """

@@ -25,7 +25,16 @@ from bitlake.progress import job
 from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
 from bitlake.scan.index_reader import forget_indexes
-from bitlake.scan.reader import ReadRequest, read_file, tasks_of
+from bitlake.scan.reader import (
+    DRIVER_BYTES,
+    DRIVER_FILES,
+    DRIVER_ROWS,
+    SELECTIVE_SHARE,
+    WHOLE_DRIVER_BYTES,
+    ReadRequest,
+    read_file,
+    tasks_of,
+)
 from bitlake.scan.scan import TableScan
 from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise.advice import (
@@ -37,10 +46,7 @@ from bitlake.tools.advise.advice import (
     QuestionEstimate,
 )
 from bitlake.tools.advise.estimate import (
-    DRIVER_BYTES,
-    DRIVER_ROWS,
     ENGINES,
-    SPARK_SHARE,
     Estimator,
     FilePages,
     Looked,
@@ -84,9 +90,6 @@ from bitlake.types import DataField
 
 _MOST_QUESTIONS = 40
 _MOST_OTHERS = 8
-_DRIVER_FILES = 64
-_PICKED = 8
-"""The driver reads up to this many times as many bytes where rows are picked."""
 _SORTED = ("sort", "zorder")
 
 
@@ -176,10 +179,10 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
     scan = table.scan_of(table.state()).select(question.columns).where_bound(question.predicate)
     plan = scan.plan()
     metrics = plan.metrics
-    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= _DRIVER_FILES
+    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
     picked = any(not f.whole for f in plan.files)
     size = sum(f.entry.file.file_size * f.chosen_rows / max(f.row_count, 1) for f in plan.files)
-    few = few and size <= DRIVER_BYTES * (_PICKED if picked else 1)
+    few = few and size <= (DRIVER_BYTES if picked else WHOLE_DRIVER_BYTES)
     if engine == "python" or not plan.files or few:
         for _ in scan.to_batches():
             pass
@@ -187,7 +190,7 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
     request = ReadRequest(scan.state.schema, scan.columns, plan.predicate, table.timezone)
     counts = ReadCounts()
     for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
-        sparse = file.chosen_rows <= file.row_count * SPARK_SHARE and not file.by_pages
+        sparse = file.chosen_rows <= file.row_count * SELECTIVE_SHARE and not file.by_pages
         if sparse or file.merge is not None or file.deleted or not has_pages(task):
             for _ in read_file(table.store, task, request, counts):
                 pass

@@ -21,18 +21,17 @@ from pyroaring import BitMap
 
 from bitlake.expressions.tree import And, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledColumn
-from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS
+from bitlake.fileindex.cost import MOST_SHARE, PAGE_ROWS, SMALL_ROWS
 from bitlake.fileindex.registry import known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.pages import MAX_GAP
-from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
 from bitlake.scan.page_pruning import rows_by_pages
 from bitlake.scan.plan import PlannedFile
-from bitlake.scan.reader import WHOLE_FILE_SHARE
+from bitlake.scan.reader import DRIVER_ROWS, LATE_PAGES, SELECTIVE_SHARE, WHOLE_DRIVER_BYTES, WHOLE_FILE_SHARE
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.tools.advise.policy import Candidate, IndexEstimate, merged_share
@@ -157,15 +156,9 @@ def positions_of(rows: BitMap) -> Ints:
     return np.frombuffer(rows.to_array(), np.uint32).astype(np.int64)
 
 
-_LATE_PAGES = 0.5
 _LEAST_SCATTERED = 8
 _SCATTERED = 0.8
 ENGINES = ("spark", "python")
-SPARK_SHARE = 0.05
-"""Of files with more chosen rows, Spark's own reader reads all; this and the next as in bitlake's ``spark.scan``."""
-DRIVER_ROWS = 200_000
-DRIVER_BYTES = 4 << 20
-"""What is left of a table, if it has no more bytes and rows, is read on the driver, in this process."""
 
 Indexes = Mapping[str, Candidate]
 """The indexes that are taken to be there, by column."""
@@ -213,7 +206,7 @@ class FileWeigher:
             return Weight(self.pages.task.size, asked)
         if chosen is not None and count / max(self.rows, 1) * self.table_rows <= DRIVER_ROWS:
             engine = "python"  # few rows that an index chose are read on the driver
-        if chosen is not None and count <= self.rows * (SPARK_SHARE if engine == "spark" else WHOLE_FILE_SHARE):
+        if chosen is not None and count <= self.rows * (SELECTIVE_SHARE if engine == "spark" else WHOLE_FILE_SHARE):
             return Weight(self._scaled(question, question.needed, chosen), asked)
         if engine == "python" and chosen is not None and all(s.exact for s in selections):
             return Weight(self.pages.whole(question.needed), asked)
@@ -267,7 +260,7 @@ class FileWeigher:
         if not count:
             return size
         blocks = sum(np.count_nonzero(np.diff(m // PAGE_ROWS, prepend=-1)) for m in matching)
-        few = blocks * PAGE_ROWS <= self.rows * _LATE_PAGES
+        few = blocks * PAGE_ROWS <= self.rows * LATE_PAGES
         return size + (self._scaled(question, rest, matching) if few else self.pages.whole(rest))
 
     def _scaled(self, question: Question, columns: Sequence[str], chosen: Sequence[Ints]) -> float:
@@ -489,7 +482,9 @@ class Estimator:
     def _engine_for(self, files: Sequence[PlannedFile]) -> str:
         """Who reads these files: few and small ones are read in this process also for Spark."""
         size = sum(f.entry.file.file_size for f in files)
-        return "python" if sum(f.row_count for f in files) <= DRIVER_ROWS and size <= DRIVER_BYTES else self.engine
+        return (
+            "python" if sum(f.row_count for f in files) <= DRIVER_ROWS and size <= WHOLE_DRIVER_BYTES else self.engine
+        )
 
     def _survivors(self, question: Question) -> list[PlannedFile]:
         """The files that partitions, buckets and statistics leave."""

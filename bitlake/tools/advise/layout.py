@@ -12,7 +12,7 @@ from typing import Any
 
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, In, Leaf, Op, leaves_of
-from bitlake.formats.parquet.write import PAGE_ROWS
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema

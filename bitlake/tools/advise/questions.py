@@ -52,6 +52,7 @@ from bitlake.expressions.tree import (
     leaves_of,
     sources_of,
 )
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
@@ -270,7 +271,6 @@ def growth_of(runs: Sequence[tuple[int, int, tuple[int, int]]], union: float) ->
 
 # --- profiles ---------------------------------------------------------------------------------------------------------
 
-BLOCK_ROWS = 4096
 _KEPT = 64
 """Values kept of each run: those with the smallest hashes, so that all runs keep the same ones."""
 _TOP = 16
@@ -368,8 +368,8 @@ def profile(column: pa.Array) -> RunProfile:
     hashes = hash_values(values)
     kept = np.argsort(hashes, kind="stable")[:_KEPT]
     top = np.argsort(-counts, kind="stable")[:_TOP]
-    blocks = max(1, -(-len(column) // BLOCK_ROWS))
-    spread = _spread(codes, np.flatnonzero(valid) // BLOCK_ROWS, counts, blocks)
+    blocks = max(1, -(-len(column) // PAGE_ROWS))
+    spread = _spread(codes, np.flatnonzero(valid) // PAGE_ROWS, counts, blocks)
     ranks = _ranks(values)
     size = values.nbytes / max(len(values), 1)
     parts = _distinct_of(codes, len(codes) // 16, len(values)), _distinct_of(codes, len(codes) // 4, len(values))

@@ -20,7 +20,7 @@ from bitlake.expressions.tree import Leaf, MapKey, Predicate, leaves_of, sources
 from bitlake.fileindex.capabilities import SampledRead
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.cost import SMALL_ROWS, CostPolicy, IndexQuery
-from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.reader import FIRST_BYTES, open_index
 from bitlake.fileindex.registry import IndexBuilder, known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
@@ -30,10 +30,9 @@ from bitlake.schema.evolution import map_fields
 from bitlake.tools.advise.policy import Candidate
 from bitlake.tools.advise.questions import Run, read_column
 from bitlake.types import DataField, arrow_type
-from bitlake.write.data_file_writer import indexed_columns
+from bitlake.write.data_file_writer import INDEX_ROWS, indexed_columns
 
-_BATCH = 128 * 1024
-_PIECE = 16 * 1024
+_PIECE_ROWS = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def try_run(
         as_read: list[pa.Table] = []
         if tried:
             seconds[name], coded = _read_as_indexed(store, run, field, schema)
-            parts = [b.column(0) for b in table.to_batches(_BATCH)]
+            parts = [b.column(0) for b in table.to_batches(INDEX_ROWS)]
             as_read = [pa.table({name: p.dictionary_encode() if coded else p}) for p in parts]
         for leaf in dict.fromkeys(leaf for unit in asked for leaf in leaves_of(unit)):
             true = evaluate(leaf, table, schema.fields).fill_null(False).to_numpy(zero_copy_only=False)
@@ -132,7 +131,9 @@ def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSche
     coded = False
     began = ended = started = clock()
     fields = run.task.file_schema.fields
-    for batch in indexed_columns(store, run.task.path, [source.name], fields, batch_rows=_PIECE, use_threads=False):
+    for batch in indexed_columns(
+        store, run.task.path, [source.name], fields, batch_rows=_PIECE_ROWS, use_threads=False
+    ):
         ended = clock()
         rows, coded = rows + batch.num_rows, pa.types.is_dictionary(batch.schema.field(0).type)
         if not first:
@@ -184,10 +185,14 @@ def _build(
         true = BitMap.intersection(*(matches[leaf] for leaf in leaves))
         read = index.bytes_read
         decided = selection.is_empty or selection.rows is not None
-        sampled = SampledRead(leaves, [matches[leaf] for leaf in leaves], read, max(0, read - _PIECE), decided)
+        sampled = SampledRead(leaves, [matches[leaf] for leaf in leaves], read, max(0, read - FIRST_BYTES), decided)
         grows, most = index_type.growing_read(payload, sampled)
         if most is not None and grows * run.scale > most and policy is not None:
-            selection, grows, read = Selection.all(), 0, min(read, _PIECE)  # the file's index would not evaluate it
+            selection, grows, read = (
+                Selection.all(),
+                0,
+                min(read, FIRST_BYTES),
+            )  # the file's index would not evaluate it
         same = selection.exact and _rows(selection, run.rows) == true
         answers[unit] = Answer(Selection.all() if same else selection, read - grows, grows, same)
     return Built(len(content), spent, answers, fixed)

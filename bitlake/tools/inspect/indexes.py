@@ -30,7 +30,7 @@ from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import find_index_type, indexed_type
 from bitlake.fileindex.selection import Kind, Selection
 from bitlake.tableindex import VectorRange
-from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_vector
+from bitlake.tableindex.deletion_vectors import AROUND, EMPTY_FILE, FIRST_OFFSET, MAGIC_32, MAGIC_64, decode_vector
 from bitlake.tools.inspect.tree import Source, Tree, graft, reading
 from bitlake.types import AtomicType, DataField, DataType
 from bitlake.types.datatypes import STRINGS
@@ -277,10 +277,8 @@ def _header(head: Tree, source: Source) -> Columns:
     return columns
 
 
-_FRAME_HEAD = 8
-"""Bytes of a frame that tell its size and kind."""
 _MOST_FRAMES = 10_000
-_MAGICS = {(1581511376).to_bytes(4, "big"): 32, (1681511377).to_bytes(4, "little"): 64}
+_MAGICS = {MAGIC_32: 32, MAGIC_64: 64}
 
 
 def is_vectors(start: bytes, size: int) -> bool:
@@ -297,14 +295,14 @@ def vectors_tree(tree: Tree, source: Source, page: Page, places: Mapping[int, Ve
     at, number = FIRST_OFFSET, 0
     while at < source.size and tree.more == 0:
         size = int.from_bytes(source.view(at, 4), "big", signed=True)
-        if size < 4 or size > source.size - at - 8:
-            raise CorruptError(f"a vector of {size:,} bytes, and {max(0, source.size - at - 8):,} are left", at)
+        if size < 4 or size > source.size - at - AROUND:
+            raise CorruptError(f"a vector of {size:,} bytes, and {max(0, source.size - at - AROUND):,} are left", at)
         if page.offset <= number < page.offset + page.limit:
             place = places.get(at)
-            frame = tree.add(place.data_file if place else f"vector {number}", at, size + 8)
+            frame = tree.add(place.data_file if place else f"vector {number}", at, size + AROUND)
             with reading(frame, at + 4):
                 _frame(frame, source, at, size, place)
-        at, number = at + size + 8, number + 1
+        at, number = at + size + AROUND, number + 1
         if number > page.offset + page.limit + _MOST_FRAMES:
             tree.more = None
     tree.facts["vectors"] = number

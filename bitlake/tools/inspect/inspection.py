@@ -12,14 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bitlake.codec.avro import MAGIC as AVRO_MAGIC
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.fileindex.payload import Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
-from bitlake.tools.inspect.metadata_files import hint_tree, json_tree
+from bitlake.tools.inspect.metadata_files import (
+    avro_tree,
+    describe_row,
+    hint_tree,
+    index_manifest_tree,
+    json_tree,
+    manifest_list_tree,
+    manifest_tree,
+    read_header,
+)
 from bitlake.tools.inspect.tree import (
-    AVRO_MAGIC,
     ORC_MAGIC,
     Fault,
     Node,
@@ -282,8 +291,6 @@ def _kind(source: Source) -> tuple[Kind, str | None]:
     start = source.start(START)
     fields: tuple[str, ...] = ()
     if start.startswith(AVRO_MAGIC):
-        from bitlake.tools.inspect.metadata_files import read_header
-
         with suppress(BitlakeError):
             fields = read_header(source).fields
     return kind_of(source.path, start, source.size, fields)
@@ -326,16 +333,10 @@ def _fill(
         case Kind.HINT:
             hint_tree(tree, source)
         case Kind.MANIFEST_LIST:
-            from bitlake.tools.inspect.metadata_files import manifest_list_tree
-
             manifest_list_tree(tree, source, page, context)
         case Kind.MANIFEST:
-            from bitlake.tools.inspect.metadata_files import manifest_tree
-
             manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
-            from bitlake.tools.inspect.metadata_files import index_manifest_tree
-
             index_manifest_tree(tree, source, page, context)
         case Kind.FILE_INDEX:
             from bitlake.tools.inspect.indexes import file_index_tree
@@ -358,8 +359,6 @@ def _fill(
 
             orc_tree(tree, source, page)
         case Kind.AVRO:
-            from bitlake.tools.inspect.metadata_files import avro_tree, describe_row
-
             avro_tree(tree, source, page, None, describe_row, "rows")
         case Kind.UNKNOWN:
             tree.facts["note"] = (

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bitlake.codec.avro import MAGIC, SYNC
 from bitlake.errors import CorruptError
 from bitlake.fileindex.payload import Page
 from bitlake.formatting import counted
@@ -39,11 +40,10 @@ from bitlake.metadata.manifest import (
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import column_stats
-from bitlake.tools.inspect.tree import AVRO_MAGIC, Source, TableContext, Tree, reading, shown
+from bitlake.tools.inspect.tree import Source, TableContext, Tree, reading, shown
 
 # --- Avro containers --------------------------------------------------------------------------------------------------
 
-_SYNC = 16
 _MOST_HEADS = 1000
 """Blocks read beyond the page to count all records."""
 
@@ -100,7 +100,7 @@ class _Cursor:
 def read_header(source: Source) -> Header:
     """The header of a container; raises :class:`CorruptError`."""
     cursor = _Cursor(source, 0)
-    if cursor.take(4) != AVRO_MAGIC:
+    if cursor.take(4) != MAGIC:
         raise CorruptError("this is not an Avro file: the magic is wrong", 0)
     meta: dict[str, bytes] = {}
     while count := cursor.long():
@@ -110,7 +110,7 @@ def read_header(source: Source) -> Header:
         for _ in range(count):
             key = cursor.take(cursor.long())
             meta[key.decode("utf-8", "replace")] = cursor.take(cursor.long())
-    sync = cursor.take(_SYNC)
+    sync = cursor.take(SYNC)
     return Header(meta, sync, cursor.at)
 
 
@@ -159,13 +159,13 @@ def _blocks(tree: Tree, source: Source, header: Header) -> Iterator[tuple[int, i
             count, size = cursor.long(), cursor.long()
             if count < 0 or size < 0:
                 raise CorruptError(f"a block of {count:,} records and {size:,} bytes", at)
-            end = cursor.at + size + _SYNC
+            end = cursor.at + size + SYNC
             if end > source.size:
                 raise CorruptError(
                     f"a block of {count:,} records takes {size:,} bytes, {source.size - cursor.at:,} are left", at
                 )
-            if source.view(end - _SYNC, _SYNC) != header.sync:
-                raise CorruptError("a block does not end with the file's sync marker", end - _SYNC)
+            if source.view(end - SYNC, SYNC) != header.sync:
+                raise CorruptError("a block does not end with the file's sync marker", end - SYNC)
             found = at, end - at, count
         if found is None:
             return

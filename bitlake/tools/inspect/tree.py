@@ -22,6 +22,7 @@ from bitlake.fileindex.payload import DAMAGE, Fetch, LazyBytes, Offset, Section,
 from bitlake.formatting import shortened
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
+from bitlake.metadata.manifest import INDEX_SUFFIX
 from bitlake.metadata.paths import TablePaths, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState, load_state
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _AHEAD = 4096
 
-AVRO_MAGIC = b"Obj\x01"
 ORC_MAGIC = b"ORC"
 
 
@@ -426,8 +426,6 @@ def _quiet(read: Callable[[], T]) -> T | None:
 
 # --- finding files ----------------------------------------------------------------------------------------------------
 
-INDEX = ".index"
-
 
 def find_file(store: Store, context: TableContext, path: str) -> str:
     """The full path of a file; raises :class:`NotFound` telling where it was looked for.
@@ -443,7 +441,7 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
         if store.exists(candidate) and not _is_folder(store, candidate):
             return candidate
     if embedded(context, path) is not None:
-        return context.files[_data_name(path)][0] + INDEX
+        return context.files[_data_name(path)][0] + INDEX_SUFFIX
     if _is_folder(store, path):
         raise NotFound(f"{path} is a folder; name one file in it")
     looked = "" if len(candidates) == 1 else f" (looked for as {candidates[0]}"
@@ -479,12 +477,12 @@ def _is_folder(store: Store, path: str) -> bool:
 
 
 def _data_name(path: str) -> str:
-    return path.rsplit("/", 1)[-1].removesuffix(INDEX)
+    return path.rsplit("/", 1)[-1].removesuffix(INDEX_SUFFIX)
 
 
 def embedded(context: TableContext, path: str) -> bytes | None:
     """The index embedded in the manifest for ``<data file>.index``, or None."""
-    if not path.endswith(INDEX):
+    if not path.endswith(INDEX_SUFFIX):
         return None
     found = context.files.get(_data_name(path))
     return None if found is None else found[1].file.embedded_index
@@ -500,17 +498,17 @@ def open_source(store: Store, context: TableContext, path: str) -> tuple[Source,
 
 def index_of(context: TableContext, path: str) -> str:
     """Where the index of a data file is; a path of an index stays; raises :class:`NotFound` for one without."""
-    if path.endswith(INDEX):
+    if path.endswith(INDEX_SUFFIX):
         return path
     found = context.files.get(path.rsplit("/", 1)[-1])
     if found is None:
-        return path + INDEX
-    names = [n for n in found[1].file.extra_files if n.endswith(INDEX)]
+        return path + INDEX_SUFFIX
+    names = [n for n in found[1].file.extra_files if n.endswith(INDEX_SUFFIX)]
     if names:
         return f"{path.rpartition('/')[0]}/{names[0]}"
     if found[1].file.embedded_index is None:
         raise NotFound(f"data file {path} has no file index; rewrite_file_index builds one")
-    return path + INDEX
+    return path + INDEX_SUFFIX
 
 
 def rows_of(context: TableContext, path: str) -> int | None:

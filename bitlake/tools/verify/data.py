@@ -28,11 +28,12 @@ from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.scan import BATCH_ROWS
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.merge.keys import key_columns
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import DataFileMeta, ManifestEntry, SimpleStats
+from bitlake.metadata.manifest import INDEX_SUFFIX, DataFileMeta, ManifestEntry, SimpleStats
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
@@ -243,10 +244,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-_BATCH_ROWS = 64 * 1024
-_INDEX_SUFFIX = ".index"
-
-
 @dataclass(frozen=True, slots=True)
 class DataTask:
     """A data file to check; ``partition`` are its physical values, ``options`` those of the indexes it may have."""
@@ -347,7 +344,7 @@ class _Indexes:
         for number, entry in enumerate(task.entries):
             path, content, wrong = index_content(store, task.path, entry.file)
             for extra in entry.file.extra_files:
-                if not extra.endswith(_INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
+                if not extra.endswith(INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
                     wrong.append(Finding("extra-file-missing", f"{folder}/{extra}", f"{entry.file.file_name} names it"))
             self._note(wrong, [number])
             self.findings += wrong
@@ -409,7 +406,7 @@ class _Facts:
         rows = 0
         path = self._task.path
         with store.open_input(path, size) as source:
-            for batch in reader_for(path)(source, batch_size=_BATCH_ROWS):
+            for batch in reader_for(path)(source, batch_size=BATCH_ROWS):
                 batch.validate(full=True)
                 self._add(self._conformed(pa.Table.from_batches([batch])))
                 rows += batch.num_rows

@@ -41,7 +41,14 @@ from bitlake.metadata.manifest import DataFileMeta, index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import key_fields
 from bitlake.tableindex import VectorRange
-from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_frame, decode_vector, frame_bytes
+from bitlake.tableindex.deletion_vectors import (
+    AROUND,
+    EMPTY_FILE,
+    FIRST_OFFSET,
+    decode_frame,
+    decode_vector,
+    frame_bytes,
+)
 from bitlake.tableindex.hash_index import decode_hashes
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.types import DataField, DataType, arrow_type
@@ -183,8 +190,6 @@ def _left(store: Store, file: LiveFile) -> UInt64s:
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 
-_AROUND = 8
-
 
 @dataclass(frozen=True, slots=True)
 class VectorTask:
@@ -223,7 +228,7 @@ def _faults(task: VectorTask, data: bytes, entry: IndexFileEntry, path: str) -> 
     for place in entry.ranges:
         end = max(end, place.offset + place.length)
         yield from _vector(task, data, place)
-    if len(data) - end > _AROUND:  # of a 32-bit vector the length leaves so much out
+    if len(data) - end > AROUND:  # of a 32-bit vector the length leaves so much out
         what = f"{len(data) - end:,} bytes follow the last vector that the index manifest lists"
         yield Finding("vectors-count-wrong", path, what, offset=end)
 
@@ -240,7 +245,7 @@ def _vector(task: VectorTask, data: bytes, place: VectorRange) -> Iterator[Findi
     except BitlakeError:
         yield fault("vector-unreadable", f"does not lie within the file of {len(data):,} bytes")
         return
-    if size not in (place.length, place.length - _AROUND):
+    if size not in (place.length, place.length - AROUND):
         yield fault("vector-unreadable", f"has {size:,} bytes, and the index manifest says {place.length:,}")
         return
     if zlib.crc32(body) != crc:

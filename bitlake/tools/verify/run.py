@@ -8,6 +8,7 @@ from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError
+from bitlake.formatting import DAY_MS
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
@@ -50,7 +51,6 @@ from bitlake.tools.verify.metadata import (
     read_manifest,
 )
 
-_DAY_MS = 86_400_000
 _FEW = 64
 """Small files read in this process whatever the runner."""
 
@@ -314,7 +314,7 @@ class _Verify:
             return None
         state = TableState(self.name, self.paths.on_branch(None), self.store, schema, None)
         try:
-            found = find_orphans(state, _clock.now_ms() - _DAY_MS, self.light)
+            found = find_orphans(state, _clock.now_ms() - DAY_MS, self.light)
         except BitlakeError:
             return None  # what a damaged file names is not known
         return len(found), sum(o.size for o in found)

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats.parquet.footer import read_footer
 from bitlake.formats.parquet.page_index import load_pages
-from bitlake.formats.parquet.write import PAGE_ROWS, ParquetWriter, clusters, into_pages, page_cuts
+from bitlake.formats.parquet.write import ParquetWriter, clusters, into_pages, page_cuts
 from bitlake.types import DataField, parse_type
 from bitlake.types.datatypes import ArrayType
 

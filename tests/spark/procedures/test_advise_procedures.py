@@ -69,7 +69,7 @@ def test_a_call_applies_what_it_advises_and_measures_it(lake: Any) -> None:
 
 
 def test_where_spark_reads_is_decided_as_the_engine_decides_it() -> None:
-    """The advisor weighs with the thresholds of the reader on Spark, from which it must not import."""
-    assert estimate.SPARK_SHARE == spark_scan.SELECTIVE_SHARE
+    """The advisor weighs with the thresholds of the reader on Spark."""
+    assert estimate.SELECTIVE_SHARE == spark_scan.SELECTIVE_SHARE
     assert estimate.DRIVER_ROWS == spark_scan.DRIVER_ROWS
-    assert estimate.DRIVER_BYTES == spark_scan.DRIVER_BYTES // 8
+    assert estimate.WHOLE_DRIVER_BYTES == spark_scan.WHOLE_DRIVER_BYTES == spark_scan.DRIVER_BYTES // 8
