@@ -65,7 +65,7 @@ from bitlake.fileindex.keyed import (
     keys_to_describe,
     to_arrow,
 )
-from bitlake.fileindex.payload import Fetch, LazyBytes, Offset, Page, Section
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root
@@ -776,7 +776,7 @@ def _describe_value(
         return
     value = section.add(text)  # its bytes are among the bitmaps, not here
     with value.reading():
-        value.facts.update({"bitmap at": Offset(body + offset), "bytes": length})
+        value.facts.update({"bitmap at": value.base + body + offset, "bytes": length})
         if length <= 0:
             raise CorruptError(f"a bitmap of {length} bytes", body + offset)
         value.facts = {"rows": counted_rows(payload, body + offset, length, rows), **value.facts}

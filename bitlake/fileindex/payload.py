@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import xxhash
 
@@ -226,44 +226,57 @@ class Page:
         return count - len(self.of(count))
 
 
-class Offset(int):
-    """A fact that is a position in the payload; ``inspect`` shows the position in the file."""
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong, and at which byte (None: not known)."""
+
+    what: str
+    offset: int | None
+
+    def __str__(self) -> str:
+        return self.what if self.offset is None else f"{self.what} (at byte {self.offset:,})"
 
 
 @dataclass(slots=True)
 class Section:
-    """One part of a payload.  Mutable while the payload is read.
+    """One part of a payload or file.  Mutable while it is read.
 
-    ``offset`` and ``size`` in bytes, counted from the payload's start; None where a part has no place of its own.
-    ``facts``: what the part states, plain values by name.  ``more``: entries that are not shown.  ``fault``: where
-    reading this part ended, as (what is wrong, offset or None).
+    ``offset`` and ``size`` in bytes; None where a part has no place of its own, as a record inside of a compressed
+    block.  ``facts``: what the part states, plain values by name.  ``more``: parts that are not shown (None: there are
+    some, how many is not known without reading on).  ``fault``: where reading this part ended.  ``base``: the offset
+    that those given to :meth:`add` count from.
     """
 
     name: str
     offset: int | None = None
     size: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    children: list[Section] = field(default_factory=list)
+    children: list[Self] = field(default_factory=list)
     more: int | None = 0
-    fault: tuple[str, int | None] | None = None
+    fault: Fault | None = None
+    base: int = field(default=0, repr=False)
 
     def add(
         self, name: str, offset: int | None = None, size: int | None = None, facts: Mapping[str, Any] | None = None
-    ) -> Section:
-        """Append and return a new part."""
-        section = Section(name, offset, size, dict(facts or {}))
-        self.children.append(section)
-        return section
+    ) -> Self:
+        """Append and return a new part; facts that are None are left out."""
+        place = None if offset is None else self.base + offset
+        known = {k: v for k, v in (facts or {}).items() if v is not None}
+        self.children.append(type(self)(name, place, size, known, base=self.base))
+        return self.children[-1]
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Turn an error caused by damaged bytes into this section's fault."""
+    def reading(self, base: int | None = None) -> Iterator[None]:
+        """Turn an error caused by damaged bytes into this part's fault; its offset counts from ``base``."""
         try:
             yield
         except Exception as e:
-            self.fault = fault_of(e)
-            if self.fault is None:
+            fault = fault_of(e)
+            if fault is None:
                 raise
+            what, offset = fault
+            place = self.offset if offset is None else offset + (self.base if base is None else base)
+            self.fault = Fault(what, place)
 
 
 def fault_of(error: Exception) -> tuple[str, int | None] | None:

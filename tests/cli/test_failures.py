@@ -14,7 +14,7 @@ from cli.conftest import Cli, environment
 
 import bitlake
 from bitlake.cli.failures import wrapped
-from bitlake.tools.inspect.tree import Tree, render
+from bitlake.tools.inspect.tree import Node, render
 
 
 def one_line(text: str) -> str:
@@ -198,11 +198,11 @@ def test_a_path_is_broken_behind_a_slash() -> None:
 
 
 def test_a_tree_stays_one() -> None:
-    tree = Tree("file", 0, 100)
+    tree = Node("file", 0, 100)
     part = tree.add("part", 0, 50, {f"fact {i}": "some words" for i in range(9)})
     part.add("inside", 0, 10, {f"fact {i}": "some words" for i in range(9)})
     tree.add("last", 50, 50, {"said": "so " * 30})
-    whole, lines = render(tree.done()), render(tree.done(), 70).split("\n")
+    whole, lines = render(tree), render(tree, 70).split("\n")
     assert max(map(len, lines)) <= 70 < max(map(len, whole.split("\n")))
     inside = next(i for i, line in enumerate(lines) if "└─ inside" in line)
     assert lines[inside - 1].startswith("               │  │  fact") and lines[inside + 1].startswith(

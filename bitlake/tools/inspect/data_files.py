@@ -31,7 +31,7 @@ from bitlake.fileindex.payload import DAMAGE, Page
 from bitlake.formats.parquet.footer import MAGIC, ColumnChunk, Footer, SchemaNode, read_footer
 from bitlake.formats.parquet.page_index import load_pages, page_bounds
 from bitlake.formats.parquet.thrift import ThriftReader
-from bitlake.tools.inspect.tree import ORC_MAGIC, Source, Tree, reading
+from bitlake.tools.inspect.tree import ORC_MAGIC, Node, Source
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -46,19 +46,19 @@ _KINDS = (
 _MOST_FOOTER = 1 << 28
 
 
-def orc_tree(tree: Tree, source: Source, page: Page) -> None:
+def orc_tree(tree: Node, source: Source, page: Page) -> None:
     """Add the parts of an ORC file; stripes are paged."""
     start = source.start(3)
     tree.add("magic", 0, len(start), {"": start.decode("latin-1")})
     if start != ORC_MAGIC:
-        with reading(tree.children[-1]):
+        with tree.children[-1].reading():
             raise CorruptError("no ORC magic at the start", 0)
     size = source.view(source.size - 1, 1)[0]
     if size + 1 > source.size:
         raise CorruptError(f"a postscript of {size} bytes in a file of {source.size:,}", source.size - 1)
     at = source.size - 1 - size
     post = tree.add("postscript", at, size)
-    with reading(post, at):
+    with post.reading(at):
         told = _message(source.view(at, size))
         compression, footer_size, metadata_size = _number(told, 2), _number(told, 1), _number(told, 5)
         name = _COMPRESSIONS[compression] if compression < len(_COMPRESSIONS) else str(compression)
@@ -71,7 +71,7 @@ def orc_tree(tree: Tree, source: Source, page: Page) -> None:
         return
     tree.add("metadata", at - footer_size - metadata_size, metadata_size)
     foot = tree.add("footer", at - footer_size, footer_size)
-    with reading(foot, at - footer_size):
+    with foot.reading(at - footer_size):
         raw = _plain(source.view(at - footer_size, footer_size), name)
         footer = _message(raw)
         tree.facts["rows"] = _number(footer, 6)
@@ -79,7 +79,7 @@ def orc_tree(tree: Tree, source: Source, page: Page) -> None:
         _stripes(tree, footer, page, at)
 
 
-def _columns(foot: Tree, footer: dict[int, list[Any]]) -> None:
+def _columns(foot: Node, footer: dict[int, list[Any]]) -> None:
     types = [_message(t) for t in footer.get(4, ())]
     foot.facts["types"] = len(types)
     if not types:
@@ -90,7 +90,7 @@ def _columns(foot: Tree, footer: dict[int, list[Any]]) -> None:
         foot.add(name, facts={"type": _KINDS[kind] if 0 <= kind < len(_KINDS) else str(kind)})
 
 
-def _stripes(tree: Tree, footer: dict[int, list[Any]], page: Page, end: int) -> None:
+def _stripes(tree: Node, footer: dict[int, list[Any]], page: Page, end: int) -> None:
     stripes = footer.get(3, [])
     tree.facts["stripes"] = len(stripes)
     first = 0
@@ -100,7 +100,7 @@ def _stripes(tree: Tree, footer: dict[int, list[Any]], page: Page, end: int) -> 
         sizes = [_number(stripe, i) for i in (2, 3, 4)]
         if number in page.of(len(stripes)):
             node = tree.add(f"stripe {number}", at, sum(sizes), {"first row": first, "rows": rows})
-            with reading(node):
+            with node.reading():
                 if at + sum(sizes) > end:
                     raise CorruptError(f"a stripe of {sum(sizes):,} bytes does not fit", at)
                 for name, size in zip(("index", "data", "stripe footer"), sizes, strict=True):
@@ -218,12 +218,12 @@ _HEADER = 512
 _MOST_PAGES = 100_000
 
 
-def parquet_tree(tree: Tree, source: Source, page: Page, column: str | None) -> None:
+def parquet_tree(tree: Node, source: Source, page: Page, column: str | None) -> None:
     """Add the parts of a Parquet file; with a ``column`` only its chunks, and a page of its pages."""
     start = source.start(4)
     tree.add("magic", 0, len(start), {"": start.decode("latin-1")})
     if start != MAGIC:
-        with reading(tree.children[-1]):
+        with tree.children[-1].reading():
             raise CorruptError("no Parquet magic at the start", 0)
     footer = read_footer(source.view, source.size, prefetch=8)
     tree.facts.update({"rows": footer.rows, "row groups": len(footer.row_groups), "columns": len(footer.columns)})
@@ -248,7 +248,7 @@ def parquet_tree(tree: Tree, source: Source, page: Page, column: str | None) -> 
         node = tree.add(f"row group {number}", at, size, {"first row": group.first_row, "rows": group.rows})
         for leaf in leaves:
             chunk = node.add(_dotted(chunks[leaf]), chunks[leaf].start, chunks[leaf].compressed)
-            with reading(chunk):
+            with chunk.reading():
                 _chunk(chunk, chunks[leaf], footer.leaves[leaf])
                 if column is not None:
                     _pages(chunk, source, footer, number, leaf, counter)
@@ -266,7 +266,7 @@ def _dotted(chunk: ColumnChunk) -> str:
     return ".".join(p.decode("utf-8", "replace") for p in chunk.path)
 
 
-def _chunk(node: Tree, chunk: ColumnChunk, leaf: SchemaNode) -> None:
+def _chunk(node: Node, chunk: ColumnChunk, leaf: SchemaNode) -> None:
     node.facts["type"] = _named(_PHYSICAL, chunk.physical)
     node.facts["codec"] = _named(_CODECS, chunk.codec)
     node.facts["values"] = chunk.values
@@ -326,12 +326,12 @@ class _Place:
     bounds: str | None = None
 
 
-def _pages(node: Tree, source: Source, footer: Footer, group: int, leaf: int, counter: _Counter) -> None:
+def _pages(node: Node, source: Source, footer: Footer, group: int, leaf: int, counter: _Counter) -> None:
     chunk = footer.row_groups[group].chunks[leaf]
     if chunk.dictionary_offset is not None:
         size = chunk.data_offset - chunk.dictionary_offset
         page = node.add("dictionary page", chunk.dictionary_offset, size)
-        with reading(page, chunk.dictionary_offset):
+        with page.reading(chunk.dictionary_offset):
             _page_facts(page, source, chunk.dictionary_offset, size)
     hidden = 0
     for place in _places(source, footer, group, leaf):
@@ -346,7 +346,7 @@ def _pages(node: Tree, source: Source, footer: Footer, group: int, leaf: int, co
             page.facts.update({"first row": place.row, "rows": place.rows})
         if place.bounds is not None:
             page.facts["values from"] = place.bounds
-        with reading(page, place.offset):
+        with page.reading(place.offset):
             _page_facts(page, source, place.offset, place.size)
     node.more = hidden
 
@@ -413,7 +413,7 @@ def _header(source: Source, at: int, room: int) -> tuple[dict[int, Any], int]:
             size = min(room, size * 16)
 
 
-def _page_facts(page: Tree, source: Source, at: int, size: int) -> None:
+def _page_facts(page: Node, source: Source, at: int, size: int) -> None:
     header, length = _header(source, at, size)
     page.facts["kind"] = _named(_PAGE_TYPES, header.get(1, -1))
     page.facts["header"] = length
@@ -425,7 +425,7 @@ def _page_facts(page: Tree, source: Source, at: int, size: int) -> None:
     page.facts = {k: v for k, v in page.facts.items() if v is not None}
 
 
-def _indexes(tree: Tree, footer: Footer) -> None:
+def _indexes(tree: Node, footer: Footer) -> None:
     chunks = [c for g in footer.row_groups for c in g.chunks]
     columns = [(c.bounds_offset, c.bounds_length) for c in chunks if c.bounds_offset is not None]
     offsets = [(c.index_offset, c.index_length) for c in chunks if c.index_offset is not None]

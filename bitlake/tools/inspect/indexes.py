@@ -25,13 +25,13 @@ from bitlake.expressions.sql_text import name as column_name
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, MAGIC, VERSION, ContainerHeader, read_header
-from bitlake.fileindex.payload import Page, Section
+from bitlake.fileindex.payload import Page
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import find_index_type, indexed_type
 from bitlake.fileindex.selection import Kind, Selection
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import AROUND, EMPTY_FILE, FIRST_OFFSET, MAGIC_32, MAGIC_64, decode_vector
-from bitlake.tools.inspect.tree import Source, Tree, graft, reading
+from bitlake.tools.inspect.tree import Node, Source
 from bitlake.types import AtomicType, DataField, DataType
 from bitlake.types.datatypes import STRINGS
 
@@ -173,7 +173,7 @@ Columns = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 def file_index_tree(
-    tree: Tree, source: Source, page: Page, fields: Sequence[DataField], column: str | None
+    tree: Node, source: Source, page: Page, fields: Sequence[DataField], column: str | None
 ) -> ContainerHeader | None:
     """Add the header and each index; of ``column`` (or of an only one) its entries, a page of each list.
 
@@ -181,20 +181,16 @@ def file_index_tree(
     Returns the header if it is sound.
     """
     head = tree.add("header", 0)
-    with reading(head):
+    with head.reading():
         places = _header(head, source)
-    if head.fault is not None:
-        return None
-    tree.facts.update({"columns": len(places), "indexes": sum(map(len, places.values()))})
-    header = None
-    with reading(head):
+        tree.facts.update({"columns": len(places), "indexes": sum(map(len, places.values()))})
         header = read_header(source.window.view(0, head.size or 0), source.size)
-    if header is None:
+    if head.fault is not None:
         return None
     if header.checksums is not None:
         sums = header.checksums
         head.facts["checksums"] = f"{len(sums.sums):,} of {sums.chunk:,} bytes each" if sums.sums else "of the header"
-        with reading(head):
+        with head.reading():
             source.window.check(sums)
     wanted = [c for c in places if column is None or c.lower() == column.lower()]
     if column is not None:
@@ -212,13 +208,14 @@ def file_index_tree(
             index = node.add(index_type, None if start < 0 else start, length)
             kind = None if known is None else known[2]
             entries = page if column is not None or len(places) == 1 else None
-            with reading(index, max(start, 0)):
+            index.base = max(start, 0)
+            with index.reading():
                 _index(index, index_type, (start, length), source, kind, entries)
     return header
 
 
 def _index(
-    index: Tree, name: str, place: tuple[int, int], source: Source, kind: DataType | None, page: Page | None
+    index: Node, name: str, place: tuple[int, int], source: Source, kind: DataType | None, page: Page | None
 ) -> None:
     if place == EMPTY:
         index.facts["empty"] = "the writer saw no row"
@@ -226,15 +223,10 @@ def _index(
     index_type = find_index_type(name)
     if index_type is None:
         raise UnsupportedFeature(f"index type '{name}' is not known")
-    start, length = place
-    section = Section(name, 0, length)
-    try:
-        index_type.describe(section, source.part(start, length), kind, page)
-    finally:  # what was described before an error is shown with it
-        graft(index, section, start)
+    index_type.describe(index, source.part(*place), kind, page)
 
 
-def _header(head: Tree, source: Source) -> Columns:
+def _header(head: Node, source: Source) -> Columns:
     """Add the header's members one by one; whatever does not fit is raised where it stands."""
     fixed = Reader(source.view(0, min(FIXED_LENGTH, source.size)))
     magic = fixed.i8()
@@ -266,7 +258,7 @@ def _header(head: Tree, source: Source) -> Columns:
             entry = node.add(kind, at, reader.offset - at, place)
             inner[kind] = (start, size)
             if (start, size) != EMPTY and (start < length or size < 0 or start + size > source.size):
-                with reading(entry):
+                with entry.reading():
                     raise CorruptError(f"it is said to have {size:,} bytes at {start:,} of {source.size:,}", at)
         node.size = reader.offset - (node.offset or 0)
     at = reader.offset
@@ -286,7 +278,7 @@ def is_vectors(start: bytes, size: int) -> bool:
     return start[:1] == EMPTY_FILE and (size == 1 or start[5:9] in _MAGICS)
 
 
-def vectors_tree(tree: Tree, source: Source, page: Page, places: Mapping[int, VectorRange]) -> None:
+def vectors_tree(tree: Node, source: Source, page: Page, places: Mapping[int, VectorRange]) -> None:
     """A deletion vector file; ``places`` are what the index manifest says of it, by offset."""
     version = source.view(0, 1)
     tree.add("version", 0, 1, {"": version[0]})
@@ -300,7 +292,7 @@ def vectors_tree(tree: Tree, source: Source, page: Page, places: Mapping[int, Ve
         if page.offset <= number < page.offset + page.limit:
             place = places.get(at)
             frame = tree.add(place.data_file if place else f"vector {number}", at, size + AROUND)
-            with reading(frame, at + 4):
+            with frame.reading(at + 4):
                 _frame(frame, source, at, size, place)
         at, number = at + size + AROUND, number + 1
         if number > page.offset + page.limit + _MOST_FRAMES:
@@ -310,7 +302,7 @@ def vectors_tree(tree: Tree, source: Source, page: Page, places: Mapping[int, Ve
         tree.more = page.left(number)
 
 
-def _frame(frame: Tree, source: Source, at: int, size: int, place: VectorRange | None) -> None:
+def _frame(frame: Node, source: Source, at: int, size: int, place: VectorRange | None) -> None:
     frame.facts["bits"] = _MAGICS.get(source.view(at + 4, 4), "unknown")
     body = source.view(at + 4, size)
     crc = int.from_bytes(source.view(at + 4 + size, 4), "big")
@@ -318,7 +310,7 @@ def _frame(frame: Tree, source: Source, at: int, size: int, place: VectorRange |
     frame.add("vector", at + 4, size)
     checked = frame.add("CRC-32", at + 4 + size, 4, {"": f"{crc:08x}"})
     if zlib.crc32(body) != crc:
-        with reading(checked):
+        with checked.reading():
             raise CorruptError(f"the checksum is wrong: the vector's is {zlib.crc32(body):08x}", None)
     vector = decode_vector(body)
     positions = vector.positions()
@@ -331,7 +323,7 @@ def _frame(frame: Tree, source: Source, at: int, size: int, place: VectorRange |
         raise CorruptError(f"it deletes {vector.cardinality} rows, the index manifest says {place.cardinality}", None)
 
 
-def hashes_tree(tree: Tree, source: Source, page: Page) -> None:
+def hashes_tree(tree: Node, source: Source, page: Page) -> None:
     """A HASH index: 4 bytes a hash."""
     count = source.size // 4
     tree.facts["hashes"] = count

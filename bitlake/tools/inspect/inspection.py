@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.codec.avro import MAGIC as AVRO_MAGIC
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.fileindex.payload import Page
+from bitlake.fileindex.payload import Fault, Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
@@ -30,17 +30,14 @@ from bitlake.tools.inspect.metadata_files import (
 )
 from bitlake.tools.inspect.tree import (
     ORC_MAGIC,
-    Fault,
     Node,
     Source,
     TableContext,
-    Tree,
     fields_of,
     find_file,
     hex_lines,
     index_of,
     open_source,
-    reading,
     render,
     rows_of,
 )
@@ -273,18 +270,18 @@ def inspect_file(
     source, note = open_source(store, context, full)
     kind, remark = _kind(source)
     view = None if hex is None else _region(source, *hex)
-    tree = Tree("file", 0, source.size)
+    tree = Node("file", 0, source.size)
     rows: tuple[ValueRows, ...] = ()
     page = Page(offset, limit)
     if view is None or value is not ANY:
         header = None
-        with reading(tree):
+        with tree.reading():
             header = _fill(tree, kind, source, page, context, column)
         if value is not ANY and column is not None:
             rows = _rows_of(header, kind, context, source, column, value, page, timezone)
     told = "; ".join(filter(None, (note, remark))) or None
     looked = min(source.bytes_read, source.size)  # neighbours may have come twice
-    return Inspection(source.path, kind.value, source.size, tree.done(), looked, told, rows, view)
+    return Inspection(source.path, kind.value, source.size, tree, looked, told, rows, view)
 
 
 def _kind(source: Source) -> tuple[Kind, str | None]:
@@ -323,7 +320,7 @@ def _rows_of(
 
 
 def _fill(
-    tree: Tree, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
+    tree: Node, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
 ) -> ContainerHeader | None:
     """Add what is in a file of this kind; the header of a file index."""
     # A kind's module is loaded for files of that kind: most bring numpy and Arrow, which take longest of all.

@@ -40,14 +40,14 @@ from bitlake.metadata.manifest import (
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import column_stats
-from bitlake.tools.inspect.tree import Source, TableContext, Tree, reading, shown
+from bitlake.tools.inspect.tree import Node, Source, TableContext, shown
 
 # --- Avro containers --------------------------------------------------------------------------------------------------
 
 _MOST_HEADS = 1000
 """Blocks read beyond the page to count all records."""
 
-Describe = Callable[[Tree, Any], None]
+Describe = Callable[[Node, Any], None]
 Decode = Callable[[bytes], Sequence[Any]]
 
 
@@ -114,14 +114,14 @@ def read_header(source: Source) -> Header:
     return Header(meta, sync, cursor.at)
 
 
-def avro_tree(tree: Tree, source: Source, page: Page, decode: Decode | None, describe: Describe, noun: str) -> None:
+def avro_tree(tree: Node, source: Source, page: Page, decode: Decode | None, describe: Describe, noun: str) -> None:
     """Add the header and the page's records, in their blocks.
 
     ``decode`` takes a container of one block; None: the records of a data file, as they are.  ``describe`` fills the
     node of a record.  A block's faults are reported at the block.
     """
     head = tree.add("header", 0)
-    with reading(head):
+    with head.reading():
         header = read_header(source)
     if head.fault is not None:
         return
@@ -130,13 +130,13 @@ def avro_tree(tree: Tree, source: Source, page: Page, decode: Decode | None, des
     codec = header.meta.get("avro.codec", b"null").decode("utf-8", "replace")
     head.facts.update({"codec": codec, "fields": len(fields), "sync": header.sync.hex()})
     if header.schema is None:
-        with reading(head):
+        with head.reading():
             raise CorruptError("the header holds no schema", 4)
     shown, seen, further = page.offset + page.limit, 0, 0
     for number, (at, size, count) in enumerate(_blocks(tree, source, header)):
         if seen + count > page.offset and seen < shown:
             block = tree.add(f"block {number}", at, size, {noun: count})
-            with reading(block, at - header.end):
+            with block.reading(at - header.end):
                 _records(block, source, header, decode, describe, page, seen)
         else:
             further += seen >= shown
@@ -149,12 +149,11 @@ def avro_tree(tree: Tree, source: Source, page: Page, decode: Decode | None, des
         tree.more = page.left(seen)
 
 
-def _blocks(tree: Tree, source: Source, header: Header) -> Iterator[tuple[int, int, int]]:
+def _blocks(tree: Node, source: Source, header: Header) -> Iterator[tuple[int, int, int]]:
     """(offset, size, records) of every block; what breaks becomes the fault of ``tree``."""
     at = header.end
     while at < source.size:
-        found = None
-        with reading(tree):
+        with tree.reading():
             cursor = _Cursor(source, at)
             count, size = cursor.long(), cursor.long()
             if count < 0 or size < 0:
@@ -166,15 +165,14 @@ def _blocks(tree: Tree, source: Source, header: Header) -> Iterator[tuple[int, i
                 )
             if source.view(end - SYNC, SYNC) != header.sync:
                 raise CorruptError("a block does not end with the file's sync marker", end - SYNC)
-            found = at, end - at, count
-        if found is None:
+        if tree.fault is not None:
             return
-        yield found
+        yield at, end - at, count
         at = end
 
 
 def _records(
-    block: Tree,
+    block: Node,
     source: Source,
     header: Header,
     decode: Decode | None,
@@ -188,7 +186,7 @@ def _records(
     for i, record in enumerate(records):
         if page.offset <= first + i < page.offset + page.limit:
             node = block.add(str(first + i))
-            with reading(node):
+            with node.reading():
                 describe(node, record)
 
 
@@ -198,15 +196,15 @@ def _rows(data: bytes) -> Sequence[Any]:
     return [row for batch in read_columns(io.BytesIO(data)) for row in batch.to_pylist()]
 
 
-def describe_row(node: Tree, row: dict[str, Any]) -> None:
+def describe_row(node: Node, row: dict[str, Any]) -> None:
     """A record of a data file."""
     node.facts.update(row)
 
 
-def manifest_list_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:
+def manifest_list_tree(tree: Node, source: Source, page: Page, context: TableContext) -> None:
     """A manifest list: its manifests."""
 
-    def describe(node: Tree, meta: ManifestFileMeta) -> None:
+    def describe(node: Node, meta: ManifestFileMeta) -> None:
         node.name = meta.file_name
         node.facts.update(_known(
             bytes=meta.file_size, added=meta.num_added_files, deleted=meta.num_deleted_files, schema=meta.schema_id,
@@ -220,10 +218,10 @@ def manifest_list_tree(tree: Tree, source: Source, page: Page, context: TableCon
     avro_tree(tree, source, page, decode_manifest_list, describe, "manifests")
 
 
-def manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext, column: str | None) -> None:
+def manifest_tree(tree: Node, source: Source, page: Page, context: TableContext, column: str | None) -> None:
     """A manifest: its changes of data files; with statistics of one column, or of all where one entry is shown."""
 
-    def describe(node: Tree, entry: ManifestEntry) -> None:
+    def describe(node: Node, entry: ManifestEntry) -> None:
         file = entry.file
         node.name = f"{entry.kind.name} {file.file_name}"
         partition = context.values(context.partition_fields, entry.partition)
@@ -243,10 +241,10 @@ def manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext,
     avro_tree(tree, source, page, decode_manifest, describe, "entries")
 
 
-def index_manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:
+def index_manifest_tree(tree: Node, source: Source, page: Page, context: TableContext) -> None:
     """An index manifest: the table's index files, and the vectors in each."""
 
-    def describe(node: Tree, entry: IndexFileEntry) -> None:
+    def describe(node: Node, entry: IndexFileEntry) -> None:
         node.name = entry.file_name
         partition = context.values(context.partition_fields, entry.partition)
         node.facts.update(_known(
@@ -261,7 +259,7 @@ def index_manifest_tree(tree: Tree, source: Source, page: Page, context: TableCo
     avro_tree(tree, source, page, decode_index_manifest, describe, "index files")
 
 
-def _keys(node: Tree, file: DataFileMeta, context: TableContext) -> None:
+def _keys(node: Node, file: DataFileMeta, context: TableContext) -> None:
     fields = context.key_fields(file.schema_id)
     if fields:
         low, high = context.values(fields, file.min_key), context.values(fields, file.max_key)
@@ -269,7 +267,7 @@ def _keys(node: Tree, file: DataFileMeta, context: TableContext) -> None:
             node.facts["keys"] = f"{_spec(low)} … {_spec(high)}"
 
 
-def _statistics(node: Tree, file: DataFileMeta, context: TableContext, column: str | None, every: bool) -> None:
+def _statistics(node: Node, file: DataFileMeta, context: TableContext, column: str | None, every: bool) -> None:
     schema = context.schema(file.schema_id)
     if schema is None:
         return
@@ -308,7 +306,7 @@ _BLANK = " \t\r\n"
 _MOST = 64 * 1024 * 1024
 
 
-def json_tree(tree: Tree, source: Source, page: Page, kind: str) -> None:
+def json_tree(tree: Node, source: Source, page: Page, kind: str) -> None:
     """Add a JSON file's members to ``tree``; ``kind`` ``snapshot`` and ``schema`` are checked to be one."""
     if source.size > _MOST:
         raise CorruptError(f"{source.size:,} bytes are too many for JSON of a table; look at a part as hex", 0)
@@ -325,12 +323,12 @@ def json_tree(tree: Tree, source: Source, page: Page, kind: str) -> None:
         TableSchema.from_json(data, source.path)
 
 
-def hint_tree(tree: Tree, source: Source) -> None:
+def hint_tree(tree: Node, source: Source) -> None:
     """Add a hint's number."""
     text = source.view(0, min(source.size, 64)).decode("ascii", "replace")
     number = tree.add("id", 0, source.size, {"": text})
     if not text.isascii() or not text.strip().isdigit():
-        with reading(number):
+        with number.reading():
             raise CorruptError("a hint is a number in digits, and readers list the folder instead of this", 0)
 
 
@@ -349,9 +347,9 @@ class _Places:
         return self._byte
 
 
-def _object(tree: Tree, text: str, page: Page) -> None:
+def _object(tree: Node, text: str, page: Page) -> None:
     places = _Places(text)
-    with reading(tree):
+    with tree.reading():
         at = _skip(text, 0, places)
         if text[at : at + 1] == "{":
             _members(tree, text, at, page, places)
@@ -359,7 +357,7 @@ def _object(tree: Tree, text: str, page: Page) -> None:
             _expected("a JSON object", text, at, places)
 
 
-def _members(tree: Tree, text: str, at: int, page: Page, places: _Places) -> int:
+def _members(tree: Node, text: str, at: int, page: Page, places: _Places) -> int:
     """Add the members of the object or list that starts at ``at``; the place after it."""
     listed = text[at] == "["
     stop = "]" if listed else "}"
@@ -388,7 +386,7 @@ def _members(tree: Tree, text: str, at: int, page: Page, places: _Places) -> int
     return at + 1
 
 
-def _member(tree: Tree, name: str, text: str, start: int, at: int, page: Page, places: _Places) -> int:
+def _member(tree: Node, name: str, text: str, start: int, at: int, page: Page, places: _Places) -> int:
     nested = text[at : at + 1] in ("{", "[") and tree.name != "fields"
     child = tree.add(name, places.of(start))
     if nested:

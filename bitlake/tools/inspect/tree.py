@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, NotFound
-from bitlake.fileindex.payload import DAMAGE, Fetch, LazyBytes, Offset, Section, fault_of
+from bitlake.fileindex.payload import DAMAGE, Fault, Fetch, LazyBytes, Section
 from bitlake.formatting import shortened
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
@@ -97,33 +96,9 @@ _MOST_TEXT = 100
 _LEAST_ROOM = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong, and at which byte of the file (None: not known)."""
-
-    what: str
-    offset: int | None
-
-    def __str__(self) -> str:
-        return self.what if self.offset is None else f"{self.what} (at byte {self.offset:,})"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One part of a file.
-
-    ``offset`` and ``size`` in bytes of the file; None where the part has no place of its own, as a record inside of a
-    compressed block.  ``facts``: what the part says, plain values by name.  ``more``: parts that are not shown (None:
-    there are some, how many is not known without reading on).  ``fault``: where reading this part ended.
-    """
-
-    name: str
-    offset: int | None = None
-    size: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    children: tuple[Node, ...] = ()
-    more: int | None = 0
-    fault: Fault | None = None
+@dataclass(slots=True)
+class Node(Section):
+    """One part of a file, with the parts inside of it; offsets count from the start of the file."""
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, each before its children."""
@@ -147,67 +122,10 @@ class Node:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain values that JSON can hold."""
         out: dict[str, Any] = {"name": self.name, "offset": self.offset, "size": self.size}
-        out.update({"facts": {k: plain(v) for k, v in self.facts.items()}} if self.facts else {})
-        out.update({"children": [c.to_dict() for c in self.children]} if self.children else {})
-        out.update({"more": self.more} if self.more != 0 else {})
-        out.update({"fault": {"what": self.fault.what, "offset": self.fault.offset}} if self.fault else {})
-        return out
-
-
-@dataclass(slots=True)
-class Tree:
-    """A node while its file is being read; mutable, :meth:`done` makes the :class:`Node`."""
-
-    name: str
-    offset: int | None = None
-    size: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    children: list[Tree] = field(default_factory=list)
-    more: int | None = 0
-    fault: Fault | None = None
-
-    def add(
-        self, name: str, offset: int | None = None, size: int | None = None, facts: Mapping[str, Any] | None = None
-    ) -> Tree:
-        """A new child; facts that are None are left out."""
-        child = Tree(name, offset, size, {k: v for k, v in (facts or {}).items() if v is not None})
-        self.children.append(child)
-        return child
-
-    def done(self) -> Node:
-        """The finished node, with all below it."""
-        children = tuple(c.done() for c in self.children)
-        return Node(self.name, self.offset, self.size, dict(self.facts), children, self.more, self.fault)
-
-
-def graft(tree: Tree, section: Section, base: int) -> None:
-    """Add what an index says of its payload to ``tree``; the payload starts at byte ``base`` of the file."""
-    tree.facts.update({k: base + v if isinstance(v, Offset) else v for k, v in section.facts.items()})
-    tree.more = section.more
-    if section.fault is not None:
-        what, offset = section.fault
-        tree.fault = Fault(what, tree.offset if offset is None else base + offset)
-    for part in section.children:
-        child = tree.add(part.name, None if part.offset is None else base + part.offset, part.size)
-        graft(child, part, base)
-
-
-class reading:
-    """A context in which whatever breaks becomes the fault of ``tree``; offsets count from ``base`` of the file."""
-
-    def __init__(self, tree: Tree, base: int = 0) -> None:
-        self._tree, self._base = tree, base
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        fault = fault_of(error) if isinstance(error, Exception) else None
-        if fault is None:
-            return False
-        what, offset = fault
-        self._tree.fault = Fault(what, self._tree.offset if offset is None else self._base + offset)
-        return True
+        out |= {"facts": plain(self.facts)} if self.facts else {}
+        out |= {"children": [c.to_dict() for c in self.children]} if self.children else {}
+        out |= {"more": self.more} if self.more != 0 else {}
+        return out | ({"fault": asdict(self.fault)} if self.fault else {})
 
 
 def plain(value: Any) -> Any:
