@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError
@@ -38,7 +40,6 @@ from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.tools.advise import policy
@@ -407,37 +408,34 @@ def gather(
 
     Raises :class:`bitlake.errors.BitlakeError` if metadata cannot be read; an index that cannot is named in the report.
     """
-    limits = thresholds or Thresholds()
-    store, paths, snapshot = state.store, state.paths, state.snapshot
+    files, snapshot = state.table_files, state.snapshot
     entries = state.entries()
     target = target_file_size(state.schema)
     small = int(target * state.schema.opts.of(opt.SMALL_FILE_RATIO))
-    tables = index_entries(TableFiles(store, paths), snapshot)
+    tables = index_entries(files, snapshot)
     gone = {name: place.cardinality for name, (_, place) in vectors_by_file(tables).items()}
-    parts = _parts(state, entries, small, gone)
-    ordered = sorted(parts, key=lambda p: (-p.size, p.name))
-    named = ordered if len(ordered) <= top + 1 else ordered[:top]
-    others = ordered[len(named) :]
+    part = partial(_part, small=small, gone=gone, keyed=bool(state.schema.primary_keys))
+    parts, rest, part_count = _parts(state, part, top)
     vectors = [t.file_size for t in tables if t.index_type == DELETION_VECTORS]
     hashes = [t.file_size for t in tables if t.index_type != DELETION_VECTORS]
     indexes, sample, problems = index_coverage(state, entries)
-    metas = [] if snapshot is None else snapshot_manifests(TableFiles(store, paths), snapshot)
-    ids = load_line(TableFiles(store, paths)).kept
-    read = list(existing_snapshots(TableFiles(store, paths), ids[-_SNAPSHOTS:]))
+    metas = [] if snapshot is None else snapshot_manifests(files, snapshot)
+    ids = load_line(files).kept
+    read = list(existing_snapshots(files, ids[-_SNAPSHOTS:]))
     kinds, span = _timeline(read)
     found = TableReport(
         name=state.name,
-        path=paths.root,
-        branch=paths.branch,
+        path=state.paths.root,
+        branch=state.paths.branch,
         made_ms=_clock.now_ms(),
         snapshot=None if snapshot is None else _commit(snapshot),
         primary_keys=tuple(state.schema.primary_keys),
         partition_keys=tuple(state.schema.partition_keys),
         columns=len(state.schema.fields),
-        total=_sum("all", parts),
-        parts=tuple(named),
-        rest=_sum(f"{len(others):,} more", others) if others else None,
-        part_count=len(parts),
+        total=part("all", entries),
+        parts=tuple(parts),
+        rest=rest,
+        part_count=part_count,
         buckets=len({(e.partition, e.bucket) for e in entries}),
         target_size=target,
         small_below=small,
@@ -458,9 +456,9 @@ def gather(
         timeline=kinds,
         timeline_span=span,
         tags=len(list_tags(state)),
-        branches=len(branch_names(TableFiles(store, paths))),
+        branches=len(branch_names(files)),
         scans=scan_facts(scans),
-        thresholds=limits,
+        thresholds=thresholds or Thresholds(),
     )
     return actions(found, state)
 
@@ -474,60 +472,40 @@ def _commit(s: Snapshot) -> Commit:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class _Sums:
-    """A partition's sums; mutable."""
-
-    def __init__(self) -> None:
-        self.files = self.rows = self.size = self.small_files = self.small_size = self.deleted = 0
-        self.levels: dict[int, int] = {}
-
-    def part(self, name: str) -> Part:
-        sums = (self.files, self.rows, self.size, self.small_files, self.small_size)
-        return Part(name, *sums, self.deleted, self.levels)
+def _part(
+    name: str, entries: Sequence[ManifestEntry], *, small: int, gone: Mapping[str, int | None], keyed: bool
+) -> Part:
+    levels: dict[int, int] = {}
+    for e in entries if keyed else ():
+        levels[e.file.level] = levels.get(e.file.level, 0) + e.file.file_size
+    sizes = [e.file.file_size for e in entries]
+    few = [size for size in sizes if size < small]
+    return Part(
+        name=name,
+        files=len(entries),
+        rows=sum(e.file.row_count for e in entries),
+        size=sum(sizes),
+        small_files=len(few),
+        small_size=sum(few),
+        deleted=sum(gone.get(e.file.file_name) or 0 for e in entries),
+        levels=dict(sorted(levels.items())),
+    )
 
 
 def _parts(
-    state: TableState, entries: Sequence[ManifestEntry], small: int, gone: Mapping[str, int | None]
-) -> list[Part]:
+    state: TableState, part: Callable[[str, Sequence[ManifestEntry]], Part], top: int
+) -> tuple[list[Part], Part | None, int]:
+    """The largest partitions, all the others together (None if there are none), and how many there are."""
     reader = PartitionReader(state.schema, state.paths)
-    keyed = bool(state.schema.primary_keys)
-    sums: dict[bytes, _Sums] = {}
-    for e in entries:
-        file = e.file
-        s = sums.get(e.partition)
-        if s is None:
-            s = sums[e.partition] = _Sums()
-        s.files += 1
-        s.rows += file.row_count
-        s.size += file.file_size
-        if file.file_size < small:
-            s.small_files += 1
-            s.small_size += file.file_size
-        s.deleted += gone.get(file.file_name) or 0
-        if keyed:
-            s.levels[file.level] = s.levels.get(file.level, 0) + file.file_size
-    return [s.part(reader.folder(raw) or "whole table") for raw, s in sums.items()]
-
-
-def _sum(name: str, parts: Sequence[Part]) -> Part:
-    levels: dict[int, int] = {}
-    for p in parts:
-        for level, size in p.levels.items():
-            levels[level] = levels.get(level, 0) + size
-
-    def add(member: str) -> int:
-        return sum(getattr(p, member) for p in parts)
-
-    return Part(
-        name=name,
-        files=add("files"),
-        rows=add("rows"),
-        size=add("size"),
-        small_files=add("small_files"),
-        small_size=add("small_size"),
-        deleted=add("deleted"),
-        levels=dict(sorted(levels.items())),
-    )
+    by_partition: dict[bytes, list[ManifestEntry]] = {}
+    for e in state.entries():
+        by_partition.setdefault(e.partition, []).append(e)
+    parts = [(part(reader.folder(raw) or "whole table", entries), entries) for raw, entries in by_partition.items()]
+    parts.sort(key=lambda p: (-p[0].size, p[0].name))
+    named = parts if len(parts) <= top + 1 else parts[:top]
+    others = [entries for _, entries in parts[len(named) :]]
+    rest = part(f"{len(others):,} more", list(chain.from_iterable(others))) if others else None
+    return [p for p, _ in named], rest, len(parts)
 
 
 def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]:
