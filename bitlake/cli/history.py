@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,9 +11,9 @@ from bitlake.cli.parameters import Decorator, Group, argument, limit_option, sna
 from bitlake.cli.run import Run, command, duration
 from bitlake.errors import AlreadyExists
 from bitlake.formatting import counted
-
-if TYPE_CHECKING:
-    from bitlake.snapshot.state import TableState
+from bitlake.snapshot import branches, tags
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import branch_names, existing_snapshots, snapshot_ids
 
 
 @command("history")
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 @limit_option("Show at most N snapshots; 0 shows all.", 20)
 def history(run: Run, table: str, limit: int) -> None:
     """List a table's snapshots with their rows and tags, the latest first."""
-    from bitlake.snapshot.tags import list_tags
-    from bitlake.snapshot.versions import existing_snapshots, snapshot_ids
-
     state = run.state(table)
     ids = snapshot_ids(state.table_files)[::-1]
     snapshots = existing_snapshots(state.table_files, ids[:limit] if limit else ids)
     tag_names: dict[int, list[str]] = {}
-    for entry in list_tags(state):
+    for entry in tags.list_tags(state):
         tag_names.setdefault(entry.snapshot.id, []).append(entry.name)
     document = {
         "table": state.name,
@@ -64,9 +61,7 @@ def _show_history(screen: Screen, document: dict[str, Any]) -> None:
         )
         for s in document["snapshots"]
     ]
-    columns = [">id", "committed", "kind", "operation", ">change", ">rows", "tags"]
-    if not any(s["tags"] for s in document["snapshots"]):
-        columns, rows = columns[:-1], [r[:-1] for r in rows]
+    columns = (">id", "committed", "kind", "operation", ">change", ">rows", "?tags")
     screen.table(columns, rows, empty="no snapshots yet")
     if len(rows) < document["total"]:
         screen.line(f"{counted(document['total'] - len(rows), 'earlier snapshot')}: --limit 0 shows all", "dim")
@@ -87,8 +82,6 @@ tag = Group("tag", help="Manage tags: named snapshots, which expiry keeps.", no_
 @table_argument()
 def tag_list(run: Run, table: str) -> None:
     """List a table's tags."""
-    from bitlake.snapshot.tags import list_tags
-
     state = run.state(table)
     document = {
         "table": state.name,
@@ -100,7 +93,7 @@ def tag_list(run: Run, table: str) -> None:
                 "rows": t.snapshot.total_record_count,
                 "kept_ms": t.retained_ms,
             }
-            for t in list_tags(state)
+            for t in tags.list_tags(state)
         ],
     }
     run.out.result(document, lambda screen: _show_tags(screen, document))
@@ -127,8 +120,6 @@ def _kept(millis: int | None) -> str:
 @_keep_option
 def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
     """Tag a snapshot, by default the latest."""
-    from bitlake.snapshot import tags
-
     state = run.state(table)
     try:
         tags.create_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
@@ -147,8 +138,6 @@ def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str 
 @_keep_option
 def tag_move(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
     """Move a tag to another snapshot, by default the latest."""
-    from bitlake.snapshot import tags
-
     state = run.state(table)
     tags.replace_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
     _report_tag(run, state, "moved", name)
@@ -160,13 +149,9 @@ def tag_move(run: Run, table: str, name: str, snapshot: int | None, keep: str | 
 @_new_name_argument
 def tag_rename(run: Run, table: str, name: str, new_name: str) -> None:
     """Rename a tag."""
-    from bitlake.snapshot import tags
-
     state = run.state(table)
     tags.rename_tag(state, name, new_name)
-    snapshot = tags.load_tag(state, new_name).snapshot.id
-    document = {"table": state.name, "tag": new_name, "done": "renamed", "snapshot": snapshot}
-    run.out.result(document, lambda screen: screen.line(f"renamed tag {name} of {state.name} to {new_name}"))
+    _report_tag(run, state, "renamed", new_name, f"renamed tag {name} of {state.name} to {new_name}")
 
 
 @command("delete", tag)
@@ -174,20 +159,17 @@ def tag_rename(run: Run, table: str, name: str, new_name: str) -> None:
 @_name_argument("tag")
 def tag_delete(run: Run, table: str, name: str) -> None:
     """Delete a tag, and the files that only the tag keeps."""
-    from bitlake.snapshot import tags
-
     state = run.state(table)
     tags.delete_tag(state, name)
     document = {"table": state.name, "tag": name, "done": "deleted", "snapshot": None}
     run.out.result(document, lambda screen: screen.line(f"deleted tag {name} of {state.name}"))
 
 
-def _report_tag(run: Run, table: TableState, done: str, name: str) -> None:
-    from bitlake.snapshot.tags import load_tag
-
-    snapshot = load_tag(table, name).snapshot.id
-    document = {"table": table.name, "tag": name, "done": done, "snapshot": snapshot}
-    run.out.result(document, lambda screen: screen.line(f"{done} tag {name} of {table.name}, snapshot {snapshot}"))
+def _report_tag(run: Run, state: TableState, done: str, name: str, text: str = "") -> None:
+    snapshot = tags.load_tag(state, name).snapshot.id
+    document = {"table": state.name, "tag": name, "done": done, "snapshot": snapshot}
+    line = text or f"{done} tag {name} of {state.name}, snapshot {snapshot}"
+    run.out.result(document, lambda screen: screen.line(line))
 
 
 branch = Group("branch", help="Manage branches: histories of a table beside main.", no_args_is_help=True)
@@ -197,13 +179,11 @@ branch = Group("branch", help="Manage branches: histories of a table beside main
 @table_argument()
 def branch_list(run: Run, table: str) -> None:
     """List a table's branches, main first."""
-    from bitlake.snapshot.versions import branch_names
-
     state = run.state(table)
-    branches = []
+    listed = []
     for name in ("main", *branch_names(state.table_files)):
         snapshot = (state if name == "main" else run.state(f"{state.name}$branch_{name}")).snapshot
-        branches.append(
+        listed.append(
             {
                 "name": name,
                 "snapshot": snapshot.id if snapshot else None,
@@ -211,7 +191,7 @@ def branch_list(run: Run, table: str) -> None:
                 "rows": snapshot.total_record_count if snapshot else 0,
             }
         )
-    document = {"table": state.name, "branches": branches}
+    document = {"table": state.name, "branches": listed}
     run.out.result(document, lambda screen: _show_branches(screen, document))
 
 
@@ -229,10 +209,8 @@ def branch_create(run: Run, table: str, name: str, tag: str | None) -> None:
 
     Read and write the branch as TABLE$branch_NAME.
     """
-    from bitlake.snapshot.branches import create_branch
-
     state = run.state(table)
-    create_branch(state, name, tag)
+    branches.create_branch(state, name, tag)
     _report_branch(run, state.name, "created", name)
 
 
@@ -242,12 +220,9 @@ def branch_create(run: Run, table: str, name: str, tag: str | None) -> None:
 @_new_name_argument
 def branch_rename(run: Run, table: str, name: str, new_name: str) -> None:
     """Rename a branch."""
-    from bitlake.snapshot.branches import rename_branch
-
     state = run.state(table)
-    rename_branch(state, name, new_name)
-    document = {"table": state.name, "branch": new_name, "done": "renamed"}
-    run.out.result(document, lambda screen: screen.line(f"renamed branch {name} of {state.name} to {new_name}"))
+    branches.rename_branch(state, name, new_name)
+    _report_branch(run, state.name, "renamed", new_name, f"renamed branch {name} of {state.name} to {new_name}")
 
 
 @command("fast-forward", branch)
@@ -255,8 +230,6 @@ def branch_rename(run: Run, table: str, name: str, new_name: str) -> None:
 @_name_argument("branch")
 def branch_fast_forward(run: Run, table: str, name: str) -> None:
     """Replace main by a branch."""
-    from bitlake.snapshot import branches
-
     state = run.state(table)
     branches.fast_forward(state, name)
     _report_branch(run, state.name, "fast-forwarded main to", name)
@@ -267,13 +240,11 @@ def branch_fast_forward(run: Run, table: str, name: str) -> None:
 @_name_argument("branch")
 def branch_delete(run: Run, table: str, name: str) -> None:
     """Delete a branch with its snapshots, schemas and tags."""
-    from bitlake.snapshot.branches import delete_branch
-
     state = run.state(table)
-    delete_branch(state, name)
+    branches.delete_branch(state, name)
     _report_branch(run, state.name, "deleted", name)
 
 
-def _report_branch(run: Run, table: str, done: str, name: str) -> None:
+def _report_branch(run: Run, table: str, done: str, name: str, text: str = "") -> None:
     document = {"table": table, "branch": name, "done": done}
-    run.out.result(document, lambda screen: screen.line(f"{done} branch {name} of {table}"))
+    run.out.result(document, lambda screen: screen.line(text or f"{done} branch {name} of {table}"))

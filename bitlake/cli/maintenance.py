@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +49,6 @@ def _size(state: TableState) -> dict[str, int]:
 
 
 def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> None:
-
     if document["snapshot"] is None:
         hint = "" if full else "; --full also merges files that are not due"
         screen.line(f"{document['table']}: nothing to compact{hint}")
@@ -90,7 +88,6 @@ def rewrite_index(run: Run, table: str, where: str | None) -> None:
 
 
 def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
-
     name = document["table"]
     if not document["files_rewritten"]:
         files = document["files"]
@@ -102,62 +99,6 @@ def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
         f"{name}: {document['files_rewritten']:,} of {document['files']:,} files, "
         f"{human_bytes(document['index_bytes'])} of indexes in {document['seconds']:.1f} s: {indexes}"
     )
-
-
-class Expirable(StrEnum):
-    """What ``bitlake expire`` can delete."""
-
-    SNAPSHOTS = "snapshots"
-    PARTITIONS = "partitions"
-    TAGS = "tags"
-    ORPHANS = "orphans"
-
-
-@command("expire")
-@table_argument()
-@click.option(
-    "--what",
-    type=click.Choice([kind.value for kind in Expirable]),
-    default=Expirable.SNAPSHOTS.value,
-    help="Delete old snapshots, old partitions, expired tags, or orphan files, which no snapshot refers to.",
-)
-@click.option(
-    "--older-than", metavar="DURATION", help="Delete only what is older: 7d, 12h. Default: the table's options."
-)
-@click.option("--retain-max", type=Integer(min=1), metavar="N", help="Keep at most N snapshots.")
-@click.option("--retain-min", type=Integer(min=1), metavar="N", help="Keep at least N snapshots.")
-@yes_option()
-@click.option("--dry-run", is_flag=True, help="Show the plan only.")
-def expire(
-    run: Run,
-    table: str,
-    what: str,
-    older_than: str | None,
-    retain_max: int | None,
-    retain_min: int | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
-    """Delete old snapshots with the files that only they need, or old partitions, expired tags or orphan files.
-
-    The command shows its plan and asks before it deletes anything. It never deletes what a retained snapshot, a tag, a
-    branch or a consumer needs.
-    """
-    age = duration("--older-than", older_than)
-    if what != Expirable.SNAPSHOTS and (retain_max or retain_min):
-        raise Usage(f"--retain-max and --retain-min apply to snapshots only; remove them, or '--what {what}'")
-    state = run.state(table)
-    plan = _PLANS[Expirable(what)](state, lambda: run.table(table), age, retain_max, retain_min)
-    document: dict[str, Any] = {"table": state.name, "what": what, **plan.document, "done": False}
-    if not run.out.json:
-        _show_expiry(run.out.screen, document, plan.empty)
-    if not plan.empty and run.confirmed("Delete these?", yes, dry_run):
-        plan.execute()
-        document["done"] = True
-    if run.out.json:
-        run.out.result(document, lambda screen: None)
-    elif not plan.empty:
-        run.out.screen.line("deleted" if document["done"] else "nothing deleted; --yes carries out the plan", "bold")
 
 
 class _Plan:
@@ -242,12 +183,57 @@ def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_:
     return _Plan(document, lambda: table().maintenance.remove_orphan_files(limit))
 
 
-_PLANS: dict[Expirable, Callable[..., _Plan]] = {
-    Expirable.SNAPSHOTS: _snapshots,
-    Expirable.PARTITIONS: _partitions,
-    Expirable.TAGS: _tags,
-    Expirable.ORPHANS: _orphans,
-}
+_PLANS: dict[str, Callable[..., _Plan]] = {
+    "snapshots": _snapshots, "partitions": _partitions, "tags": _tags, "orphans": _orphans
+}  # fmt: skip
+"""What ``bitlake expire`` can delete."""
+
+
+@command("expire")
+@table_argument()
+@click.option(
+    "--what",
+    type=click.Choice(list(_PLANS)),
+    default="snapshots",
+    help="Delete old snapshots, old partitions, expired tags, or orphan files, which no snapshot refers to.",
+)
+@click.option(
+    "--older-than", metavar="DURATION", help="Delete only what is older: 7d, 12h. Default: the table's options."
+)
+@click.option("--retain-max", type=Integer(min=1), metavar="N", help="Keep at most N snapshots.")
+@click.option("--retain-min", type=Integer(min=1), metavar="N", help="Keep at least N snapshots.")
+@yes_option()
+@click.option("--dry-run", is_flag=True, help="Show the plan only.")
+def expire(
+    run: Run,
+    table: str,
+    what: str,
+    older_than: str | None,
+    retain_max: int | None,
+    retain_min: int | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Delete old snapshots with the files that only they need, or old partitions, expired tags or orphan files.
+
+    The command shows its plan and asks before it deletes anything. It never deletes what a retained snapshot, a tag, a
+    branch or a consumer needs.
+    """
+    age = duration("--older-than", older_than)
+    if what != "snapshots" and (retain_max or retain_min):
+        raise Usage(f"--retain-max and --retain-min apply to snapshots only; remove them, or '--what {what}'")
+    state = run.state(table)
+    plan = _PLANS[what](state, lambda: run.table(table), age, retain_max, retain_min)
+    document: dict[str, Any] = {"table": state.name, "what": what, **plan.document, "done": False}
+    if not run.out.json:
+        _show_expiry(run.out.screen, document, plan.empty)
+    if not plan.empty and run.confirmed("Delete these?", yes, dry_run):
+        plan.execute()
+        document["done"] = True
+    if run.out.json:
+        run.out.result(document, lambda screen: None)
+    elif not plan.empty:
+        run.out.screen.line("deleted" if document["done"] else "nothing deleted; --yes carries out the plan", "bold")
 
 
 def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
@@ -275,7 +261,6 @@ def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
 
 
 def _show_orphans(screen: Screen, document: dict[str, Any]) -> None:
-
     orphans = document["orphans"]
     screen.table(
         (">size", "~file"),

@@ -85,14 +85,18 @@ class Screen:
         """Write rows under column names.
 
         A leading ``>`` in a name aligns the column to the right.  If rows are wider than the terminal, columns with a
-        leading ``*`` are wrapped, then those with a leading ``~`` (long names) are shortened in the middle.
+        leading ``*`` are wrapped, then those with a leading ``~`` (long names) are shortened in the middle.  A ``?``
+        before these leaves a column out if all of its values are empty.
         """
         from rich.table import Table as Grid
 
-        cells = [[_text(v) for v in row] for row in rows]
-        if not cells:
+        values = [list(row) for row in rows]
+        if not values:
             self.line(empty, "dim")
             return
+        kept = [i for i, name in enumerate(columns) if name[:1] != "?" or any(row[i] for row in values)]
+        columns = [columns[i].removeprefix("?") for i in kept]
+        cells = [[_text(row[i]) for i in kept] for row in values]
         _shorten(columns, cells, self.width)
         grid = Grid(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))
         for name in columns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,11 +82,7 @@ def _show_tables(screen: Screen, rows: list[dict[str, Any]]) -> None:
         else (f"{r['database']}.{r['table']}", None, None, None, f"error: {r['error']}")
         for r in rows
     ]
-    columns = ["table", "*primary key", "*partitioned by", ">rows", "last commit"]
-    for i in (2, 1):
-        if not any(row[i] for row in shown):
-            del columns[i]
-            shown = [(*row[:i], *row[i + 1 :]) for row in shown]
+    columns = ("table", "?*primary key", "?*partitioned by", ">rows", "last commit")
     screen.table(columns, shown, empty="no tables yet")
 
 
@@ -168,10 +163,12 @@ def _show_description(screen: Screen, document: dict[str, Any]) -> None:
         ]
     )
     screen.line()
-    columns = document["columns"]
-    extra = [n for n in ("indexes", "default", "comment") if any(c[n] for c in columns)]
-    rows = [(c["name"], c["type"], "" if c["nullable"] else "NOT NULL", *(_cell(c[n]) for n in extra)) for c in columns]
-    screen.table(("column", "*type", "", *(f"*{n}" for n in extra)), rows)
+    extra = ("indexes", "default", "comment")
+    rows = [
+        (c["name"], c["type"], "" if c["nullable"] else "NOT NULL", *(_cell(c[n]) for n in extra))
+        for c in document["columns"]
+    ]
+    screen.table(("column", "*type", "", *(f"?*{n}" for n in extra)), rows)
     if document["options"]:
         screen.line()
         screen.table(("option", "*value"), list(document["options"].items()))
@@ -238,22 +235,20 @@ def files(
 def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
     rows = document["files"]
     shown = rows[:limit] if limit else rows
-    columns: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "~partition": lambda r: "/".join(f"{k}={v}" for k, v in r["partition_values"].items()),
-        ">bucket": lambda r: r["bucket"],
-        ">level": lambda r: r["level"],
-        ">rows": lambda r: r["rows"],
-        ">size": lambda r: human_bytes(r["bytes"]),
-        "index": _index_place,
-        "~file": lambda r: r["path"].rsplit("/", 1)[-1],
-    }
-    if not any(r["partition"] for r in rows):
-        del columns["~partition"]
-    if not keyed:
-        del columns[">level"]
-    if not any(_index_place(r) for r in rows):
-        del columns["index"]
-    screen.table(tuple(columns), [[value(r) for value in columns.values()] for r in shown], empty="no data files")
+    columns = ("?~partition", ">bucket", *((">level",) if keyed else ()), ">rows", ">size", "?index", "~file")
+    cells = [
+        (
+            "/".join(f"{k}={v}" for k, v in r["partition_values"].items()),
+            r["bucket"],
+            *((r["level"],) if keyed else ()),
+            r["rows"],
+            human_bytes(r["bytes"]),
+            _index_place(r),
+            r["path"].rsplit("/", 1)[-1],
+        )
+        for r in shown
+    ]
+    screen.table(columns, cells, empty="no data files")
     total = document["total"]
     if rows:
         more = f" ({len(rows) - len(shown):,} not shown: --limit 0 shows all)" if len(shown) < len(rows) else ""
