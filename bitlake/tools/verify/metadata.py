@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -197,19 +197,27 @@ def _check_gaps(store: Store, line: Line, ids: list[int], book: Book) -> None:
                 book.add(Finding("snapshot-missing", line.paths.snapshot(number), what))
 
 
+def _parsed(store: Store, path: str, code: str, book: Book, what: str | None = None) -> Snapshot | None:
+    """The snapshot in a file, counted as ``what``; None if it is gone by now, or cannot be read, which is a finding."""
+    snapshot = None
+    try:
+        snapshot = Snapshot.from_json(store.read(path), path)
+    except NotFound:
+        return None
+    except BitlakeError as e:
+        book.add(of_error(code, path, e))
+    if what is not None:
+        book.count(what)
+    return snapshot
+
+
 def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inherited: int | None) -> None:
     """``inherited``: the snapshot that a branch began with, whose changelog the main line may have expired."""
     for number in ids:
         path = line.paths.snapshot(number)
-        try:
-            snapshot = Snapshot.from_json(store.read(path), path)
-        except NotFound:
-            continue  # it expired just now
-        except BitlakeError as e:
-            book.count("snapshots")
-            book.add(of_error("snapshot-unreadable", path, e))
+        snapshot = _parsed(store, path, "snapshot-unreadable", book, "snapshots")
+        if snapshot is None:
             continue
-        book.count("snapshots")
         name = line.label(f"{_PLACE} {number}")
         line.moments.append(Moment(name, path, snapshot, True, number != inherited))
         if snapshot.id != number:
@@ -225,14 +233,8 @@ def _read_tags(store: Store, line: Line, ids: list[int], book: Book) -> None:
     own = {m.snapshot.id: m.snapshot for m in line.moments}
     for tag in tag_names(TableFiles(store, line.paths)):
         path = line.paths.tag(tag)
-        book.count("tags")
-        try:
-            data = store.read(path)
-            snapshot = Snapshot.from_json(data, path)
-        except NotFound:
-            continue
-        except BitlakeError as e:
-            book.add(of_error("tag-unreadable", path, e))
+        snapshot = _parsed(store, path, "tag-unreadable", book, "tags")
+        if snapshot is None:
             continue
         if snapshot.id in own and own[snapshot.id] != snapshot:
             book.add(Finding("tag-differs", path, f"it holds another snapshot {snapshot.id} than the table has"))
@@ -244,14 +246,9 @@ def _read_changelogs(store: Store, line: Line, book: Book) -> None:
     folder = f"{line.paths.branch_root}/changelog"
     for number in sorted(i for n in store.names(folder) if (i := parse_id(n, "changelog-")) is not None):
         path = f"{folder}/changelog-{number}"
-        try:
-            snapshot = Snapshot.from_json(store.read(path), path)
-        except NotFound:
-            continue
-        except BitlakeError as e:
-            book.add(of_error("snapshot-unreadable", path, e))
-            continue
-        line.changelogs.append(Moment(line.label(f"changelog {number}"), path, snapshot, False, True))
+        snapshot = _parsed(store, path, "snapshot-unreadable", book)
+        if snapshot is not None:
+            line.changelogs.append(Moment(line.label(f"changelog {number}"), path, snapshot, False, True))
 
 
 # --- hints and consumers ----------------------------------------------------------------------------------------------
@@ -459,8 +456,3 @@ def _within(value: Any, low: Any, high: Any) -> bool:
     if low is None or high is None:
         return False  # partition statistics are never cut: no bounds means that every value is NULL
     return comparable_key([low]) <= comparable_key([value]) <= comparable_key([high])
-
-
-def by_name(names: Sequence[str], found: Sequence[Read[T]]) -> Mapping[str, T]:
-    """The contents of the files that could be read."""
-    return {n: r.content for n, r in zip(names, found, strict=True) if r.content is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError
@@ -42,7 +43,7 @@ from bitlake.tools.verify.metadata import (
     ListTask,
     ManifestTask,
     Moment,
-    by_name,
+    Read,
     check_hints,
     check_statistics,
     read_index_manifest,
@@ -80,6 +81,8 @@ class _FewHere:
         return (LocalRunner(REQUESTS) if len(items) <= _FEW else self.many).run(items, fn)
 
 
+Task = TypeVar("Task")
+Content = TypeVar("Content")
 _Holders = dict[ManifestEntry, list[str]]
 """A data file's entries, with the moments that need each."""
 
@@ -137,23 +140,29 @@ class _Verify:
                 holders.setdefault(listed, []).append(moment.name)
             if moment.snapshot.index_manifest is not None and moment.path.rsplit("/", 2)[-2] != "changelog":
                 indexes.setdefault(moment.snapshot.index_manifest, []).append(moment.name)
-        names = list(sizes)
-        lists = self.light.run(
-            [ListTask(self.paths.manifest(n), tuple(sizes[n])) for n in names], partial(read_list, self.store)
+        lists = self._read_each(
+            "manifest_lists",
+            read_list,
+            {n: ListTask(self.paths.manifest(n), tuple(s)) for n, s in sizes.items()},
+            holders,
         )
-        for listed, read in zip(names, lists, strict=True):
-            self.book.count("manifest_lists")
-            self.book.add_all(read.findings, holders[listed])
-        found = by_name(names, lists)
-        manifests = self._manifests(lines, found, holders)
-        index_names = list(indexes)
-        read_indexes = self.light.run(
-            [self.paths.manifest(n) for n in index_names], partial(read_index_manifest, self.store)
-        )
-        for index, made in zip(index_names, read_indexes, strict=True):
-            self.book.count("index_manifests")
-            self.book.add_all(made.findings, indexes[index])
-        return Known(found, manifests, by_name(index_names, read_indexes))
+        paths = {n: self.paths.manifest(n) for n in indexes}
+        read = self._read_each("index_manifests", read_index_manifest, paths, indexes)
+        return Known(lists, self._manifests(lines, lists, holders), read)
+
+    def _read_each(
+        self,
+        what: str,
+        read: Callable[[Store, Task], Read[Content]],
+        tasks: Mapping[str, Task],
+        holders: Mapping[str, Collection[str]],
+    ) -> Mapping[str, Content]:
+        """Read files of one kind, each once; returns the contents of those that can be read, by name."""
+        reads = self.light.run(list(tasks.values()), partial(read, self.store))
+        for name, found in zip(tasks, reads, strict=True):
+            self.book.count(what)
+            self.book.add_all(found.findings, list(holders[name]))
+        return {n: r.content for n, r in zip(tasks, reads, strict=True) if r.content is not None}
 
     def _manifests(
         self,
@@ -170,13 +179,8 @@ class _Verify:
                 named.setdefault(meta.file_name, {}).update(dict.fromkeys(holders[listed]))
         schema = next((line.latest for line in lines if line.latest is not None), None)
         types = () if schema is None else tuple(f.type for f in schema.partition_fields)
-        names = list(metas)
-        tasks = [ManifestTask(self.paths.manifest(n), tuple(metas[n]), types) for n in names]
-        read = self.light.run(tasks, partial(read_manifest, self.store))
-        for name, found in zip(names, read, strict=True):
-            self.book.count("manifests")
-            self.book.add_all(found.findings, list(named[name]))
-        return by_name(names, read)
+        tasks = {n: ManifestTask(self.paths.manifest(n), tuple(held), types) for n, held in metas.items()}
+        return self._read_each("manifests", read_manifest, tasks, named)
 
     def _statistics(self, lines: Sequence[Line]) -> None:
         named: dict[str, list[str]] = {}
