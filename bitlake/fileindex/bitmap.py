@@ -38,7 +38,7 @@ from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
-from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
@@ -49,18 +49,18 @@ from bitlake.fileindex.capabilities import (
     integer,
     memory,
 )
-from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_fixed, read_variable, rows_by_group
+from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_records, rows_by_group
 from bitlake.fileindex.keyed import (
     MAX_COUNTED,
     Key,
     Keys,
     are_values,
     cardinalities,
-    cardinality,
     counted_rows,
     evaluate_leaf,
     is_floating,
     key_texts,
+    keys_for,
     keys_of,
     keys_to_describe,
     to_arrow,
@@ -92,13 +92,10 @@ class BitmapWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        keys = keys_of(kind)
-        if keys is None or not supports(kind):
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self._keys = keys
+        self._keys = keys_for(kind, ACCEPTS, supports)
         self._version = VERSION.of(options)
         self._block_size = BLOCK_SIZE.of(options) or 0
-        self._coder = Coder(keys)
+        self._coder = Coder(self._keys)
 
     def add(self, column: pa.Array | pa.ChunkedArray) -> None:
         """Append a column's rows."""
@@ -263,10 +260,7 @@ class BitmapReader:
     """Evaluates ``=``, ``<>``, ``[NOT] IN`` and ``IS [NOT] NULL``; ranges and simple LIKE if there are few keys."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        keys = keys_of(kind)
-        if keys is None:
-            raise InvalidRequest(f"a bitmap index cannot hold values of {kind}")
-        self.keys = keys
+        self.keys = keys_for(kind, ACCEPTS)
         self._payload = LazyBytes(fetch, length)
         self.row_count = row_count
         self._open = False
@@ -312,7 +306,7 @@ class BitmapReader:
             match = pc.call_function(_COMPARE[op], [keys, pa.scalar(key, self.keys.arrow)])
             match = match.to_numpy(zero_copy_only=False)
         else:
-            match = _COMPARE_INTS[op](self.keys.order(self.keys.numpy(keys)), self._sortable(key))
+            match = _COMPARE_INTS[op](self.keys.order(self.keys.numpy(keys)), self.keys.sortable(key))
         return self._matching(places[match])
 
     def _rows_of(self, places: Int64s) -> BitMap:
@@ -432,17 +426,9 @@ class BitmapReader:
         if len(places) > _HEADERS_APART:
             end = int(places.sum(axis=1).max())
             return cardinalities(self._payload.view(self._body, end), places[:, 0])
-        return np.array([self._cardinality(int(o), int(n)) for o, n in places], np.int64)
-
-    def _cardinality(self, offset: int, length: int) -> int:
-        at = self._body + offset
-        size = min(length, 8 + 4 * (self.row_count // 65536 + 2) + self.row_count // 65536 // 8)
-        counted = cardinality(self._payload.view(at, size, ahead=0), at)
-        if counted is None:
-            counted = cardinality(self._payload.view(at, length), at)
-        if counted is None:
-            raise CorruptError("a bitmap of an index ends inside its header", at)
-        return counted
+        return np.array(
+            [counted_rows(self._payload, self._body + int(o), int(n), self.row_count) for o, n in places], np.int64
+        )
 
     def _everything(self) -> tuple[pa.Array, Int64s]:
         """Return all keys with their places."""
@@ -467,29 +453,20 @@ class BitmapReader:
             return None
         block = 0
         if len(self._first_keys) > 1:
-            block = bisect_right(self._first_keys, self._sortable(key)) - 1
+            block = bisect_right(self._first_keys, self.keys.sortable(key)) - 1
         if block < 0:
             return None
         entries = self._block(block)
         at = entries.find(key)
         return None if at is None else (int(entries.places[at, 0]), int(entries.places[at, 1]))
 
-    def _sortable(self, key: Key) -> Key:
-        if isinstance(key, bytes) or not self.keys.floating:
-            return key
-        return int(self.keys.order(np.array([key], self.keys.dtype))[0])
-
     def _block(self, i: int) -> _Entries:
         if i not in self._blocks:
             start, end = self._block_bounds[i], self._block_bounds[i + 1]
             self._payload.view(start, end - start, ahead=0)  # in one request, and nothing beyond
             count = Reader(self._payload.view(start, 4), start).i4()
-            if self.keys.width:
-                keys, places, stop = read_fixed(self.keys, self._payload, start + 4, count, 2)
-                self._blocks[i] = _Entries(keys, places)
-            else:
-                names, places, stop = read_variable(self._payload, start + 4, count, 2, end)
-                self._blocks[i] = _Entries(names, places)
+            keys, places, stop = read_records(self.keys, self._payload, start + 4, count, 2, end)
+            self._blocks[i] = _Entries(keys, places)
             if stop > end:
                 raise CorruptError("a block of a bitmap index is longer than its place", start)
         return self._blocks[i]
@@ -554,11 +531,7 @@ class BitmapReader:
         if has_nulls:
             null_offset = Reader(payload.view(at, 4), at).i4()
             at += 4
-        keys: list[bytes] | Int64s
-        if self.keys.width:
-            keys, tails, body = read_fixed(self.keys, payload, at, self._values, 1)
-        else:
-            keys, tails, body = read_variable(payload, at, self._values, 1)
+        keys, tails, body = read_records(self.keys, payload, at, self._values, 1)
         # No lengths are stored: a bitmap ends where the next one starts, the last one with the payload.
         offsets = tails[:, 0]
         stored = offsets[offsets >= 0]
@@ -593,11 +566,9 @@ class BitmapReader:
         if self.keys.width:
             listed = count * (self.keys.width + 4) + 4
             payload.view(at, min(listed, payload.length - at), ahead=0)  # with the number that follows, in one request
-            keys, tails, at = read_fixed(self.keys, payload, at, count, 1)
-            first: list[Key] = self.keys.order(keys.astype(self.keys.dtype)).tolist()
-        else:
-            names, tails, at = read_variable(payload, at, count, 1)
-            first = list(names)
+        keys, tails, at = read_records(self.keys, payload, at, count, 1)
+        ordered = keys if isinstance(keys, list) else self.keys.order(keys.astype(self.keys.dtype)).tolist()
+        first: list[Key] = list(ordered)
         size = Reader(payload.view(at, 4), at).i4()
         at += 4
         bounds = [*tails[:, 0].tolist(), size]
@@ -635,14 +606,9 @@ class _BitmapIndex(IndexType):
     accepts = ACCEPTS
     options = (VERSION, BLOCK_SIZE)
 
-    def supports(self, kind: DataType) -> bool:
-        return supports(kind)
-
-    def writer(self, kind: DataType, options: Mapping[str, str]) -> BitmapWriter:
-        return BitmapWriter(kind, options)
-
-    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BitmapReader:
-        return BitmapReader(kind, fetch, length, row_count)
+    supports = staticmethod(supports)
+    writer = staticmethod(BitmapWriter)
+    reader = staticmethod(BitmapReader)
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         keys = keys_to_describe(section, kind)
@@ -699,7 +665,7 @@ def _describe_v1(
     if nulls:
         null_offset = Reader(payload.view(at, 4), at).i4()
         at += 4
-    entries, tails, body = _read_entries(keys, payload, at, values, 1, None)
+    entries, tails, body = read_records(keys, payload, at, values, 1)
     listed = section.add("values", at, body - at, {"": values})
     section.add("bitmaps", body, payload.length - body)
     offsets = tails[:, 0]
@@ -728,7 +694,7 @@ def _describe_v2(
     count = Reader(payload.view(at, 4), at).i4()
     if not 0 <= count <= values:
         raise CorruptError(f"a bitmap index of {values:,} values cannot have {count:,} blocks", at)
-    _, tails, at = _read_entries(keys, payload, at + 4, count, 1, None)
+    _, tails, at = read_records(keys, payload, at + 4, count, 1)
     size = Reader(payload.view(at, 4), at).i4()
     at += 4
     section.add("block index", start, at - start, {"blocks": count, "bytes of blocks": size})
@@ -753,19 +719,11 @@ def _describe_v2(
         if shown:
             block = blocks.add(f"block {number}", begin, end - begin, {"values": held})
             with block.reading():
-                entries, places, _ = _read_entries(keys, payload, begin + 4, held, 2, end)
+                entries, places, _ = read_records(keys, payload, begin + 4, held, 2, end)
                 for i, text in zip(shown, key_texts(keys, entries, shown), strict=True):
                     _describe_value(block, payload, body, text, int(places[i, 0]), int(places[i, 1]), rows)
         seen += held
     blocks.more = page.left(seen)
-
-
-def _read_entries(
-    keys: Keys, payload: LazyBytes, at: int, n: int, tail: int, end: int | None
-) -> tuple[list[bytes] | Int64s, Int64s, int]:
-    if keys.width:
-        return read_fixed(keys, payload, at, n, tail)
-    return read_variable(payload, at, n, tail, end)
 
 
 def _describe_value(

@@ -28,7 +28,7 @@ from bitlake.codec.hashing import UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, fraction, integer
-from bitlake.fileindex.keyed import chunks, is_floating, keys_of
+from bitlake.fileindex.keyed import chunks, is_floating, keys_for, keys_of
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -74,10 +74,7 @@ class BloomWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        keys = keys_of(kind)
-        if keys is None or not supports(kind):
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self._keys = keys
+        self._keys = keys_for(kind, ACCEPTS, supports)
         self._items = ITEMS.of(options)
         self._fpp = FPP.of(options) or 0.1
         if self._items is not None and shape(self._items, self._fpp)[0] > _MAX_BITS:
@@ -189,10 +186,7 @@ class BloomReader:
     """Evaluates ``=`` and ``IN``: no row can match, or every row can."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        keys = keys_of(kind)
-        if keys is None:
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self._keys = keys
+        self._keys = keys_for(kind, ACCEPTS)
         self._payload = LazyBytes(fetch, length, _WHOLE)
         self._bits = 8 * (length - 4)
         self._hash_functions = 0
@@ -255,14 +249,9 @@ class _BloomFilterIndex(IndexType):
     tuning = "a smaller fpp"
     sorts_values = False
 
-    def supports(self, kind: DataType) -> bool:
-        return supports(kind)
-
-    def writer(self, kind: DataType, options: Mapping[str, str]) -> BloomWriter:
-        return BloomWriter(kind, options)
-
-    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BloomReader:
-        return BloomReader(kind, fetch, length, row_count)
+    supports = staticmethod(supports)
+    writer = staticmethod(BloomWriter)
+    reader = staticmethod(BloomReader)
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         count = _I4.unpack(payload.view(0, 4))[0]

@@ -28,10 +28,10 @@ from pyroaring import BitMap
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, serialize_mask
-from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Leaf, Op
 from bitlake.fileindex.capabilities import IndexType
-from bitlake.fileindex.keyed import Key, chunks, codes_of, difference_by_row, evaluate_leaf, keys_of
+from bitlake.fileindex.keyed import Key, chunks, codes_of, difference_by_row, evaluate_leaf, keys_for, keys_of
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -131,10 +131,7 @@ class BsiWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once.  Memory: 8 bytes a row."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        keys = keys_of(kind)
-        if keys is None or not supports(kind):
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self._keys = keys
+        self._keys = keys_for(kind, ACCEPTS, supports)
         self._values: list[Int64s] = []
         self._present: list[npt.NDArray[np.bool_]] = []
 
@@ -190,10 +187,7 @@ class BsiReader:
     """Evaluates every operator except LIKE, exactly (timestamps finer than microseconds: a superset of the rows)."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        keys = keys_of(kind)
-        if keys is None:
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self.keys = keys
+        self.keys = keys_for(kind, ACCEPTS)
         self.row_count = row_count
         # The payload does not state where a slice starts, so it is read whole.
         self._payload = LazyBytes(fetch, length, length)
@@ -290,14 +284,9 @@ class _BsiIndex(IndexType):
     name = "bsi"
     accepts = ACCEPTS
 
-    def supports(self, kind: DataType) -> bool:
-        return supports(kind)
-
-    def writer(self, kind: DataType, options: Mapping[str, str]) -> BsiWriter:
-        return BsiWriter(kind, options)
-
-    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BsiReader:
-        return BsiReader(kind, fetch, length, row_count)
+    supports = staticmethod(supports)
+    writer = staticmethod(BsiWriter)
+    reader = staticmethod(BsiReader)
 
     def stored_rows(self, payload: LazyBytes) -> int | None:
         return Reader(payload.view(1, 4), 1).i4() if payload.length >= _HEAD.size else None

@@ -206,6 +206,18 @@ def _fixed(rows: npt.NDArray[np.integer]) -> pa.Array:
     )
 
 
+def read_records(
+    keys: Keys, payload: LazyBytes, at: int, n: int, tail: int, end: int | None = None
+) -> tuple[list[bytes] | Int64s, Int64s, int]:
+    """Read ``n`` records of a key and ``tail`` numbers from ``at``: (keys, tails as an (n, tail) array, end offset).
+
+    ``end``: the latest end of the list.  Raises :class:`CorruptError` when it does not end by then.
+    """
+    if keys.width:
+        return read_fixed(keys, payload, at, n, tail)
+    return read_variable(payload, at, n, tail, end)
+
+
 def read_variable(
     payload: LazyBytes, at: int, n: int, tail: int, end: int | None = None
 ) -> tuple[list[bytes], Int64s, int]:

@@ -31,7 +31,7 @@ Source: index-format spec, sections 2.2, 3.1, 4.1 and Traps 11 and 12.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -207,6 +207,12 @@ class Keys:
             return keys
         return keys ^ ((keys >> (8 * self.width - 1)) & np.iinfo(keys.dtype).max)
 
+    def sortable(self, key: Key) -> Key:
+        """Return a key as :meth:`order` has it."""
+        if isinstance(key, bytes) or not self.floating:
+            return key
+        return int(self.order(np.array([key], self.dtype))[0])
+
     def sort_indices(self, keys: pa.Array) -> Int64s:
         """Return indices that sort distinct keys (no NULL): numbers by value, bytes unsigned, shorter prefix first."""
         if self.width:
@@ -252,6 +258,14 @@ def keys_of(kind: DataType) -> Keys | None:
     if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
         return None
     return Keys(kind, _WIDTHS.get(kind.root, 0))
+
+
+def keys_for(kind: DataType, accepts: str, supports: Callable[[DataType], bool] | None = None) -> Keys:
+    """Return the key rules of a type; raise :class:`InvalidRequest`, with what an index ``accepts``, for any other."""
+    keys = keys_of(kind)
+    if keys is None or (supports is not None and not supports(kind)):
+        raise InvalidRequest(f"{accepts}; not {kind}")
+    return keys
 
 
 def is_floating(kind: DataType) -> bool:
@@ -521,8 +535,9 @@ def counted_rows(payload: LazyBytes, at: int, length: int, rows: int) -> int:
     """Return how many rows the Roaring bitmap at ``at`` holds, from its header alone; ``rows``: of the index."""
     if at + length > payload.length:
         raise CorruptError(f"a bitmap of {length:,} bytes does not fit", at)
-    head = min(length, 16 + 5 * (max(rows, 0) // 65536 + 2))
-    count = cardinality(payload.view(at, head), at)
+    containers = max(rows, 0) // 65536
+    head = min(length, 8 + 4 * (containers + 2) + containers // 8)
+    count = cardinality(payload.view(at, head, ahead=0), at)
     if count is None:
         count = cardinality(payload.view(at, length), at)
     if count is None:

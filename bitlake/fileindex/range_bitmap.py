@@ -31,6 +31,7 @@ width their offsets must fit another ``chunk-size``.  Integers are big-endian.  
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,7 @@ from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
-from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
 from bitlake.fileindex.bsi import any_of, at_least, encode_slices, top
 from bitlake.fileindex.capabilities import (
@@ -67,6 +68,7 @@ from bitlake.fileindex.keyed import (
     evaluate_leaf,
     is_floating,
     key_texts,
+    keys_for,
     keys_of,
     keys_to_describe,
     physical_value,
@@ -107,13 +109,11 @@ class RangeBitmapWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        keys = keys_of(kind)
-        if keys is None or not supports(kind):
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self._keys = keys
+        self._keys = keys_for(kind, ACCEPTS, supports)
         size = CHUNK_SIZE.of(options)
-        self._chunk_size = (0 if keys.type.root in _ONE_KEY_CHUNKS else _DEFAULT_CHUNK) if size is None else size
-        self._coder = Coder(keys)
+        default = 0 if self._keys.type.root in _ONE_KEY_CHUNKS else _DEFAULT_CHUNK
+        self._chunk_size = default if size is None else size
+        self._coder = Coder(self._keys)
 
     def add(self, column: pa.Array | pa.ChunkedArray) -> None:
         """Append a column's rows."""
@@ -154,10 +154,7 @@ class RangeBitmapReader:
     """Evaluates every operator except LIKE, exactly, and TopN."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        keys = keys_of(kind)
-        if keys is None:
-            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
-        self.keys = keys
+        self.keys = keys_for(kind, ACCEPTS)
         self.row_count = row_count
         self._payload = LazyBytes(fetch, length)
         self._cardinality = -1
@@ -475,16 +472,12 @@ class Dictionary:
 
     def find(self, key: Key) -> tuple[int, bool]:
         """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""
-        low, high = 0, self._chunks
-        while low < high:  # the first chunk whose first key is greater
-            middle = (low + high) // 2
-            if self._order(self._chunk(middle)[0]) <= self._order(key):  # type: ignore[operator]
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        sortable = self._keys.sortable
+        # The first chunk whose first key is greater.
+        after = bisect_right(range(self._chunks), sortable(key), key=lambda i: sortable(self._chunk(i)[0]))
+        if after == 0:
             return 0, False
-        first, code, at, size, length = self._chunk(low - 1)
+        first, code, at, size, length = self._chunk(after - 1)
         if first == key:
             return code, True
         smaller, there = (self._in_fixed if self._keys.width else self._in_variable)(key, at, size, length)
@@ -504,16 +497,10 @@ class Dictionary:
         return pa.concat_arrays(parts) if parts else pa.array([], self._keys.arrow)
 
     def _chunk_of(self, code: int) -> int:
-        low, high = 0, self._chunks
-        while low < high:  # the first chunk that starts after the code
-            middle = (low + high) // 2
-            if self._chunk(middle)[1] <= code:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        after = bisect_right(range(self._chunks), code, key=lambda i: self._chunk(i)[1])
+        if after == 0:
             raise CorruptError("the chunks of a range-bitmap's dictionary do not start with code 0", self._headers)
-        return low - 1
+        return after - 1
 
     def _keys_of(self, chunk: int) -> pa.Array:
         """Return all keys of a chunk."""
@@ -542,37 +529,26 @@ class Dictionary:
         )
         return pa.concat_arrays([head, texts])
 
-    def _order(self, key: Key) -> Key:
-        if isinstance(key, bytes) or not self._keys.floating:
-            return key
-        return int(self._keys.order(np.array([key], self._keys.dtype))[0])
-
     def _in_fixed(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
         if length != size * self._keys.width:
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
         others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
         ordered = self._keys.order(others.astype(self._keys.dtype))
-        place = int(np.searchsorted(ordered, self._order(key)))
+        place = int(np.searchsorted(ordered, self._keys.sortable(key)))
         return place, place < size and int(others[place]) == key
 
     def _in_variable(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
         assert isinstance(key, bytes)
         area = self._payload.view(at, 4 * size + length)
         offsets = np.frombuffer(area[: 4 * size], ">i4")
-        values = area[4 * size :]
-        low, high = 0, size
-        while low < high:
-            middle = (low + high) // 2
-            reader = Reader(values, at + 4 * size)
-            reader.seek(int(offsets[middle]))
-            other = bytes(reader.take(reader.i4()))
-            if other == key:
-                return middle, True
-            if other < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low, False
+        reader = Reader(area[4 * size :], at + 4 * size)
+
+        def other(i: int) -> bytes:
+            reader.seek(int(offsets[i]))
+            return bytes(reader.take(reader.i4()))
+
+        place = bisect_left(range(size), key, key=other)
+        return place, place < size and other(place) == key
 
     def _chunk(self, i: int) -> tuple[Key, int, int, int, int]:
         """Return (first key, its code, offset of the keys, number of other keys, length of the keys)."""
@@ -624,14 +600,9 @@ class _RangeBitmapIndex(IndexType):
     accepts = ACCEPTS
     options = (CHUNK_SIZE,)
 
-    def supports(self, kind: DataType) -> bool:
-        return supports(kind)
-
-    def writer(self, kind: DataType, options: Mapping[str, str]) -> RangeBitmapWriter:
-        return RangeBitmapWriter(kind, options)
-
-    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> RangeBitmapReader:
-        return RangeBitmapReader(kind, fetch, length, row_count)
+    supports = staticmethod(supports)
+    writer = staticmethod(RangeBitmapWriter)
+    reader = staticmethod(RangeBitmapReader)
 
     def stored_rows(self, payload: LazyBytes) -> int | None:
         return Reader(payload.view(_ROWS_AT, 4), _ROWS_AT).i4() if payload.length >= _ROWS_AT + 4 else None
