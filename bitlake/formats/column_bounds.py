@@ -27,6 +27,33 @@ def physical_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     return array.to_pylist()  # type: ignore[no-any-return]
 
 
+class Bounds:
+    """Smallest and largest physical value of a column, and how many NULLs and NaNs it has; a nested one has neither."""
+
+    def __init__(self, column: DataField) -> None:
+        self.field = column
+        self.plain = isinstance(column.type, AtomicType) and column.type.root is not Root.VARIANT
+        self.low: Any = None
+        self.high: Any = None
+        self.nulls = self.nans = 0
+
+    def add(self, column: Any) -> None:
+        """Count a batch of the column, in the field's Arrow type."""
+        self.nulls += column.null_count
+        if not self.plain or column.null_count == len(column):
+            return
+        if pa.types.is_floating(column.type):
+            nan = pc.is_nan(column)
+            held = pc.sum(nan).as_py() or 0
+            self.nans += held
+            column = column.filter(pc.invert(nan)) if held else column
+        both = pc.min_max(column)
+        low, high = physical_values(pa.array([both["min"], both["max"]], column.type))
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
+
+
 class ColumnBounds:
     """Smallest and largest value and NULLs of each column: :meth:`add` tables in the fields' Arrow types, then ask.
 
@@ -34,34 +61,22 @@ class ColumnBounds:
     """
 
     def __init__(self, fields: Sequence[DataField]) -> None:
-        self._fields = tuple(fields)
-        self._plain = [isinstance(f.type, AtomicType) and f.type.root is not Root.VARIANT for f in fields]
-        self._known = list(self._plain)
-        self._mins: list[Any] = [None] * len(self._fields)
-        self._maxs: list[Any] = [None] * len(self._fields)
-        self._nulls = [0] * len(self._fields)
+        self._columns = [Bounds(f) for f in fields]
 
     def add(self, table: pa.Table) -> None:
         """Count rows; the columns are the fields, in order."""
-        for i, column in enumerate(table.columns):
-            if not self._plain[i]:
-                continue
-            self._nulls[i] += column.null_count
-            if not self._known[i] or column.null_count == len(column):
-                continue
-            if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
-                self._known[i] = False
-                self._mins[i] = self._maxs[i] = None
-                continue
-            both = pc.min_max(column)
-            low, high = physical_values(pa.array([both["min"], both["max"]], column.type))
-            if isinstance(low, float):
-                # 0.0 and -0.0 are equal here but not in a Java comparison of bounds.
-                low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
-            self._mins[i] = low if self._mins[i] is None else min(self._mins[i], low)
-            self._maxs[i] = high if self._maxs[i] is None else max(self._maxs[i], high)
+        for bounds, column in zip(self._columns, table.columns, strict=True):
+            bounds.add(column)
 
     def result(self) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[int | None, ...]]:
         """(mins, maxs, null counts), physical and untruncated; None where unknown."""
-        nulls = tuple(n if plain else None for n, plain in zip(self._nulls, self._plain, strict=True))
-        return tuple(self._mins), tuple(self._maxs), nulls
+        lows = tuple(_bound(b, b.low, -0.0) for b in self._columns)
+        highs = tuple(_bound(b, b.high, 0.0) for b in self._columns)
+        return lows, highs, tuple(b.nulls if b.plain else None for b in self._columns)
+
+
+def _bound(bounds: Bounds, value: Any, zero: float) -> Any:
+    """A bound, None beside NaN.  0.0 and -0.0 are equal here but not in a Java comparison of bounds."""
+    if bounds.nans:
+        return None
+    return zero if isinstance(value, float) and value == 0 else value

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.errors import UnsupportedFeature
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats import avro, orc
 from bitlake.formats.avro import CODECS as AVRO_CODECS
@@ -22,7 +22,7 @@ from bitlake.formats.orc import STRIPE_BYTES, OrcWriter
 from bitlake.formats.parquet import scan
 from bitlake.formats.parquet.write import CODECS as PARQUET_CODECS
 from bitlake.formats.parquet.write import PAGE_BYTES, ParquetWriter, WrittenFile
-from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
+from bitlake.types.datatypes import AtomicType, DataField, Root, all_types
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -54,33 +54,6 @@ def format_of(file_name: str) -> str:
 def reader_for(file_name: str) -> ReadColumns:
     """The function that reads columns of such a file."""
     return _READERS[format_of(file_name)]
-
-
-def take_rows(batches: Iterator[pa.RecordBatch], rows: Ints) -> pa.Table:
-    """The rows at ``rows`` (int64, sorted, from 0) of a stream that holds them all; stops reading after the last one.
-
-    For formats without pages; Parquet has :func:`bitlake.formats.parquet.pages.read_rows`.  Without any batch the
-    result has no columns.  Raises :class:`CorruptError` if the stream ends before the last row.
-    """
-    rows = np.ascontiguousarray(rows, np.int64)
-    if len(rows) and (rows[0] < 0 or (rows[1:] < rows[:-1]).any()):
-        raise InvalidRequest("rows to read must be sorted and not negative")
-    parts: list[pa.RecordBatch] = []
-    schema: pa.Schema | None = None
-    start = taken = 0
-    for batch in batches:
-        schema = batch.schema
-        stop = start + batch.num_rows
-        end = int(np.searchsorted(rows, stop))
-        if end > taken:
-            local = np.ascontiguousarray(rows[taken:end] - start)
-            parts.append(batch.take(pa.Array.from_buffers(pa.int64(), end - taken, [None, pa.py_buffer(local)])))
-        start, taken = stop, end
-        if taken == len(rows):
-            break
-    if taken < len(rows):
-        raise CorruptError(f"row {int(rows[-1])} was asked for, but the file has {start} rows")
-    return pa.table({}) if schema is None else pa.Table.from_batches(parts, schema)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -153,16 +126,5 @@ def check_format(file_format: str, fields: Sequence[DataField]) -> None:
         avro_schema(fields)
     if file_format == "orc":
         for field in fields:
-            if _has_variant(field.type):
+            if any(isinstance(t, AtomicType) and t.root is Root.VARIANT for t in all_types(field.type)):
                 raise UnsupportedFeature(f"column '{field.name}' is {field.type}, which an ORC file cannot hold")
-
-
-def _has_variant(made: DataType) -> bool:
-    if isinstance(made, AtomicType):
-        return made.root is Root.VARIANT
-    if isinstance(made, RowType):
-        return any(_has_variant(f.type) for f in made.fields)
-    if isinstance(made, MapType):
-        return _has_variant(made.key) or _has_variant(made.value)
-    assert isinstance(made, ArrayType | MultisetType)
-    return _has_variant(made.element)

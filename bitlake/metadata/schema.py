@@ -29,7 +29,7 @@ from bitlake.formatting import one_line
 from bitlake.metadata.java_json import check_members, dumps, load_object
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
-from bitlake.types.datatypes import field_from_json, field_to_json
+from bitlake.types.datatypes import field_from_json, field_to_json, inner_types
 
 
 class Names(Enum):
@@ -254,14 +254,11 @@ def _check_fields(fields: Sequence[DataField], depth: int, path: str) -> None:
 def _check_type(made: DataType, depth: int, path: str) -> None:
     if depth > MOST_DEPTH:
         raise CorruptError(f"a column is nested more than {MOST_DEPTH} levels deep", None, path)
-    match made:
-        case RowType():
-            _check_fields(made.fields, depth + 1, path)
-        case ArrayType() | MultisetType():
-            _check_type(made.element, depth + 1, path)
-        case MapType():
-            _check_type(made.key, depth + 1, path)
-            _check_type(made.value, depth + 1, path)
+    if isinstance(made, RowType):
+        _check_fields(made.fields, depth + 1, path)
+    else:
+        for inner in inner_types(made):
+            _check_type(inner, depth + 1, path)
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -16,18 +16,14 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.schema.validation import check_combinations, check_honoured, check_reading
 from bitlake.types import (
-    ArrayType,
     AtomicType,
     DataField,
     DataType,
-    MapType,
-    MultisetType,
     NextId,
     Root,
-    RowType,
     from_arrow,
 )
-from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.types.datatypes import TIMESTAMPS, all_types
 
 log = logging.getLogger("bitlake")
 
@@ -165,7 +161,7 @@ def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fiel
             f"table '{table}': option '{opt.FILE_COMPRESSION.name}' = '{codec}' is not allowed; {file_format} files "
             f"take one of {', '.join(codecs)}"
         )
-    if file_format != "orc" or not any(map(_has_ltz, (f.type for f in fields))):
+    if file_format != "orc" or not any(_is_ltz(t) for f in fields for t in all_types(f.type)):
         return
     if options.setdefault(_ORC_LEGACY, "false").lower() != "false":
         raise UnsupportedFeature(
@@ -174,15 +170,8 @@ def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fiel
         )
 
 
-def _has_ltz(made: DataType) -> bool:
-    if isinstance(made, AtomicType):
-        return made.root is Root.TIMESTAMP_LTZ
-    if isinstance(made, RowType):
-        return any(_has_ltz(f.type) for f in made.fields)
-    if isinstance(made, MapType):
-        return _has_ltz(made.key) or _has_ltz(made.value)
-    assert isinstance(made, ArrayType | MultisetType)
-    return _has_ltz(made.element)
+def _is_ltz(made: DataType) -> bool:
+    return isinstance(made, AtomicType) and made.root is Root.TIMESTAMP_LTZ
 
 
 def _check_bucket(

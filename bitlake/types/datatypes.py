@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +126,25 @@ class RowType:
 
 
 DataType = AtomicType | ArrayType | MapType | MultisetType | RowType
+
+
+def inner_types(made: DataType) -> tuple[DataType, ...]:
+    """Return the types of a nested type's members; none for an atomic type."""
+    match made:
+        case RowType():
+            return tuple(f.type for f in made.fields)
+        case MapType():
+            return made.key, made.value
+        case ArrayType() | MultisetType():
+            return (made.element,)
+    return ()
+
+
+def all_types(made: DataType) -> Iterator[DataType]:
+    """Iterate over a type and all types inside of it."""
+    yield made
+    for inner in inner_types(made):
+        yield from all_types(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot.partitions import newest_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType, arrow_field
-from bitlake.types.datatypes import STRINGS
+from bitlake.types import AtomicType, DataField, DataType, Root, RowType, arrow_field
+from bitlake.types.datatypes import STRINGS, inner_types
 
 log = logging.getLogger("bitlake")
 
@@ -291,12 +291,7 @@ def bytes_per_row(entries: Sequence[ManifestEntry]) -> float | None:
 def _value_bytes(data_type: DataType) -> float:
     if isinstance(data_type, AtomicType):
         return _VALUE_BYTES.get(data_type.root, _TEXT_BYTES)
-    if isinstance(data_type, RowType):
-        return sum(_value_bytes(f.type) for f in data_type.fields)
-    if isinstance(data_type, MapType):
-        return 4 * (_value_bytes(data_type.key) + _value_bytes(data_type.value))
-    assert isinstance(data_type, (ArrayType, MultisetType))
-    return 4 * _value_bytes(data_type.element)
+    return (1 if isinstance(data_type, RowType) else 4) * sum(map(_value_bytes, inner_types(data_type)))
 
 
 # --- data files of append tables --------------------------------------------------------------------------------------

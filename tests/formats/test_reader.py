@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.formats.file_format import format_of, reader_for, take_rows
+from bitlake.errors import NotFound, UnsupportedFeature
+from bitlake.formats.file_format import format_of, reader_for
 from tests.formats.parquet_files import parquet
 
 TABLE = pa.table({"a": np.arange(1000), "s": [f"v{i % 9}" for i in range(1000)]})
@@ -34,19 +34,11 @@ def test_columns_and_rows_of_every_format(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"f.{kind}")
     read = reader_for(path)
     assert pa.Table.from_batches(read(path, batch_size=70)).equals(TABLE)
-    rows = np.array([0, 69, 70, 70, 999])
-    assert take_rows(read(path, ["s", "a"], batch_size=70), rows).equals(TABLE.select(["s", "a"]).take(pa.array(rows)))
+    rows = pa.array([0, 69, 70, 70, 999])
+    found = pa.Table.from_batches(read(path, ["s", "a"], batch_size=70)).take(rows)
+    assert found.equals(TABLE.select(["s", "a"]).take(rows))
     assert sum(b.num_rows for b in read(path, [])) == 1000
-    assert take_rows(read(path), np.array([], np.int64)).num_rows == 0
     with pytest.raises(NotFound, match="'x'"):
         list(read(path, ["x"]))
     with pytest.raises(NotFound):
         list(read(path + "x"))
-
-
-def test_rows_that_are_not_there() -> None:
-    with pytest.raises(CorruptError, match="1000 rows"):
-        take_rows(iter(TABLE.to_batches()), np.array([3, 1000]))
-    with pytest.raises(InvalidRequest):
-        take_rows(iter(TABLE.to_batches()), np.array([3, 1]))
-    assert take_rows(iter([]), np.array([], np.int64)).num_rows == 0

@@ -24,7 +24,7 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.expressions.statistics import ColumnStats
-from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.column_bounds import Bounds, physical_values
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.footer import read_footer
@@ -48,37 +48,9 @@ from bitlake.schema.merge_spec import (
 )
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content
-from bitlake.types import AtomicType, DataField, Root, arrow_field
+from bitlake.types import DataField, arrow_field
 
 _KINDS = 4
-
-
-class Bounds:
-    """Smallest and largest physical value of a column, and how many NULLs and NaNs it has."""
-
-    def __init__(self, column: DataField) -> None:
-        self.field = column
-        self.low: Any = None
-        self.high: Any = None
-        self.nulls = 0
-        self.nans = 0
-        self._plain = isinstance(column.type, AtomicType) and column.type.root is not Root.VARIANT
-
-    def add(self, column: Any) -> None:
-        """Count a batch of the column."""
-        self.nulls += column.null_count
-        if not self._plain or column.null_count == len(column):
-            return
-        if pa.types.is_floating(column.type):
-            nan = pc.is_nan(column)
-            held = pc.sum(nan).as_py() or 0
-            self.nans += held
-            column = column.filter(pc.invert(nan)) if held else column
-        both = pc.min_max(column)
-        low, high = physical_values(pa.array([both["min"], both["max"]], column.type))
-        if low is not None:
-            self.low = low if self.low is None else min(self.low, low)
-            self.high = high if self.high is None else max(self.high, high)
 
 
 class KeyFacts:

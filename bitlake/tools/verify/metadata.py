@@ -39,7 +39,8 @@ from bitlake.snapshot.rollback import are_unused
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import JOURNAL, branch_names, existing_snapshots, schema_ids, tag_names
 from bitlake.tools.verify.findings import MOST_FINDINGS, Book, Finding, of_error
-from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
+from bitlake.types import DataType, RowType
+from bitlake.types.datatypes import all_types
 
 _PLACE = "snapshot"
 _MOMENT = 0.2
@@ -144,25 +145,12 @@ def _schema_faults(schema: TableSchema, number: int) -> Iterator[str]:
     for key in (*schema.primary_keys, *schema.partition_keys):
         if key not in names:
             yield f"key column '{key}' is not among the columns"
-    ids = [i for f in schema.fields for i in (f.id, *_ids(f.type))]
+    rows = [t for f in schema.fields for t in all_types(f.type) if isinstance(t, RowType)]
+    ids = [f.id for fields in (schema.fields, *(t.fields for t in rows)) for f in fields]
     for twice in sorted({i for i in ids if ids.count(i) > 1}):
         yield f"field id {twice} is there twice"
     if ids and max(ids) > schema.highest_field_id:
         yield f"field id {max(ids)} is above the highest that was ever used, {schema.highest_field_id}"
-
-
-def _ids(made: DataType) -> Iterator[int]:
-    """The field ids inside a type."""
-    match made:
-        case RowType():
-            for f in made.fields:
-                yield f.id
-                yield from _ids(f.type)
-        case ArrayType() | MultisetType():
-            yield from _ids(made.element)
-        case MapType():
-            yield from _ids(made.key)
-            yield from _ids(made.value)
 
 
 # --- snapshots and tags -----------------------------------------------------------------------------------------------
