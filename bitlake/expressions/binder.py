@@ -32,6 +32,7 @@ from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,
+    Computed,
     Constant,
     In,
     IsNull,
@@ -100,6 +101,8 @@ class _Binder:
                 both = And((Comparison(column, Op.GE, low), Comparison(column, Op.LE, high)))
                 return self.bind(both, negated != inner)
         try:
+            if isinstance(node, Computed):
+                return node.test.bound(self.fields, self.timezone, node.negated != negated)
             return self._leaf(node, negated)
         except InvalidRequest:
             if self.lenient:

@@ -18,6 +18,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import (
     And,
     Comparison,
+    Computed,
     Constant,
     In,
     IsNull,
@@ -28,6 +29,7 @@ from bitlake.expressions.tree import (
     Predicate,
     Wild,
     columns_of,
+    has_computed,
     like_pieces,
     like_regex,
     sources_of,
@@ -65,12 +67,15 @@ def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequenc
     for leaf in columns_of(bound):
         if isinstance(leaf, MapKey):
             columns[leaf], by_name[leaf] = _values_of(leaf, columns[leaf.column], by_name[leaf.column])
-    made = _evaluate(bound, columns, by_name, table.num_rows)
-    if isinstance(made, pa.ChunkedArray):
-        made = made.combine_chunks()
-        if isinstance(made, pa.ChunkedArray):
-            made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], pa.bool_())
-    return cast(pa.BooleanArray, made)
+    return _one_array(_evaluate(bound, columns, by_name, table.num_rows))
+
+
+def _one_array(found: pa.ChunkedArray | pa.BooleanArray) -> pa.BooleanArray:
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+        if isinstance(found, pa.ChunkedArray):
+            found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.bool_())
+    return cast(pa.BooleanArray, found)
 
 
 def _values_of(leaf: MapKey, column: pa.ChunkedArray, field: DataField) -> tuple[pa.ChunkedArray, DataField]:
@@ -79,6 +84,20 @@ def _values_of(leaf: MapKey, column: pa.ChunkedArray, field: DataField) -> tuple
         raise InvalidRequest(f"column '{field.name}' of type {field.type} is not a map")
     found = pc.map_lookup(column, pa.scalar(leaf.key, column.type.key_type), "first")
     return found, DataField(field.id, leaf, field.type.value)
+
+
+def physical_array(column: DataField, values: Sequence[Any]) -> pa.Array:
+    """An Arrow array of a column's type from physical values (see :mod:`bitlake.expressions.tree`)."""
+    kind = arrow_type(column.type)
+    if pa.types.is_decimal(kind):
+        words = b"".join(b"\0" * 16 if v is None else int(v).to_bytes(16, "little", signed=True) for v in values)
+        mask = pa.array([v is not None for v in values], pa.bool_()).buffers()[1]
+        return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(words)])
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    return pa.array(values, kind)
 
 
 def filter_table(bound: Predicate, table: pa.Table, fields: Sequence[DataField]) -> pa.Table:
@@ -99,13 +118,49 @@ def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict
             conjunction = isinstance(node, And)
             if not children:
                 return pa.repeat(pa.scalar(conjunction), rows)
+            if has_computed(node):
+                return _in_order(children, conjunction, columns, fields, rows)
             parts = (_evaluate(c, columns, fields, rows) for c in children)
             return functools.reduce(pc.and_kleene if conjunction else pc.or_kleene, parts)
         case IsNull(column, negated):
             return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
         case Comparison() | In() | Like():
             return _leaf(node, columns[node.column], fields[node.column].type)
+        case Computed(test, negated):
+            names = sorted(test.columns)
+            found = test.mask(pa.table([columns[n] for n in names], names), [fields[n] for n in names])
+            return pc.invert(found) if negated else found
     raise InvalidRequest(f"the predicate is not bound: {node}")
+
+
+def _in_order(
+    children: Sequence[Predicate],
+    conjunction: bool,
+    columns: dict[str, pa.ChunkedArray],
+    fields: dict[str, DataField],
+    rows: int,
+) -> Any:
+    """AND or OR of terms of which some are computed: these see only the rows that the terms before leave undecided.
+
+    A computed term may fail for some values, as ``10 / b`` does for 0, and ``b <> 0 AND 10 / b > 1`` must not.  Terms
+    that cannot fail come first.
+    """
+    join = pc.and_kleene if conjunction else pc.or_kleene
+    decisive = pa.scalar(not conjunction)
+    found: Any = pa.repeat(pa.scalar(conjunction), rows)
+    for child in sorted(children, key=has_computed):
+        if not has_computed(child):
+            found = join(found, _evaluate(child, columns, fields, rows))
+            continue
+        undecided = _one_array(pc.fill_null(pc.not_equal(found, decisive), True))
+        count = undecided.true_count
+        if count == rows:
+            found = join(found, _evaluate(child, columns, fields, rows))
+        elif count:
+            left = {name: column.filter(undecided) for name, column in columns.items()}
+            among = _one_array(_evaluate(child, left, fields, count))
+            found = join(found, pc.replace_with_mask(pa.nulls(rows, pa.bool_()), undecided, among))
+    return found
 
 
 def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:

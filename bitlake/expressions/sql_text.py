@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.expressions.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
+from bitlake.expressions.tree import (
+    And,
+    Between,
+    Comparison,
+    Computed,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    MapKey,
+    Not,
+    Or,
+    Predicate,
+)
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
 
@@ -68,6 +81,9 @@ class _Printer:
             case Like(column, pattern, negated, escape):
                 tail = "" if escape == "\\" else f" ESCAPE {quote(escape)}"
                 return f"{name(column)} {'NOT ' if negated else ''}LIKE {quote(pattern)}{tail}"
+            case Computed(test, negated):
+                text = test.sql() or str(test)
+                return f"NOT ({text})" if negated else text
             case In(column, values, negated):
                 shown = [self.literal(column, v) for v in values[: self.limit]]
                 if len(values) > self.limit:

@@ -18,6 +18,9 @@ TIME                    ``int``, milliseconds of the day
 TIMESTAMP(p), LTZ       ``int`` since the epoch, in ms (p ≤ 3), µs (p ≤ 6) or ns — the unit of its Arrow type
 ======================  =========================================================================
 
+Indexes, statistics and pages know one column's values.  What needs more than these, such as ``length(s) > 3`` or
+``a < b``, is a :class:`Computed` leaf: a :class:`RowTest` that is evaluated over the values of rows and prunes nothing.
+
 A LIKE pattern is a sequence of literal texts and two wildcards (:func:`like_pieces`).
 """
 
@@ -27,9 +30,14 @@ import enum
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bitlake.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bitlake.types.datatypes import DataField
 
 
 class Op(enum.Enum):
@@ -151,8 +159,37 @@ class MapKey(str):
         return MapKey, (self.column, self.key)
 
 
+class RowTest(Protocol):
+    """A test of rows that only their values decide; immutable, hashable and picklable."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns whose values it needs; at least one."""
+
+    def bound(self, fields: Sequence[DataField], timezone: str, negated: bool) -> Predicate:
+        """The predicate over a schema's own names and types that is TRUE for the same rows, or for those of its NOT.
+
+        Raises :class:`NotFound` for an unknown column and :class:`InvalidRequest` for a test that cannot be evaluated.
+        """
+
+    def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
+        """TRUE, FALSE or NULL for each row; of a bound test only.  ``table`` has at least :attr:`columns`."""
+
+    def sql(self) -> str | None:
+        """The test as Spark SQL that AND can join, in brackets where it needs them; None if it has no such form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A test over the values of rows, or its negation; NULL stays NULL."""
+
+    test: RowTest
+    negated: bool = False
+
+
 Leaf = Comparison | In | Like | IsNull
-Predicate = Comparison | In | Like | IsNull | And | Or | Not | Between | Constant
+"""The leaves about one column, which indexes and statistics can judge."""
+Predicate = Comparison | In | Like | IsNull | Computed | And | Or | Not | Between | Constant
 
 TRUE = Constant(True)
 FALSE = Constant(False)
@@ -172,8 +209,28 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
             return columns_of(child)
         case Constant():
             return frozenset()
+        case Computed(test):
+            return test.columns
         case _:
             return frozenset((predicate.column,))
+
+
+def computed_tests(predicate: Predicate) -> list[RowTest]:
+    """The tests of a predicate's :class:`Computed` leaves."""
+    match predicate:
+        case And(children) | Or(children):
+            return [test for c in children for test in computed_tests(c)]
+        case Not(child):
+            return computed_tests(child)
+        case Computed(test):
+            return [test]
+        case _:
+            return []
+
+
+def has_computed(predicate: Predicate) -> bool:
+    """Whether any leaf is a :class:`Computed` one."""
+    return bool(computed_tests(predicate))
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
@@ -188,7 +245,7 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
 
 
 def leaves_of(predicate: Predicate) -> list[Leaf]:
-    """The leaves of a predicate without NOT, such as a bound one."""
+    """The leaves about one column of a predicate without NOT, such as a bound one."""
     match predicate:
         case And(children) | Or(children):
             return [leaf for c in children for leaf in leaves_of(c)]

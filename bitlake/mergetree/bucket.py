@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
+from bitlake.expressions.evaluate import physical_array
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.merge.interval_partition import KeyRange, KeyRanges
@@ -31,7 +32,6 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, read_file
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
 from bitlake.snapshot.index_files import IndexChange

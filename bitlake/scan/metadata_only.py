@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.expressions.evaluate import physical_array
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
@@ -28,7 +29,6 @@ from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_reader import open_file_index
-from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows

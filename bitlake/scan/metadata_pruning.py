@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import CorruptError
+from bitlake.expressions.evaluate import physical_array
 from bitlake.expressions.sql_text import to_sql, value_to_sql
 from bitlake.expressions.statistics import (
     Bools,
@@ -40,7 +41,7 @@ from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkippedFiles, 
 from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate, same_columns
 from bitlake.snapshot.manifests import FileColumns, FileGroup
 from bitlake.snapshot.partitions import PartitionReader
-from bitlake.types import DataField, arrow_type
+from bitlake.types import DataField
 
 _KEPT = 0
 _REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
@@ -279,17 +280,3 @@ class BucketFilter:
             numbers = bucket_of([f.type for f in self._fields], arrays, total, self._function)
             possible = self._possible[total] = frozenset(numbers.tolist())
         return possible
-
-
-def physical_array(column: DataField, values: Sequence[Any]) -> pa.Array:
-    """An Arrow array of a column's type from physical values (see :mod:`bitlake.expressions.tree`)."""
-    kind = arrow_type(column.type)
-    if pa.types.is_decimal(kind):
-        words = b"".join(b"\0" * 16 if v is None else int(v).to_bytes(16, "little", signed=True) for v in values)
-        mask = pa.array([v is not None for v in values], pa.bool_()).buffers()[1]
-        return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(words)])
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return pa.array(values, pa.int32()).cast(kind)
-    return pa.array(values, kind)

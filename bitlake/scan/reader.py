@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
-from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.evaluate import evaluate, filter_table, physical_array
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
@@ -46,7 +46,6 @@ from bitlake.scan.column_reader import (
     stream,
     stream_whole,
 )
-from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.page_pruning import rows_by_pages
 from bitlake.schema.evolution import align, map_fields
 from bitlake.schema.merge_spec import (

@@ -27,6 +27,7 @@ from bitlake.expressions.tree import (
     TRUE,
     And,
     Comparison,
+    Computed,
     Constant,
     In,
     IsNull,
@@ -192,6 +193,8 @@ def _map(predicate: Predicate, types: Mapping[str, DataType], mapping: FileMappi
             return MappedPredicate(predicate)
         case Comparison() | In() | Like() | IsNull():
             return _map_leaf(predicate, types, mapping)
+        case Computed():
+            return _UNKNOWN
     raise AssertionError(f"not a bound predicate: {predicate}")
 
 

@@ -25,7 +25,8 @@ from bitlake import _clock
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
-from bitlake.expressions.tree import Predicate, all_of, columns_of, named_values, terms_on
+from bitlake.expressions.tree import TRUE, Predicate, all_of, columns_of, named_values, terms_on
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata import options as opt
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
@@ -142,6 +143,7 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
         return list(entries)
     # These bring sqlglot, numpy and Arrow, which only a condition needs.
     from bitlake.expressions.binder import bind
+    from bitlake.expressions.evaluate import evaluate, physical_array
     from bitlake.expressions.parser import parse_predicate
 
     predicate = bind(parse_predicate(where, timezone), state.schema.fields, timezone)
@@ -152,7 +154,15 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
             f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
         )
     partitions = PartitionReader(state.schema, state.paths)
-    return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
+    raws = list(dict.fromkeys(e.partition for e in entries))
+    fields = state.schema.partition_fields
+    if not fields:
+        return list(entries) if predicate == TRUE else []
+    values = zip(*map(partitions.values, raws), strict=True) if raws else ((),) * len(fields)
+    columns = {f.name: physical_array(f, of_field) for f, of_field in zip(fields, values, strict=True)}
+    true = evaluate(predicate, pa.table(columns), fields).to_pylist()
+    chosen = {raw for raw, matches in zip(raws, true, strict=True) if matches}
+    return [e for e in entries if e.partition in chosen]
 
 
 def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[ManifestEntry]]:

@@ -25,6 +25,7 @@ from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,
+    Computed,
     Constant,
     In,
     IsNull,
@@ -260,6 +261,8 @@ def rename(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
             return Not(rename(child, names))
         case Constant():
             return predicate
+        case Computed():
+            raise AssertionError(f"SQL pushes down only leaves about one column: {predicate}")
     column = predicate.column
     named = MapKey(names[column.column], column.key) if isinstance(column, MapKey) else names[column]
     return replace(predicate, column=named)
@@ -281,5 +284,5 @@ def of_nulls(predicate: Predicate) -> bool | None:
             if decisive in parts:
                 return decisive
             return None if None in parts else not decisive
-        case Comparison() | In() | Like() | Between():
+        case Comparison() | In() | Like() | Between() | Computed():
             return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.evaluate import physical_array
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.mergetree.deletion_vector_mode import switch_deletion_vectors
@@ -23,7 +24,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
-from bitlake.scan.metadata_pruning import physical_array
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry

@@ -29,7 +29,19 @@ from typing import TYPE_CHECKING, Any, Self
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from bitlake.expressions.tree import (
+    And,
+    Comparison,
+    Computed,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    computed_tests,
+)
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, is_scan_log, scan_log_name
 from bitlake.scan.plan import Plan
@@ -43,6 +55,8 @@ MOST_FILES = 64
 _MOST_TEXT = 4096
 _MOST_VALUES = 200
 _VERSION = 1
+COMPUTED = "computed"
+"""The operator of a term that no index can judge, such as ``length(s) > 3``, for each column it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +185,17 @@ def terms_of(predicate: Predicate | None) -> tuple[ScanTerm, ...]:
                 found[ScanTerm(str(column), "NOT LIKE" if negated else "LIKE")] = None
             case IsNull(column, negated):
                 found[ScanTerm(str(column), "IS NOT NULL" if negated else "IS NULL")] = None
+            case Computed(test):
+                found.update({ScanTerm(column, COMPUTED): None for column in sorted(test.columns)})
             case _:
                 found[ScanTerm(str(node.column), "BETWEEN")] = None
     return tuple(found)
 
 
 def condition_text(predicate: Predicate, fields: Sequence[DataField]) -> str | None:
-    """Return a condition as Spark SQL; None if it is too long, because half a condition would be another one."""
+    """Return a condition as Spark SQL; None if it has no such form or is too long: half of it is another condition."""
+    if any(test.sql() is None for test in computed_tests(predicate)):
+        return None
     text = to_sql(predicate, fields, _MOST_VALUES)
     return None if len(text) > _MOST_TEXT or "… " in text else text
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import bitlake
 from bitlake.catalog.identifier import Identifier
+from bitlake.expressions.evaluate import physical_array
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES
 from bitlake.scan import reader as read
-from bitlake.scan.metadata_pruning import physical_array
 from bitlake.schema.create import ColumnSpec
 from bitlake.types import DataField, arrow_schema, parse_type
 from bitlake.write.commit import commit

@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from pyroaring import BitMap
 
-from bitlake.expressions.tree import And, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
+from bitlake.expressions.tree import And, Computed, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledColumn
 from bitlake.fileindex.cost import MOST_SHARE, PAGE_ROWS, SMALL_ROWS
 from bitlake.fileindex.registry import known_index_type
@@ -348,6 +348,8 @@ def _true(predicate: Predicate, run: Run, trial: Trial) -> BitMap:
             return BitMap.union(*(_true(c, run, trial) for c in children))
         case Constant(value):
             return BitMap(range(run.rows)) if value else BitMap()
+        case Computed():
+            return BitMap(range(run.rows))  # no index judges it: what it leaves out is read all the same
         case _:
             return trial.matches[predicate]  # type: ignore[index]
 

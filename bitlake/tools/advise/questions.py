@@ -61,7 +61,7 @@ from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pag
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import tasks_of
 from bitlake.schema.evolution import align, map_fields
-from bitlake.tools.scan_log import ScanRecord
+from bitlake.tools.scan_log import COMPUTED, ScanRecord
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS
 
@@ -564,7 +564,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
     for query in queries:
         if isinstance(query, ScanRecord):
             if query.where is None and query.terms:
-                for column in {t.column for t in query.terms if t.column in schema.field_names}:
+                for column in {t.column for t in query.terms if t.column in schema.field_names and t.op != COMPUTED}:
                     masked[column] = masked.get(column, 0) + 1
                 continue
             query = Query(query.where, query.columns)

@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import name, quote, to_sql
-from bitlake.expressions.tree import And, Constant, Predicate, all_of, columns_of, conjuncts, leaves_of, sources_of
+from bitlake.expressions.tree import (
+    And,
+    Constant,
+    Predicate,
+    all_of,
+    columns_of,
+    conjuncts,
+    has_computed,
+    leaves_of,
+    sources_of,
+)
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import counted, human_bytes
@@ -195,10 +205,11 @@ def advice_of(scan: TableScan, plan: Plan, steps: Sequence[LeafStep], left: int,
         sum(f.row_count for f in plan.files),
         m.rows_returned if was_read else None,
     )
-    columns = policy.indexable(plan.schema, sorted(sources_of(predicate)), plan.files)
+    judged = all_of([t for t in conjuncts(predicate) if not has_computed(t)])  # what an index can help with
+    columns = policy.indexable(plan.schema, sorted(sources_of(judged)), plan.files)
     if not columns or not policy.could_save(cost):
         return []
-    found = _tried(scan, plan, predicate) if was_read else _untried(plan, predicate, columns, steps, left)
+    found = _tried(scan, plan, judged) if was_read else _untried(plan, judged, columns, steps, left)
     return sorted(found, key=lambda a: -a.bytes)
 
 
