@@ -12,13 +12,17 @@ less than `--least` percent of the mutants that are not equivalent are killed.
 How it stays affordable: the tests of a room run once under coverage, which records the tests that execute each line,
 and how long each test took.  A mutant is then given only the tests that execute its line, the quickest first, and the
 first failure ends it.  Code that runs at import is given every test that executes its file, and the test files that
-import it, directly or by another module of its room: a test of a constant may execute no line of the file.  Each mutant
-is a forked process in which an import hook compiles the mutated module; no file is changed.  A mutant that takes more
-than five times as long as its tests, and half a minute, counts as killed; the report shows these apart.
+import it, directly or by another module of its room: a test of a constant may execute no line of the file.
 
-What keeps the counts honest: a control, the same module without a mutation, must survive the tests of each room; every
-recorded test must still be found by name, as a test that does not exist would look like a kill; and a mutant whose line
-no test executes counts as live.
+Each mutant is a forked process; no file is changed.  One process of a room imports the product, collects the room's
+tests and forks for each mutant, where the mutated function gets its other code object.  A mutant of a line that runs
+before the first test (at import or collection) starts in a process that has imported nothing instead, where an import
+hook compiles the mutated module.  A mutant that takes more than five times the processor time of its tests and ten
+seconds more, or ten times their time and a minute more, counts as killed; the report shows these apart.
+
+What keeps the counts honest: a control, the room without a mutation, must survive all tests of the room in such a fork,
+and one module of it by the import hook; every recorded test must be found by name, as a test that does not exist would
+look like a kill; and a mutant whose line no test executes counts as live.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import argparse
 import ast
 import copy
 import functools
+import gc
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -34,14 +39,16 @@ import importlib.util
 import json
 import os
 import random
+import resource
+import select
 import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +58,8 @@ CONTROL = -1
 """The node number of a site that is left as it is."""
 _BROKEN = 99
 """Exit code of a mutant's process that failed outside of pytest."""
+_MEMORY = 8 << 30
+"""Bytes of address space a mutant may take, so that one that counts upwards for ever harms nothing else."""
 
 
 @dataclass(frozen=True)
@@ -305,11 +314,11 @@ class _Recorder:
 
 
 def _digest(room: str) -> str:
-    """What a coverage run depends on: the product, the room's tests, and the modules that tests share."""
+    """What a coverage run depends on: the product, the room's tests, the modules that tests share, and this script."""
     digest = hashlib.sha256()
     tests = [p for t in _tests(room) for p in ([ROOT / t] if t.endswith(".py") else (ROOT / t).rglob("*.py"))]
     shared = [*(ROOT / "tests").glob("*.py"), *(ROOT / "tests").rglob("conftest.py")]
-    for path in sorted({*(ROOT / "bitlake").rglob("*.py"), *shared, *tests}):
+    for path in sorted({Path(__file__), *(ROOT / "bitlake").rglob("*.py"), *shared, *tests}):
         digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -319,13 +328,25 @@ def _twins(room: str) -> list[str]:
     return [r for r in ROOMS if ROOMS[r].tests == ROOMS[room].tests]
 
 
-def covered(room: str) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
-    """The tests that execute each line of each file of a room, and the seconds that each test takes."""
+@dataclass(frozen=True)
+class Covered:
+    """What the coverage run of a room recorded."""
+
+    lines: dict[str, dict[int, list[str]]]
+    """The tests that execute each line of each file."""
+    early: dict[str, set[int]]
+    """The lines of each file that run before the first test."""
+    seconds: dict[str, float]
+    """The seconds that each test takes."""
+
+
+def covered(room: str) -> Covered:
+    """What the tests of a room execute."""
     return _covered(_twins(room)[0])
 
 
 @functools.cache
-def _covered(room: str) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+def _covered(room: str) -> Covered:
     store = WORK / f"{room}.json"
     if store.exists() and json.loads(store.read_text())["digest"] == _digest(room):
         return _read(store)
@@ -339,9 +360,10 @@ def _covered(room: str) -> tuple[dict[str, dict[int, list[str]]], dict[str, floa
     return _read(store)
 
 
-def _read(store: Path) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+def _read(store: Path) -> Covered:
     known = json.loads(store.read_text())
-    return {p: {int(n): t for n, t in lines.items()} for p, lines in known["lines"].items()}, known["seconds"]
+    lines = {p: {int(n): t for n, t in lines.items()} for p, lines in known["lines"].items()}
+    return Covered(lines, {p: set(numbers) for p, numbers in known["early"].items()}, known["seconds"])
 
 
 def _record(room: str, store: Path) -> int:
@@ -359,18 +381,24 @@ def _record(room: str, store: Path) -> int:
         return 1
     data = measure.get_data()
     lines: dict[str, dict[int, list[str]]] = {}
+    early: dict[str, list[int]] = {}
     patterns = [pattern for twin in _twins(room) for pattern in ROOMS[twin].sources]
     for path in sorted({p for pattern in patterns for p in ROOT.glob(pattern)}):
         contexts = data.contexts_by_lineno(str(path))
         everything = sorted({t for tests in contexts.values() for t in tests if t})
         # The context "" is an import: whatever executes the file may depend on that line.
-        lines[str(path.relative_to(ROOT))] = {n: everything if "" in tests else tests for n, tests in contexts.items()}
-    store.write_text(json.dumps({"digest": _digest(room), "lines": lines, "seconds": recorder.seconds}))
+        name = str(path.relative_to(ROOT))
+        lines[name] = {n: everything if "" in tests else tests for n, tests in contexts.items()}
+        early[name] = [n for n, tests in contexts.items() if "" in tests]
+    known = {"digest": _digest(room), "lines": lines, "early": early, "seconds": recorder.seconds}
+    store.write_text(json.dumps(known))
     return 0
 
 
 def _pytest_options() -> list[str]:
-    return ["-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "not interop and not cluster and not spark", "--tb=line"]
+    options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "not interop and not cluster and not spark"]
+    # Captured in memory: forks would share a file.
+    return [*options, "--tb=line", "--capture=sys"]
 
 
 def _quiet(path: Path) -> None:
@@ -411,8 +439,8 @@ class _Hook(importlib.abc.MetaPathFinder):
 
 def tests_of(site: Site) -> list[str]:
     """The tests that execute the site, the quickest first."""
-    lines, seconds = covered(site.room)
-    of_file = lines.get(site.path, {})
+    recorded = covered(site.room)
+    of_file, seconds = recorded.lines.get(site.path, {}), recorded.seconds
     if site.imported:  # the first test that imports the file executed the line, every test depends on it
         found = {t for tests in of_file.values() for t in tests} | _importing(site, seconds)
     else:  # an expression within a statement of several lines may have no line of its own
@@ -447,99 +475,232 @@ def _imports(path: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _child(site: Site, tests: Sequence[str], log: Path) -> int:
+def _by_import(site: Site, tests: Sequence[str]) -> int:
+    """Run tests in a process that has imported nothing of the product, with the mutated module."""
     import pytest
 
-    os.setsid()
-    _quiet(log)
     sys.meta_path.insert(0, _Hook(site))
-    code = pytest.main([*_pytest_options(), *tests])
-    return 0 if code == 0 else 1
+    return 0 if pytest.main([*_pytest_options(), *tests]) == 0 else 1
 
 
-def _collect(tests: Sequence[str], log: Path) -> int:
+def _replaced(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The code objects, nested ones too, that a mutation changed, each with its mutated one."""
+    if old != new:
+        yield old, new
+        inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in (old, new)]
+        for pair in zip(*inner, strict=True):
+            yield from _replaced(*pair)
+
+
+def _mutate_loaded(site: Site) -> None:
+    """Give the functions of the loaded product that the mutation changes their other code."""
+    source = (ROOT / site.path).read_text()
+    path = str(ROOT / site.path)
+    changed = dict(_replaced(compile(source, path, "exec"), compile(_mutated(source, site.node), path, "exec")))
+    functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__ in changed]
+    if not functions:
+        raise LookupError(f"no function of {site.key} is loaded")
+    for function in functions:
+        function.__code__ = changed[function.__code__]
+
+
+def _in_session(session: Any, site: Site, tests: Sequence[str]) -> int:
+    """Run tests that a pytest session has collected, with the mutated function; ends at the first failure."""
+    if site.node != CONTROL:
+        _mutate_loaded(site)
+    by_name = {item.nodeid: item for item in session.items}
+    session.items = [by_name[t] for t in tests]
+    for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            break
+    session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(bool(session.testsfailed)))
+    return int(bool(session.testsfailed))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A mutant, its tests, and the room whose process runs it, None: one that has imported nothing."""
+
+    site: Site
+    tests: tuple[str, ...]
+    room: str | None
+
+    @classmethod
+    def of(cls, site: Site) -> Task:
+        """Run a site's tests where its mutation can be seen."""
+        first, last = site.statement
+        early = covered(site.room).early.get(site.path, set()) & {site.line, *range(first, last + 1)}
+        return cls(site, tuple(tests_of(site)), None if site.imported or early else _twins(site.room)[0])
+
+    def fate(self, run_tests: Callable[[Site, Sequence[str]], int]) -> str:
+        """Run the mutant in a fork."""
+        seconds = sum(covered(self.site.room).seconds.get(t, 0.0) for t in self.tests)
+        pid = os.fork()
+        if pid == 0:
+            code = _BROKEN
+            try:
+                os.setsid()
+                _quiet(WORK / f"mutant-{os.getpid()}.log")
+                resource.setrlimit(resource.RLIMIT_CPU, (int(10 + 5 * seconds),) * 2)
+                resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+                code = run_tests(self.site, self.tests)
+            finally:
+                os._exit(code)
+        deadline = time.monotonic() + 60 + 10 * seconds
+        while not (done := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                os.killpg(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        code = os.waitstatus_to_exitcode(done[1])
+        if code == _BROKEN:
+            return "broken"
+        (WORK / f"mutant-{pid}.log").unlink(missing_ok=True)
+        return {0: "survived", -signal.SIGXCPU: "timeout", -signal.SIGKILL: "timeout"}.get(code, "killed")
+
+
+class _Serving:
+    """A pytest plugin that, instead of running the collected tests, forks for each mutant it is asked for."""
+
+    def __init__(self, names: Iterable[str], serve: Callable[[Callable[[Site, Sequence[str]], int]], None]) -> None:
+        self.names = set(names)
+        self.serve = serve
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        if missing := self.names - {item.nodeid for item in session.items}:
+            raise SystemExit(f"tests do not have the names of the coverage run: {', '.join(sorted(missing))}")
+        self.serve(functools.partial(_in_session, session))
+        return True
+
+
+class Server:
+    """A process that forks for mutants: of a room, whose product and tests it has loaded, or of none."""
+
+    def __init__(self, room: str | None, tasks: Sequence[Task], fates: int) -> None:
+        self.room = room
+        requests, self.requests = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(requests)
+            return
+        try:
+            os.close(self.requests)
+            serve = functools.partial(self._serve, os.fdopen(requests), tasks, fates)
+            if room is None:
+                serve(_by_import)
+            else:
+                _quiet(WORK / f"{room}.log")
+                _collect(room, serve)
+        finally:
+            os._exit(1)
+
+    @staticmethod
+    def _serve(
+        requests: Iterable[str], tasks: Sequence[Task], fates: int, run_tests: Callable[[Site, Sequence[str]], int]
+    ) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the forks below
+        for line in requests:
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.write(fates, f"{line.strip()} {tasks[int(line)].fate(run_tests)}\n".encode())
+                os._exit(0)
+        os._exit(0)
+
+    def ask(self, number: int) -> None:
+        """Run one of the tasks; its fate arrives in the pipe."""
+        os.write(self.requests, f"{number}\n".encode())
+
+    def check(self) -> None:
+        """Raise if the process has ended."""
+        if os.waitpid(self.pid, os.WNOHANG)[0]:
+            raise SystemExit(f"the tests of {self.room} cannot be run; see {WORK / (self.room or '')}.log")
+
+    def close(self) -> None:
+        """End the process."""
+        os.close(self.requests)
+        os.waitpid(self.pid, 0)
+
+
+def _collect(room: str, serve: Callable[[Callable[[Site, Sequence[str]], int]], None]) -> None:
     import pytest
 
-    _quiet(log)
-    return int(pytest.main([*_pytest_options(), "--collect-only", *tests]))
+    pytest.main([*_pytest_options(), *_tests(room)], plugins=[_Serving(covered(room).seconds, serve)])
+
+
+def run_tasks(tasks: Sequence[Task], jobs: int, end: float = float("inf")) -> Iterator[tuple[Task, str]]:
+    """The fate of each task (killed, timeout or survived) as it becomes known; starts none after ``end``."""
+    read, write = os.pipe()
+    arrived = ""
+    servers: dict[str | None, Server] = {}
+    todo, running = list(reversed(range(len(tasks)))), 0
+    try:
+        while todo or running:
+            if time.monotonic() > end:
+                todo.clear()
+            while todo and running < jobs:
+                room = tasks[todo[-1]].room
+                if room not in servers:
+                    servers[room] = Server(room, tasks, write)
+                servers[room].ask(todo.pop())
+                running += 1
+            if not running:
+                break
+            while "\n" not in arrived:
+                if select.select([read], [], [], 1.0)[0]:
+                    arrived += os.read(read, 1 << 12).decode()
+                for server in servers.values():
+                    server.check()
+            line, _, arrived = arrived.partition("\n")
+            number, fate = line.split()
+            task = tasks[int(number)]
+            if fate == "broken":
+                raise SystemExit(f"{task.site.key}: its process failed outside of the tests; see {WORK}/mutant-*.log")
+            running -= 1
+            yield task, fate
+    finally:
+        for server in reversed(servers.values()):  # a later one holds the pipes of those before it
+            server.close()
+        os.close(read)
+        os.close(write)
 
 
 def check_controls(chosen: Sequence[Site], jobs: int) -> None:
-    """Require that all recorded tests exist, and that a module of each room survives without a mutation."""
-    for room in dict.fromkeys(_twins(site.room)[0] for site in chosen):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                code = _collect(sorted(covered(room)[1]), WORK / f"{room}.log")
-            finally:
-                os._exit(code)
-        if os.waitpid(pid, 0)[1]:
-            raise SystemExit(f"tests of {room} do not have the names of the coverage run; see {WORK / room}.log")
-    cost = {site: sum(covered(site.room)[1].get(t, 0.0) for t in tests_of(site)) for site in chosen if tests_of(site)}
-    # The quickest of each room: that all tests pass without a mutation is known, here the import hook is tried.
-    quickest = {site.room: site for site in sorted(cost, key=lambda site: -cost[site])}
-    controls = {room: replace(site, node=CONTROL, before="", after="control") for room, site in quickest.items()}
-    killed = [
-        site.path for site, fate in run(list(controls.values()), jobs, {}, quiet=True).items() if fate == "killed"
-    ]
-    if killed:
-        raise SystemExit(f"tests fail without a mutation: {', '.join(killed)}")
+    """Require that each room survives without a mutation: all its tests in a fork, and a module by the import hook."""
+    tasks = [task for site in chosen if (task := Task.of(site)).tests]
+    cost = {task.site: sum(covered(task.site.room).seconds.get(t, 0.0) for t in task.tests) for task in tasks}
+    controls = []
+    for room in dict.fromkeys(_twins(task.site.room)[0] for task in tasks):
+        quickest = min((t for t in tasks if _twins(t.site.room)[0] == room), key=lambda t: cost[t.site])
+        site = replace(quickest.site, node=CONTROL, before="", after="control")
+        controls.append(replace(quickest, site=site, room=None))
+        if not _passed(room).exists() or _passed(room).read_text() != _digest(room):
+            controls.append(Task(site, tuple(covered(room).seconds), room))
+    for task, fate in run_tasks(controls, jobs):
+        if fate != "survived":
+            raise SystemExit(f"tests of {task.site.room} fail without a mutation ({task.site.path}): {fate}")
+        if task.room is not None:
+            _passed(task.room).write_text(_digest(task.room))
 
 
-def run(
-    chosen: Sequence[Site], jobs: int, explained: Mapping[str, str], *, quiet: bool = False, minutes: float = 0
-) -> dict[Site, str]:
+def _passed(room: str) -> Path:
+    """Where it is noted for which code and tests a room's control survived."""
+    return WORK / f"{room}.control"
+
+
+def run(chosen: Sequence[Site], jobs: int, explained: Mapping[str, str], *, minutes: float = 0) -> dict[Site, str]:
     """The fate of each mutant: killed, timeout, survived, uncovered, or equivalent, which is explained and not run.
 
     ``minutes``: start none after that time (0: no limit).  What was run is a sample as well: the order is random.
     """
     end = time.monotonic() + 60 * minutes if minutes else float("inf")
-    fates: dict[Site, str] = {}
-    running: dict[int, tuple[Site, float]] = {}
-    todo = list(reversed(chosen))
-    while todo or running:
-        if time.monotonic() > end:
-            todo.clear()
-        while todo and len(running) < jobs:
-            site = todo.pop()
-            if site.key in explained:
-                fates[site] = "equivalent"
-                continue
-            tests = tests_of(site)
-            if not tests:
-                fates[site] = "uncovered"
-                continue
-            seconds = covered(site.room)[1]
-            limit = 30 + 5 * sum(seconds.get(t, 0.0) for t in tests)
-            pid = os.fork()
-            if pid == 0:
-                code = _BROKEN
-                try:
-                    code = _child(site, tests, WORK / f"mutant-{os.getpid()}.log")
-                finally:
-                    os._exit(code)
-            running[pid] = (site, time.monotonic() + limit)
-        for pid in list(running):
-            site, deadline = running[pid]
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done and os.waitstatus_to_exitcode(status) == _BROKEN:
-                raise SystemExit(f"{site.key}: its process failed outside of the tests; see {WORK}/mutant-{pid}.log")
-            if done:
-                fates[site] = "survived" if status == 0 else "killed"
-            elif time.monotonic() > deadline:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                fates[site] = "timeout"
-            else:
-                continue
-            del running[pid]
-            (WORK / f"mutant-{pid}.log").unlink(missing_ok=True)
-            if fates[site] == "survived" and not quiet:
-                print(
-                    f"survived  {site.path}:{site.line}  {site.function}\n    {site.before} -> {site.after}", flush=True
-                )
-        time.sleep(0.02)
+    tasks = [Task.of(site) for site in chosen if site.key not in explained]
+    fates = {site: "equivalent" for site in chosen if site.key in explained}
+    fates |= {task.site: "uncovered" for task in tasks if not task.tests}
+    for task, fate in run_tasks([task for task in tasks if task.tests], jobs, end):
+        site = task.site
+        fates[site] = fate
+        if fate == "survived":
+            print(f"survived  {site.path}:{site.line}  {site.function}\n    {site.before} -> {site.after}", flush=True)
     return fates
 
 
