@@ -167,7 +167,7 @@ def _frames(make: Callable[[], Any], body: bytes, most: int) -> bytes:
         if not decompressor.eof:
             raise EOFError("the compressed data is cut off")
         body = decompressor.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _deflate(body: bytes, most: int) -> bytes:
@@ -181,17 +181,15 @@ def _deflate(body: bytes, most: int) -> bytes:
 def _snappy(body: bytes, most: int) -> bytes:
     import pyarrow as pa  # slow to import; Paimon compresses with zstd unless it is asked for another codec
 
-    size = shift = at = 0
-    while True:
-        size |= (body[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if body[at - 1] < 0x80 or shift > 35:
+    size = 0
+    for at, byte in enumerate(body[:5]):
+        size |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
             break
     # Snappy copies at most 64 bytes for each 3 bytes of input.
     if size > min(most, 32 * len(body)):
         raise ValueError(f"{size:,} bytes are claimed")
-    data: bytes = pa.decompress(body[:-4], size, "snappy", asbytes=True)
+    data: bytes = pa.decompress(body[:-4], size, "snappy").to_pybytes()
     if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
         raise ValueError("the checksum differs")
     return data

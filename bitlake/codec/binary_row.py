@@ -139,7 +139,7 @@ def _encode(made: DataType, value: Any, at: int) -> tuple[bytes, bytes]:
     if root is Root.DECIMAL:
         if not is_wide_decimal(made):
             return _I64.pack(value), b""
-        data = value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
+        data = value.to_bytes(max(value, ~value).bit_length() // 8 + 1, "big", signed=True)
         if len(data) > 16:
             raise OverflowError(value)
         return _U64.pack(at << 32 | len(data)), data.ljust(16, b"\0")
@@ -401,7 +401,8 @@ def to_texts(column: Any) -> Texts:
     """The pieces of a large binary column."""
     rows = len(column)
     if rows == 0:
-        return Texts(np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        nothing = np.zeros(0, np.int64)
+        return Texts(nothing.view(np.uint8), nothing, nothing)
     _, offsets_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64, rows + 1, column.offset * 8)
     data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)

@@ -159,7 +159,7 @@ def _hive_bytes(column: Any) -> U32:
     before = np.cumsum(lengths) - lengths
     steps = np.arange(int(lengths.sum()))
     within = steps - np.repeat(before, lengths)
-    powers = np.cumprod(np.r_[np.uint32(1), np.full(int(lengths.max()) - 1, 31, np.uint32)], dtype=np.uint32)
+    powers = np.uint32(31) ** np.arange(lengths.max(), dtype=np.uint32)
     values = texts.data[np.repeat(texts.starts[filled], lengths) + within].view(np.int8).astype(np.int32)
     weighted = values.view(np.uint32) * powers[np.repeat(lengths, lengths) - 1 - within]
     out[filled] = np.add.reduceat(weighted, before, dtype=np.uint32)

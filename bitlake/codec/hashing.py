@@ -57,7 +57,7 @@ def xxh64(array: pa.Array) -> UInt64s:
     """
     if isinstance(array, pa.DictionaryArray):
         hashes = xxh64(array.dictionary)
-        codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        codes = array.indices.fill_null(0).to_numpy()
         if len(hashes) == 0:
             return np.zeros(len(codes), np.uint64)
         picked: UInt64s = hashes[codes]
@@ -89,8 +89,8 @@ def string_buffers(array: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
         kind = array.type
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     _, offsets, data = array.buffers()
-    if offsets is None or len(array) == 0:
-        return np.zeros(len(array) + 1, np.int64), np.zeros(0, np.uint8)
+    if len(array) == 0:  # then even the first offset may be missing
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     raw = np.frombuffer(offsets, np.int64 if wide else np.int32)
     starts = raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)

@@ -293,23 +293,25 @@ def _checked_container(view: UInt8s, at: int, is_run: bool, card: int, base: int
         pairs = _part(view, at + 2, 4 * runs).view("<u2").astype(np.int64)
         first, last = pairs[::2], pairs[::2] + pairs[1::2]
         good = runs > 0 and bool(np.all(first[1:] > last[:-1])) and int((last - first).sum()) + runs == card
-        good = good and int(last[-1]) <= 0xFFFF
-        highest, size = int(last[-1]) if good else 0, 2 + 4 * runs
+        _require(good and int(last[-1]) <= 0xFFFF, at)
+        highest, size = int(last[-1]), 2 + 4 * runs
     elif card > ARRAY_LIMIT:
         bits = _part(view, at, BITSET_BYTES)
-        words = bits.view("<u8")
-        good = int(np.bitwise_count(words).sum()) == card
-        last_byte = int(np.flatnonzero(bits)[-1]) if good else 0
+        _require(int(np.bitwise_count(bits.view("<u8")).sum()) == card, at)
+        last_byte = int(np.flatnonzero(bits)[-1])
         highest, size = last_byte * 8 + int(bits[last_byte]).bit_length() - 1, BITSET_BYTES
     else:
         values = _part(view, at, 2 * card).view("<u2")
-        good = bool(np.all(values[1:] > values[:-1]))
+        _require(bool(np.all(values[1:] > values[:-1])), at)
         highest, size = int(values[-1]), 2 * card
-    if not good:
-        raise CorruptError("the values of a Roaring container are not in order, or not as many as it says", at)
     if base + highest >= limit:
         raise CorruptError(f"a Roaring bitmap holds row {base + highest} of {limit} rows", at)
     return size
+
+
+def _require(good: bool, at: int) -> None:
+    if not good:
+        raise CorruptError("the values of a Roaring container are not in order, or not as many as it says", at)
 
 
 def _part(view: UInt8s, at: int, n: int) -> UInt8s:
@@ -382,7 +384,7 @@ def mask_of(bitmap: BitMap, start: int, stop: int) -> Bools:
 def _unpacked(bitmap: BitMap, low: int, high: int) -> Bools | None:
     """The mask, from row ``low`` on, of a bitmap whose containers are all bit sets without gaps between; else None."""
     data = bitmap.serialize()
-    if len(data) < 8 or int.from_bytes(data[:4], "little") != PLAIN:
+    if int.from_bytes(data[:4], "little") != PLAIN:
         return None
     n = int.from_bytes(data[4:8], "little")
     head = 8 + 8 * n
