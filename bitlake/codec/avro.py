@@ -360,8 +360,8 @@ class AvroFormat:
 
     def encode(self, records: Sequence[dict[str, Any]], level: int = 1) -> bytes:
         """A whole container file of the records."""
-        (data,) = [*self.encode_rolling(records, 1 << 62, level)] or [(self._header()[0], 0)]
-        return data[0]
+        files = [data for data, _ in self.encode_rolling(records, 1 << 62, level)]
+        return files[0] if files else self._header()[0]
 
     def encode_rolling(
         self, records: Sequence[dict[str, Any]], target: int, level: int = 1

@@ -14,6 +14,7 @@ Source: index-format spec, sections 1.2, 2.2 and 3.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +107,7 @@ def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
     # Longest first: the rows that still have a word to mix are a prefix.
     order = np.argsort(-lengths, kind="stable")
     at, lengths = starts[:-1][order], lengths[order]
-    words = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
+    words = _words(data, 4)
     h = np.full(len(at), seed, np.uint32)
     whole = lengths // 4
     for i in range(int(whole[0]) if len(whole) else 0):
@@ -123,6 +124,11 @@ def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
     out = np.empty(len(h), np.int32)
     out[order] = h.view(np.int32)
     return out
+
+
+def _words(data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[Any]:
+    """A view of every (unaligned) word of ``size`` bytes: word ``s`` starts at byte ``s``."""
+    return np.ndarray((max(len(data) - size + 1, 0),), f"<u{size}", data, strides=(1,))
 
 
 def _murmur_mix(h: npt.NDArray[np.uint32], word: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -142,9 +148,7 @@ def _hash_same_length(
         values = [xxhash.xxh64_intdigest(buffer[s : s + length]) for s in starts.tolist()]
         out[rows] = np.array(values, np.uint64)
         return
-    # Views of every (unaligned) 8- and 4-byte word of the data: words8[s] starts at byte s.
-    words8 = np.ndarray((max(len(data) - 7, 0),), "<u8", data, strides=(1,))
-    words4 = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
+    words8, words4 = _words(data, 8), _words(data, 4)
     at = 0
     if length >= 32:
         v1 = np.full(len(starts), _SEED1)
@@ -198,7 +202,7 @@ def compute_if_absent_order(hashes: Int32s, called_again: bool) -> Int64s:
     """
     n = len(hashes)
     bucket = _buckets(hashes, n if called_again else n - 1)
-    latest_first = np.arange(n - 1, -1, -1, dtype=np.int64)
+    latest_first = np.arange(n, dtype=np.int64)[::-1]
     order: Int64s = latest_first[np.argsort(bucket[::-1], kind="stable")]
     return order
 

@@ -71,7 +71,6 @@ def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     ``serialize``.  Groups of at most 4096 rows are built together by numpy (a bitmap index may have a million values
     of a few rows each); bigger ones one by one.
     """
-    groups = len(bounds) - 1
     counts = np.diff(bounds)
     big = np.flatnonzero(counts > ARRAY_LIMIT)
     if len(big) == 0:
@@ -87,7 +86,7 @@ def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
         pieces += [mixed[cuts[last] : cuts[g]], body]
         sizes[g] = len(body)
         last = g + 1
-    pieces.append(mixed[cuts[last] : cuts[groups]])
+    pieces.append(mixed[cuts[last] :])
     return b"".join(pieces), np.concatenate(([0], np.cumsum(sizes)))
 
 
@@ -109,8 +108,7 @@ def serialize_mask(mask: npt.NDArray[np.bool_], first_key: int = 0) -> bytes:
     before[:, 1:] |= words[:, :-1] >> np.uint64(63)
     run_starts = words & ~before
     runs = np.bitwise_count(run_starts).sum(axis=1, dtype=np.int64)
-    plain = np.where(cards > ARRAY_LIMIT, BITSET_BYTES, 2 * cards)
-    is_run = 2 + 4 * runs < plain
+    is_run = 1 + 2 * runs < np.minimum(cards, ARRAY_LIMIT)  # in pairs of bytes: a bit set has 4,096
     keys = np.flatnonzero(cards)
     bodies = []
     for key in keys.tolist():
@@ -164,12 +162,12 @@ def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     starts = np.flatnonzero(first)  # of each container, in positions
     cardinality = np.diff(np.append(starts, len(positions)))
     runs = np.add.reduceat(run_start, starts, dtype=np.int64)
-    is_run = 2 + 4 * runs < 2 * cardinality
+    is_run = 1 + 2 * runs < cardinality
     # Per group: its containers, whether any is a run container, and the size of its header.
     container_bounds = np.searchsorted(starts, bounds)
     containers = np.diff(container_bounds)
     has_run = np.diff(np.concatenate(([0], np.cumsum(is_run)))[container_bounds]) > 0
-    flags = np.where(has_run, (containers + 7) // 8, 0)
+    flags = (containers + 7) // 8
     with_offsets = ~has_run | (containers >= _OFFSETS_FROM)
     head = np.where(has_run, 4 + flags, 8) + 4 * containers + np.where(with_offsets, 4 * containers, 0)
     body = np.where(is_run, 2 + 4 * runs, 2 * cardinality)
@@ -316,7 +314,7 @@ def _require(good: bool, at: int) -> None:
 
 def _part(view: UInt8s, at: int, n: int) -> UInt8s:
     if n > len(view) - at:
-        raise CorruptError(f"a Roaring bitmap wants {n} bytes, {max(len(view) - at, 0)} left", at)
+        raise CorruptError(f"a Roaring bitmap wants {n} bytes from {at} on, and has {len(view)}", at)
     return view[at : at + n]
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import sys
+import zlib
 from typing import Any
 
 import fastavro
@@ -82,8 +84,25 @@ def test_frames_one_after_the_other(codec: str) -> None:
 
 
 def test_a_cut_deflate_block() -> None:
-    with pytest.raises(CorruptError, match="cut off"):
-        blocks(head(codec="deflate") + block(1, deflate(bytes(range(200)))[:-3]))
+    cut = deflate(bytes(range(200)))[:-3]
+    for most in (1 << 20, len(zlib.decompressobj(-15).decompress(cut))):
+        with pytest.raises(CorruptError, match="cut off"):
+            blocks(head(codec="deflate") + block(1, cut), most)
+
+
+def test_an_xz_block_takes_128_mib_of_memory_at_most() -> None:
+    """A block names the window that decoding it needs: 96 MiB are granted, 128 MiB and a bit are not."""
+    made = lzma.compress(b"some text", preset=0)
+    start = made.index(b"\x21\x01")  # LZMA2, one byte of properties: the size of the window
+    for window, accepted in ((29, True), (30, False)):
+        described = made[12 : start + 2] + bytes([window]) + made[start + 3 : 12 + (made[12] + 1) * 4 - 4]
+        body = made[:12] + described + zlib.crc32(described).to_bytes(4, "little") + made[12 + len(described) + 4 :]
+        data = head(codec="xz") + block(1, body)
+        if accepted:
+            assert blocks(data) == [(1, b"some text")]
+        else:
+            with pytest.raises(CorruptError, match="damaged block"):
+                blocks(data)
 
 
 def test_a_snappy_block_has_its_checksum() -> None:
@@ -119,6 +138,9 @@ def test_what_a_block_may_claim() -> None:
 def test_headers() -> None:
     header = read_header(io.BytesIO(head(codec="snappy")), "it")
     assert (header.codec, header.sync, header.nodes) == ("snappy", SYNC, 2)
+    day = {"type": "int", "logicalType": "date"}
+    assert read_header(io.BytesIO(head(day)), "it").schema == day
+    assert read_header(io.BytesIO(head(day)), "it", logical=False).schema == "int"
     with pytest.raises(CorruptError, match="not an Avro file"):
         read_header(io.BytesIO(b"Obj\x02" + head()[4:]), "it")
     with pytest.raises(UnsupportedFeature, match="'brotli'; expected one of null, deflate"):
@@ -136,6 +158,23 @@ def test_a_header_has_a_greatest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro, "HEADER_BYTES", used - len("avro.codec") - 1)
     with pytest.raises(CorruptError, match="Avro header of more than"):
         read_header(io.BytesIO(head()), "it")
+    # Three pairs of no byte fit into six bytes, a fourth does not fit below zero.
+    monkeypatch.setattr(avro, "HEADER_BYTES", 6)
+    for pairs, found in ((4, "no valid Avro schema"), (5, "Avro header of more than 6 bytes")):
+        with pytest.raises(CorruptError, match=found):
+            read_header(io.BytesIO(b"Obj\x01" + zigzag(pairs) + bytes(2 * pairs + 1) + SYNC), "it")
+
+
+def test_a_header_takes_16_mib_at_most() -> None:
+    for size, found in ((16 << 20, "ends inside its header"), ((16 << 20) + 1, "more than 16,777,216 bytes")):
+        with pytest.raises(CorruptError, match=found):
+            read_header(io.BytesIO(b"Obj\x01" + zigzag(1) + zigzag(size)), "it")
+
+
+def test_damage_of_a_header_is_where_it_is_said() -> None:
+    with pytest.raises(CorruptError) as e:
+        read_header(io.BytesIO(b"Orc\x01"), "it")
+    assert e.value.offset == 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
@@ -146,7 +185,9 @@ def test_a_plain_container_is_the_same_without_compression(size: int) -> None:
     stream = io.BytesIO(data)
     header = read_header(stream, "it")
     plain = PlainContainer(header, read_blocks(stream, header, len(data), lambda n: 1 << 20, "it"))
-    out = b"".join(iter(lambda: plain.read(size), b""))
+    parts_read = list(iter(lambda: plain.read(size), b""))
+    assert all(len(part) == size for part in parts_read[:-1]) and len(parts_read[-1]) <= size
+    out = b"".join(parts_read)
     assert [row["i"] for row in fastavro.reader(io.BytesIO(out))] == [n for p in parts for n in p]
 
 
@@ -209,6 +250,23 @@ def test_names_are_found_in_their_namespace() -> None:
             checked(bad)
     with pytest.raises(CorruptError, match="contains itself"):
         checked(outer("n.o"))
+    assert checked(outer("p"))[1] == 5, "a type counts wherever it is used, a name does not count besides"
+    # A name's own namespace is that of the types inside it, and of no type after it.
+    dotted = {"type": "record", "name": "a.b.o", "fields": [{"name": "x", "type": {**inner, "name": "p"}}]}
+    for name in ("a.b.p", "p"):
+        fields = [{"name": "x", "type": dotted["fields"][0]["type"]}, {"name": "y", "type": name}]
+        assert checked({**dotted, "fields": fields})[1] == 5
+    for name in ("a.p", "b.p", "o.p"):
+        with pytest.raises(CorruptError, match="unknown type"):
+            checked({**dotted, "fields": [*dotted["fields"], {"name": "y", "type": name}]})
+
+
+def test_long_names_are_cut_in_messages() -> None:
+    name = "n" * 61
+    with pytest.raises(CorruptError, match=f"type '{'n' * 60}' contains itself"):
+        checked({"type": "record", "name": name, "fields": [{"name": "x", "type": name}]})
+    with pytest.raises(CorruptError, match=f"unknown type '{'n' * 60}'"):
+        checked({"type": "record", "name": "r", "fields": [{"name": "x", "type": name}]})
 
 
 def test_limits_of_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +276,36 @@ def test_limits_of_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
             made = {"type": "array", "items": made}
         return made
 
-    assert checked(nested(64))[1] == 65
+    # Each kind of type is a level above the type inside it.
+    for around, most in (
+        (lambda made: made, 64),
+        (lambda made: {"type": "array", "items": made}, 63),
+        (lambda made: {"type": "map", "values": made}, 63),
+        (lambda made: ["null", made], 63),
+        (lambda made: {"type": made}, 63),
+        (lambda made: {"type": "record", "name": "o", "fields": [{"name": "x", "type": made}]}, 63),
+    ):
+        assert checked(around(nested(most)))
+        with pytest.raises(CorruptError, match="64 levels"):
+            checked(around(nested(most + 1)))
+    # So is a name above what it stands for: q is four levels deep, its name 62.
+    deep = {"type": "record", "name": "q", "fields": [{"name": "x", "type": nested(2)}]}
+
+    def named(levels: int) -> Any:
+        made: Any = "q"
+        for _ in range(levels):
+            made = {"type": "array", "items": made}
+        return {"type": "record", "name": "o", "fields": [{"name": "a", "type": deep}, {"name": "b", "type": made}]}
+
+    assert checked(named(59))
     with pytest.raises(CorruptError, match="64 levels"):
-        checked(nested(65))
+        checked(named(60))
+    assert checked(nested(64))[1] == 65
+    wide = {"type": "record", "name": "w", "fields": [{"name": f"c{i}", "type": "int"} for i in range(29_999)]}
+    assert checked(wide)[1] == 30_000
+    wide["fields"].append({"name": "more", "type": "int"})
+    with pytest.raises(CorruptError, match="more than 30,000 types"):
+        checked(wide)
     for number, schema in enumerate((nested(3), ["int", nested(1), {"type": "map", "values": nested(0)}])):
         monkeypatch.setattr(avro, "SCHEMA_NODES", 30_000)
         nodes = checked(schema)[1]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,14 @@ from bitlake.codec.binary_row import (
     encode_row_with_arity,
     encode_rows,
     field_decoder,
+    is_fine_timestamp,
+    is_wide_decimal,
+    to_column,
+    to_texts,
+    units_per_milli,
 )
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.types import ArrayType, arrow_type, parse_type
+from bitlake.types import ArrayType, Root, arrow_type, parse_type
 from bitlake.types.datatypes import AtomicType
 
 # Rows Paimon (Java) wrote: table-format spec, section 6.
@@ -149,8 +155,9 @@ def test_refusals() -> None:
     with pytest.raises(UnsupportedFeature):
         encode_row([ArrayType(parse_type("INT"))], [[1]])
     assert encode_row([ArrayType(parse_type("INT"))], [None])[1] == 1
-    with pytest.raises(CorruptError, match="2 fields stands where 1"):
+    with pytest.raises(CorruptError, match="2 fields stands where 1") as e:
         decode_row(types_of("INT"), encode_row_with_arity(types_of("INT,INT"), [1, 2]))
+    assert e.value.offset == 0
 
 
 def test_damaged_rows_never_escape_as_other_errors() -> None:
@@ -255,6 +262,12 @@ def test_a_field_is_found_at_every_place_of_rows_of_every_size(arity: int) -> No
         assert [field_decoder(t, arity, i)(data) for i, t in enumerate(types)] == row
 
 
+def test_a_piece_may_begin_beyond_16_mib() -> None:
+    """Its offset then has a bit in the byte that holds the length of an inline value."""
+    types, values = types_of("BYTES,STRING"), (bytes(1 << 24), "long enough text")
+    assert decode_row(types, encode_row_with_arity(types, values)) == values
+
+
 def test_an_arity_has_a_limit_and_needs_its_bytes() -> None:
     for arity, size in ((0, 12), (1, 20), (56, 12 + 8 * 56), (57, 20 + 8 * 57), (MAX_ARITY, 4 + 8200 + 8 * MAX_ARITY)):
         head = struct.pack(">i", arity)
@@ -295,3 +308,51 @@ def test_what_a_row_cannot_hold_is_refused_by_the_reader_of_fields() -> None:
             field_decoder(made, 1, 0)
         with pytest.raises(UnsupportedFeature, match="cannot be read"):
             decode_field(made, bytes(20), 1, 0)
+
+
+def test_columns_at_the_limits_of_their_types_encode_as_rows_do() -> None:
+    for kind, values in LIMITS:
+        types = [parse_type("STRING"), parse_type(kind), parse_type("BYTES")]
+        if kind.startswith("DECIMAL"):  # Arrow takes no more digits than the type has
+            values = [v for v in values if abs(v) < 10 ** types[1].precision]
+        rows = [["a long te", v, b"the next one"] for v in [*values, None]]
+        arrays = [to_arrow(t, [None, *(r[i] for r in rows)]).slice(1) for i, t in enumerate(types)]
+        data, offsets = encode_rows(types, arrays)
+        assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == [encode_row(types, r) for r in rows]
+
+
+def test_columns_without_rows_or_bytes() -> None:
+    for kind in ALL.split(","):
+        made = parse_type(kind.replace(";", ","))
+        data, offsets = encode_rows([made], [pa.array([], arrow_type(made))])
+        assert len(data) == 0 and offsets.tolist() == [0]
+        assert len(to_texts(pa.array([], pa.large_binary())).lengths) == 0
+    assert [len(part) for part in encode_rows([], [])] == [0, 1]
+    for text in ("", "x" * 8):
+        one = encode_rows(types_of("STRING,STRING"), [pa.array([""]), pa.array([text])])[0]
+        assert one.tobytes() == encode_row(types_of("STRING,STRING"), ["", text])
+    with pytest.raises(ValueError, match="zip"):
+        encode_rows(types_of("INT,INT"), [pa.array([1], pa.int32())])
+
+
+def test_one_chunk_and_several_are_one_column() -> None:
+    parts = [pa.array(["a", "long enough text"]), pa.array([None, "b"])]
+    want = [encode_row(types_of("STRING"), [v]) for part in parts for v in part.to_pylist()]
+    for chunks in (parts, parts[:1], [*parts, pa.array([], pa.string())]):
+        data, offsets = encode_rows(types_of("STRING"), [pa.chunked_array(chunks)])
+        got = [data[a:b].tobytes() for a, b in pairwise(offsets)]
+        assert got == want[: len(got)] and len(got) == sum(map(len, chunks))
+
+
+def test_types_without_a_place_in_keys_are_refused() -> None:
+    for made in (ArrayType(parse_type("INT")), parse_type("VARIANT")):
+        with pytest.raises(UnsupportedFeature, match="cannot be used in a key, partition or bucket"):
+            to_column(made, pa.array([[1]]))
+
+
+def test_units_of_timestamps_of_each_precision() -> None:
+    kinds = [parse_type(f"TIMESTAMP({p}){zone}") for zone in ("", " WITH LOCAL TIME ZONE") for p in range(10)]
+    assert [units_per_milli(k) for k in kinds] == ([1] * 4 + [1000] * 3 + [1_000_000] * 3) * 2
+    assert [is_fine_timestamp(k) for k in kinds] == ([False] * 4 + [True] * 6) * 2
+    assert [is_wide_decimal(parse_type(f"DECIMAL({p})")) for p in (1, 18, 19, 38)] == [False, False, True, True]
+    assert units_per_milli(AtomicType(Root.TIMESTAMP)) == 1000, "six digits, if none are named"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
-from decimal import Decimal
+import struct
+from decimal import Context, Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.types import arrow_type, parse_type
 
 M = 0xFFFFFFFF
+WIDE = Context(prec=60)
 
 
 def plain_murmur(data: bytes) -> int:
@@ -123,3 +126,65 @@ def test_refusals() -> None:
         bucket_of([parse_type("INT")], [pa.array([1], pa.int32())], 0)
     with pytest.raises(InvalidRequest, match="unknown bucket function"):
         bucket_of([parse_type("INT")], [pa.array([1], pa.int32())], 2, "crc")
+
+
+@pytest.mark.parametrize("lengths", [
+    [3] * 7, [3] * 8, [3] * 9, [3] * 40, [*range(7)], [*range(8)], [*range(9)], [*range(40)], [0] * 9 + [5],
+    [9] + [2] * 8, [2] * 9 + [50] * 8 + [60] * 9, [0, 0], [1],
+])  # fmt: skip
+def test_runs_of_words_of_any_lengths(lengths: list[int]) -> None:
+    """Around the number of rows from which they are finished one by one, of one length and of several."""
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    words = (np.arange(offsets[-1] + 1, dtype=np.uint64) * 2654435761 + 99 & M).astype(np.uint32)
+    want = [plain_murmur(words[a:b].tobytes()) for a, b in pairwise(offsets)]
+    assert murmur_words(words, offsets).tolist() == want
+
+
+@pytest.mark.parametrize("function", ["default", "mod", "hive"])
+def test_one_bucket_takes_all_rows_and_each_column_has_its_type(function: str) -> None:
+    kind = parse_type("BIGINT")
+    assert bucket_of([kind], [pa.array([5, -3, None, 2**62])], 1, function).tolist() == [0] * 4
+    with pytest.raises(ValueError, match="zip"):
+        bucket_of([kind, kind], [pa.array([5])], 4, function)
+
+
+def hive(kind: str, values: list[Any]) -> list[int]:
+    """The hashes themselves, but for the sign bit."""
+    made = parse_type(kind)
+    return bucket_of([made], [pa.array(values, arrow_type(made))], 2**31 - 1, "hive").tolist()
+
+
+def kept(hashes: list[int]) -> list[int]:
+    return [(h & 0x7FFFFFFF) % (2**31 - 1) for h in hashes]
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(38, 0), (38, 6), (38, 38), (20, 3), (10, 0), (10, 2)])
+def test_hive_hashes_of_decimals_at_the_borders_of_their_words(precision: int, scale: int) -> None:
+    unscaled = [v for bits in (0, 31, 32, 33, 63, 64, 65, 96, 120) for v in (2**bits - 1, 2**bits, 2**bits + 1)]
+    unscaled += [10**n for n in range(precision)] + [5 * 2**64, 10 * 2**64, 1000 * 2**64, 123 * 10 ** (precision - 3)]
+    values = [Decimal(s * v).scaleb(-scale, WIDE) for v in unscaled if v < 10**precision for s in (1, -1)]
+    assert hive(f"DECIMAL({precision}, {scale})", [*values, None]) == kept([*map(java_decimal_hash, values), 0])
+
+
+def test_hive_hashes_of_plain_columns() -> None:
+    def bits(form: str, value: float) -> int:
+        return int.from_bytes(struct.pack(form, value), "little")
+
+    doubles = [0.0, -0.0, 1.0, -1.5, 1e300, None]
+    words = [0 if not v else bits("<d", v) for v in doubles]
+    assert hive("DOUBLE", doubles) == kept([(w ^ w >> 32) & M for w in words])
+    floats = [0.0, -0.0, 1.0, -1.5, None]
+    assert hive("FLOAT", floats) == kept([0 if not v else bits("<f", v) for v in floats])
+    assert hive("BOOLEAN", [True, False, None]) == [1, 0, 0]
+    assert hive("BIGINT", [1, 2**32, -1, None, 2**63 - 1]) == kept([1, 1, 0, 0, 0x7FFFFFFF ^ M])
+    for kind, most in (("TINYINT", 127), ("SMALLINT", 2**15 - 1), ("INT", 2**31 - 1)):
+        assert hive(kind, [most, -most - 1, -1, None]) == kept([most, (-most - 1) & M, M, 0])
+    assert hive("BYTES", [b"", b"\xff", b"a\xffb" * 9, None]) == kept([0, M, java_bytes(b"a\xffb" * 9), 0])
+    assert hive("STRING", ["", None]) == [0, 0]
+
+
+def java_bytes(data: bytes) -> int:
+    h = 0
+    for byte in data:
+        h = (h * 31 + (byte - 256 if byte > 127 else byte)) & M
+    return h

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.codec.bytes import Reader, mutf8_decode, mutf8_encode, utf, varint, zigzag
+from bitlake.codec.bytes import INT_MAX, Reader, mutf8_decode, mutf8_encode, utf, varint, zigzag
 from bitlake.errors import CorruptError, InvalidRequest
 
 
@@ -15,6 +15,40 @@ def test_reads_big_endian_and_keeps_its_place() -> None:
     assert bytes(r.take(2)) == b"\xaa\xbb"
     r.seek(1)
     assert r.u2() == 258
+
+
+@pytest.mark.parametrize("call", [
+    lambda r: r.u2(), lambda r: r.take(2), lambda r: r.seek(4), lambda r: r.seek(-1), lambda r: r.count("x", 1),
+    lambda r: r.utf(),
+])  # fmt: skip
+def test_an_error_is_where_the_reader_has_come_to(call) -> None:
+    reader = Reader(b"abc", base=100)
+    reader.take(2)
+    with pytest.raises(CorruptError) as e:
+        call(reader)
+    assert e.value.offset == 102
+
+
+def test_errors_inside_counts_and_texts_are_where_these_begin() -> None:
+    for data, call in ((b"ab\0\0\0\3abc", lambda r: r.count("x", 2)), (b"ab\0\2\xff\xff", lambda r: r.utf())):
+        reader = Reader(data, base=100)
+        reader.take(2)
+        with pytest.raises(CorruptError) as e:
+            call(reader)
+        assert e.value.offset == 102
+    with pytest.raises(CorruptError) as e:
+        Reader(b"").u1()
+    assert e.value.offset == 0
+
+
+def test_the_whole_view_can_be_read() -> None:
+    reader = Reader(b"abc")
+    assert bytes(reader.take(0)) == b"" and bytes(reader.take(3)) == b"abc" and bytes(reader.take(0)) == b""
+    reader.seek(3)
+    reader.seek(0)
+    assert reader.remaining == 3
+    assert Reader(bytes(4)).count("x", 9) == 0
+    assert INT_MAX == 2147483647
 
 
 @pytest.mark.parametrize("call", [lambda r: r.i4(), lambda r: r.take(4), lambda r: r.take(-1), lambda r: r.seek(9)])
@@ -35,7 +69,8 @@ def test_a_count_must_fit() -> None:
 def test_modified_utf8_is_javas() -> None:
     assert mutf8_encode("a\0é😀") == b"a\xc0\x80\xc3\xa9\xed\xa0\xbd\xed\xb8\x80"
     assert utf("status") == b"\0\6status"
-    with pytest.raises(InvalidRequest):
+    assert utf("x" * 65535) == b"\xff\xff" + b"x" * 65535
+    with pytest.raises(InvalidRequest, match=f"'{'x' * 40}…' takes 65536 bytes"):
         utf("x" * 65536)
 
 
@@ -57,6 +92,7 @@ def test_ascii_is_its_own_encoding() -> None:
         assert mutf8_encode(chr(code)) == bytes([code]) and mutf8_decode(bytes([code])) == chr(code)
     assert mutf8_encode("\0") == b"\xc0\x80" and mutf8_encode("a\0b") == b"a\xc0\x80b"
     assert mutf8_decode(b"a\xc0\x80b") == "a\0b"
+    assert mutf8_encode("\x01é\x7f") == b"\x01\xc3\xa9\x7f"
 
 
 @pytest.mark.parametrize("code", [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pyarrow as pa
 
@@ -60,6 +62,26 @@ def test_string_orders() -> None:
     assert absent_order([]) == []
 
 
+def test_hashes_of_strings_beyond_ascii() -> None:
+    """31 times what came before plus each UTF-16 unit, of which a supplementary character has two."""
+    assert string_hash("\u4e2d") == 0x4E2D and string_hash("\u4e2d\u6587") == 0x4E2D * 31 + 0x6587
+    assert string_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
+    assert string_hash("\u4e2d" * 7) == (sum(0x4E2D * 31**i for i in range(7)) + 2**31) % 2**32 - 2**31
+
+
+def test_absent_order_is_that_of_the_model() -> None:
+    """Also with names that come again, last or before; the 13th of a map of 16 buckets makes it grow one call later."""
+    rng = random.Random(5)
+    for count in [1, 2, 3, 11, 12, 13, 14, 24, 25, 26, 60]:
+        distinct = [f"column{rng.randrange(10**6)}" for _ in range(count)]
+        for again in ([], distinct[-1:], distinct[:1], distinct[:3]):
+            for names in (distinct + again, distinct[:-1] + again + distinct[-1:]):
+                model = JavaMap()
+                for name in names:
+                    model.compute_if_absent(string_hash(name))
+                assert [string_hash(n) for n in absent_order(names)] == [k for b in model.table for k in b], names
+
+
 def test_number_hashes() -> None:
     assert long_hashes(np.array([1, -1, 1 << 32, -(1 << 63)], np.int64)).tolist() == [1, 0, 1, -(1 << 31)]
 
@@ -88,3 +110,8 @@ def test_murmur_of_known_strings_and_any_length() -> None:
     values = [rng.bytes(n) for n in rng.integers(0, 40, 300)]
     assert murmur_bytes(pa.array(values)).tolist() == [plain(v) for v in values]
     assert murmur_bytes(pa.array([], pa.string())).tolist() == []
+    for some in ([b""], [b"ab"], [b"abc"], [b"abcd"], [b"\xff"] * 3):
+        data = pa.py_buffer(b"".join(some))
+        offsets = pa.py_buffer(np.arange(len(some) + 1, dtype=np.int32) * len(some[0]))
+        exact = pa.Array.from_buffers(pa.binary(), len(some), [None, offsets, data])
+        assert murmur_bytes(exact).tolist() == [plain(v) for v in some]

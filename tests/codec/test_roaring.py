@@ -62,6 +62,7 @@ def test_runs_bitsets_and_offset_headers_equal_croaring() -> None:
     )
     check([])
     check([[], []])
+    check([[3], list(range(0, 10_000, 2)), [1, 2, 9], [], list(range(1, 20_000, 3)), [], [4]])
 
 
 @pytest.mark.parametrize("rows", [[], [0], list(range(9)), [1, 70000], list(range(0, 20000, 2)), list(range(300000))])
@@ -210,6 +211,13 @@ def test_runs_that_overlap_or_miscount_are_refused(card: int, runs: list[tuple[i
     assert e.value.offset == 9
 
 
+def test_runs_that_touch_are_refused() -> None:
+    """CRoaring would have made one of them."""
+    with pytest.raises(CorruptError, match="is not valid") as e:
+        deserialize(forged(1, 6, struct.pack("<5H", 2, 0, 2, 3, 2)), 9)
+    assert e.value.offset == 0
+
+
 def test_values_that_repeat_or_miscount_are_refused() -> None:
     wide = bytearray(forged(0, 5000, bytes(8192)))
     wide[16 : 16 + 625] = b"\xff" * 625
@@ -228,6 +236,10 @@ def test_a_container_is_where_its_offset_says() -> None:
     with pytest.raises(CorruptError, match="Roaring container 1 is said to be at 35") as e:
         deserialize(bytes(data), 200_000)
     assert e.value.offset == 34
+    twice = serialize(BitMap([1, 65_537])).replace(b"\1\0\0\0\x18", b"\0\0\0\0\x18")
+    with pytest.raises(CorruptError, match="not in order") as e:
+        deserialize(twice, 200_000)
+    assert e.value.offset == 8
     swapped = serialize(BitMap([1, 70_000])).replace(b"\0\0\0\0\1\0\0\0", b"\1\0\0\0\1\0\0\0")
     with pytest.raises(CorruptError, match="not in order") as e:
         deserialize(swapped, 200_000)

@@ -75,3 +75,32 @@ def test_positions_up_to_the_last_that_a_bitmap_can_hold():
     assert sorted(bitmap_of_any(positions)) == [0, (1 << 32) - 65536, (1 << 32) - 1]
     dense = np.arange((1 << 32) - 200_000, 1 << 32)
     assert len(bitmap_of_any(dense)) == 200_000 and bitmap_of_any(dense).max() == (1 << 32) - 1
+
+
+def _dense(*keys: int) -> np.ndarray:
+    """Positions of containers that are bit sets."""
+    return np.concatenate([np.arange(0, 65536, 3) + 65536 * key for key in keys])
+
+
+@pytest.mark.parametrize("keys", [(0,), (0, 1), (0, 2), (1, 2), (2,), (0, 1, 3)])
+@pytest.mark.parametrize(("start", "stop"), [(0, 4 * 65536), (65536, 4 * 65536), (5, 2 * 65536 + 9), (3, 3), (9, 5)])
+def test_masks_of_bit_sets_with_gaps_between(keys, start, stop):
+    rows = _dense(*keys)
+    mask = mask_of(BitMap(rows.astype(np.uint32)), start, stop)
+    assert len(mask) == max(0, stop - start)
+    assert np.array_equal(np.flatnonzero(mask) + start, rows[(rows >= start) & (rows < stop)])
+
+
+@pytest.mark.parametrize("base", [0, 5 * 65536])
+def test_positions_of_any_order_near_and_far(base):
+    """Repeated, two alone, and dense beside sparse, each at the start of a container and inside of one."""
+    dense = np.arange(base + 70, base + 140_000)
+    for positions in (
+        np.array([base, base]), np.array([base + 9, base]), np.array([base]), np.array([], np.int64),
+        np.repeat(dense, 2), dense[::-1], np.r_[dense, dense[:5]], np.r_[dense[-1:], base],
+        np.r_[dense, base + 60 * 65536, base + 70 * 65536 + np.arange(100_000)],
+        np.r_[base + 70 * 65536 + np.arange(100_000), dense, base + 60 * 65536],
+    ):  # fmt: skip
+        assert bitmap_of_any(positions) == BitMap(np.unique(positions).astype(np.uint32))
+        asked = np.r_[positions, positions + 1, base + 1_000_000][::-1]
+        assert np.array_equal(contains(BitMap(dense.astype(np.uint32)), asked), np.isin(asked, dense))
