@@ -4,8 +4,8 @@ A declaration has a name, a kind of value, a default and, below it, its descript
 file; :class:`Options` reads them typed.  Unknown options are kept as they are, because another engine may know them.
 
 Sources: table-format spec, sections 2 (what cannot change) and 10; index-format spec, sections 9.3, 10 and 11
-(primary-key tables); Paimon's options ``tag.*``, ``partition.expiration-*``, ``partition.timestamp-*`` and
-``end-input.*``.
+(primary-key tables); Paimon's options ``tag.*``, ``partition.expiration-*``, ``partition.timestamp-*``,
+``end-input.*`` and ``metadata.iceberg.*``.
 """
 
 from __future__ import annotations
@@ -377,6 +377,77 @@ END_INPUT_CHECK_PARTITION_EXPIRE = _option("end-input.check-partition-expire", k
 """Batch writes and compactions expire partitions when they are committed, by partition.expiration-time."""
 
 
+# --- Iceberg metadata -------------------------------------------------------------------------------------------------
+
+# bitlake writes Iceberg metadata into the table's folder, or into the folder of an Iceberg Hadoop catalog.  It
+# registers tables in no Hive metastore and no REST catalog, so the options for these are refused.
+
+DISABLED, TABLE_LOCATION, HADOOP_CATALOG, CATALOG_LOCATION = (
+    *("disabled", "table-location", "hadoop-catalog", "catalog-location"),
+)
+_AVRO_CODECS = {"snappy": "snappy", "zstd": "zstandard", "zstandard": "zstandard", "deflate": "deflate", "null": "null"}
+_STORAGES = kind.word(DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
+ICEBERG_STORAGE = _option(
+    "metadata.iceberg.storage",
+    Kind(
+        _STORAGES.parse,
+        f"{_STORAGES.allowed}; bitlake registers tables in no Hive or REST catalog: a reader loads the table from the "
+        "path of its metadata file, or through an Iceberg Hadoop catalog",
+    ),
+    DISABLED,
+)
+"""Where every commit writes Iceberg metadata, so that Iceberg readers can read the table's data files."""
+ICEBERG_STORAGE_LOCATION = _unset("metadata.iceberg.storage-location", kind.word(TABLE_LOCATION, CATALOG_LOCATION))
+"""The folder of Iceberg metadata: the table's own, or that of a Hadoop catalog; unset: as the storage says."""
+ICEBERG_VERSION = _option("metadata.iceberg.format-version", Kind(kind.between(2, 3).parse, "2 or 3"), "2")
+"""Iceberg format version; only 3 has deletion vectors."""
+ICEBERG_COMPACT_MIN = _option("metadata.iceberg.compaction.min.file-num", kind.at_least(1), "10")
+"""Small Iceberg manifests from which on they are merged, once they have the target size together."""
+ICEBERG_COMPACT_MAX = _option("metadata.iceberg.compaction.max.file-num", kind.at_least(1), "50")
+"""Small Iceberg manifests from which on they are always merged."""
+ICEBERG_DELETE_OLD = _option("metadata.iceberg.delete-after-commit.enabled", kind.BOOL, "true")
+"""Delete old Iceberg metadata files after each commit."""
+ICEBERG_PREVIOUS_MAX = _option("metadata.iceberg.previous-versions-max", kind.at_least(0), "0")
+"""Old Iceberg metadata files that each commit keeps."""
+ICEBERG_COMPRESSION = _option(
+    "metadata.iceberg.manifest-compression",
+    Kind(lambda text: _AVRO_CODECS[kind.word(*_AVRO_CODECS).parse(text)], "one of snappy, zstd, deflate, null"),
+    "snappy",
+)
+"""Codec of Iceberg manifests and manifest lists."""
+ICEBERG_LEGACY = _option("metadata.iceberg.manifest-legacy-version", kind.BOOL, "false")
+"""Name the counts in manifest lists as Iceberg 1.4 does."""
+
+
+def _refused(text: str) -> str:
+    raise ValueError(text)
+
+
+_NO_CATALOG = Kind(
+    _refused,
+    "no value: it configures a Hive or REST catalog, in which bitlake registers no tables; use "
+    f"'{ICEBERG_STORAGE.name}' = '{TABLE_LOCATION}' or '{HADOOP_CATALOG}'",
+)
+ICEBERG_URI = _unset("metadata.iceberg.uri", _NO_CATALOG)
+"""Refused: the URI of a Hive metastore."""
+ICEBERG_DATABASE = _unset("metadata.iceberg.database", _NO_CATALOG)
+"""Refused: the database in a Hive or REST catalog."""
+ICEBERG_TABLE = _unset("metadata.iceberg.table", _NO_CATALOG)
+"""Refused: the name in a Hive or REST catalog."""
+ICEBERG_HIVE_CONF = _unset("metadata.iceberg.hive-conf-dir", _NO_CATALOG)
+"""Refused: the configuration folder of Hive."""
+ICEBERG_HADOOP_CONF = _unset("metadata.iceberg.hadoop-conf-dir", _NO_CATALOG)
+"""Refused: the configuration folder of Hadoop for a Hive catalog."""
+ICEBERG_HIVE_CLIENT = _unset("metadata.iceberg.hive-client-class", _NO_CATALOG)
+"""Refused: the client class of a Hive metastore."""
+ICEBERG_HIVE_STATS = _unset("metadata.iceberg.hive-skip-update-stats", _NO_CATALOG)
+"""Refused: whether Hive's statistics stay as they are."""
+ICEBERG_GLUE_ARCHIVE = _unset("metadata.iceberg.glue.skip-archive", _NO_CATALOG)
+"""Refused: whether AWS Glue keeps no old versions."""
+_CATALOG_PREFIXES = ("metadata.iceberg.rest.", "metadata.iceberg.table-properties.")
+"""Options of an Iceberg REST catalog by their prefixes, which are refused too."""
+
+
 # --- options of a table: reading and checks ---------------------------------------------------------------------------
 
 IMMUTABLE = frozenset(
@@ -489,6 +560,8 @@ def validate(values: Mapping[str, str]) -> None:
         if option is not None:
             option.read(text)
             continue
+        if name.startswith(_CATALOG_PREFIXES):
+            Option(name, _refused, "", _NO_CATALOG.allowed).read(text)
         column = _COLUMN_STATS.match(name)
         if column is not None:
             parse_column_stats(column.group(1), text)

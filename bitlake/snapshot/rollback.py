@@ -34,6 +34,9 @@ A second call after a death finds the fence as the latest snapshot, or what was 
 the same way.  A rollback that finds its fence gone stops: another one has replaced it.  Before each deletion it looks;
 what happens between this look and the deletion is not seen, and must take another whole rollback and a commit.
 
+Iceberg metadata follows the table's options (:mod:`bitlake.snapshot.iceberg_metadata`): the snapshot that is the latest
+then is published.
+
 Paimon reads the fence as a snapshot of its own (as it writes one when it rolls back "as latest"), and passes over the
 hold.  Files that only snapshots after T name become orphans.
 """
@@ -50,6 +53,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot import removal_markers, versions
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
+from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
@@ -70,9 +74,11 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     _check_tags(state, snapshot)
     state.store.create(hold, snapshot.to_json().encode())
     try:
-        return _Rollback(state, snapshot, uuid).run()
+        gone = _Rollback(state, snapshot, uuid).run()
     finally:
         state.store.delete(hold)
+    publish_history(state)
+    return gone
 
 
 class _Rollback:

@@ -6,6 +6,9 @@ with nine decimals).
 
 Deleting a tag deletes the files that only it kept, as in Paimon, except that files stay that another branch needs.
 
+Each change of a tag is repeated as an Iceberg ref, where the table's options ask for Iceberg metadata
+(:mod:`bitlake.snapshot.iceberg_metadata`).
+
 Automatic tags
 --------------
 Commits can create tags: one per period, of the first snapshot after its end, or one that every write moves.
@@ -33,6 +36,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import versions
+from bitlake.snapshot.iceberg_metadata import sync_refs
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, metadata_files
@@ -143,6 +147,7 @@ def create_tag(
             f"table '{state.name}' already has a tag '{name}'; move it by replace_tag (bitlake tag move)"
         )
     _check_whole(state, name)
+    sync_refs(state)
     return True
 
 
@@ -166,6 +171,7 @@ def replace_tag(
             state.store.delete(path)
         raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
+    sync_refs(state)
 
 
 def rename_tag(state: TableState, name: str, new_name: str) -> None:
@@ -179,6 +185,7 @@ def rename_tag(state: TableState, name: str, new_name: str) -> None:
         state.store.delete(new)
         raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
     state.store.delete(old)
+    sync_refs(state)
 
 
 def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:
@@ -194,6 +201,7 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
         raise
     state.store.delete(state.paths.tag(name))
     _clean(state, tag.snapshot)
+    sync_refs(state)
     return True
 
 
