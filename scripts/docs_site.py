@@ -26,7 +26,7 @@ NAV = (
     ("How to", (
         "how-to/selective-reads.md", "advise.md", "how-to/backfill.md", "how-to/explain-and-inspect.md",
         "how-to/upserts.md", "time-travel.md", "streaming.md", "how-to/maintenance.md", "verify.md", "catalogs.md",
-        "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
+        "how-to/iceberg-readers.md", "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",

@@ -153,11 +153,11 @@ def encode_manifest_list(
     return _format(version, legacy).encode(records, level, compression, meta)
 
 
-def decode_manifest_list(data: bytes, version: int) -> list[ManifestFile]:
-    """The manifests of a list in their order, whichever names it gives the counts; raises :class:`CorruptError`."""
+def decode_manifest_list(data: bytes) -> list[ManifestFile]:
+    """The manifests of a list of any version in their order; raises :class:`CorruptError`."""
     out = []
     try:
-        for r in avro.decode(data, "the Iceberg manifest list", _format(version, False)):
+        for r in avro.decode(data, "the Iceberg manifest list", _format(3, False)):
             kind = "files" if "added_files_count" in r else "data_files"
             files = (r[f"added_{kind}_count"], r[f"existing_{kind}_count"], r[f"deleted_{kind}_count"])
             summaries = tuple(

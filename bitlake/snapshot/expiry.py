@@ -41,6 +41,7 @@ from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
+from bitlake.snapshot.iceberg_metadata import forget_expired
 from bitlake.snapshot.manifests import rolled_back_to
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files
@@ -127,6 +128,7 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
         )
         for name in (*going.markers, own, *_dead_holds(table, going)):
             table.store.delete(f"{table.paths.snapshot_dir}/{name}")
+        forget_expired(table, schema, expiry.end)
     return expiry
 
 

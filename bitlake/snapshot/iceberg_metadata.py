@@ -3,7 +3,7 @@
 A publication shows one Paimon snapshot as the current Iceberg snapshot.  Order of writes, and what a death *after* each
 step leaves:
 
-1. new manifests, then a manifest list: nothing refers to them yet (:mod:`bitlake.snapshot.iceberg_orphans` finds them);
+1. new manifests, then a manifest list: nothing refers to them yet, and orphan removal finds them;
 2. ``v<id>.metadata.json``, created only if absent;
 3. ``version-hint.text``, only if the snapshot is still the table's latest: **the publication**.  Before it, Iceberg
    readers see the table as it was, since the earlier metadata and its files exist until step 4;
@@ -34,6 +34,7 @@ folder.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,15 @@ from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound,
 from bitlake.iceberg import manifest as manifests
 from bitlake.iceberg.manifest import PUFFIN, Entry, FileContent, ManifestCodec, ManifestContent
 from bitlake.iceberg.manifest_list import ManifestFile, decode_manifest_list, encode_manifest_list, with_first_row_ids
-from bitlake.iceberg.paths import VERSION_HINT, AvroNames, is_iceberg_file, metadata_dir, metadata_name, parse_version
+from bitlake.iceberg.paths import (
+    VERSION_HINT,
+    AvroNames,
+    is_avro_file,
+    is_iceberg_file,
+    metadata_dir,
+    metadata_name,
+    parse_version,
+)
 from bitlake.iceberg.schema import (
     FIRST_PARTITION_FIELD_ID,
     check_publishable,
@@ -65,7 +74,7 @@ from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.manifests import live_files, read_manifest_list, read_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles, discard_files
+from bitlake.snapshot.table_files import TableFiles, discard_files, first_link
 from bitlake.snapshot.versions import (
     latest_snapshot,
     latest_snapshot_id,
@@ -187,20 +196,85 @@ def sync_refs(state: TableState) -> None:
 def _refs(
     table: TableFiles, snapshots: Iterable[IcebergSnapshot], base: TableMetadata | None = None
 ) -> Mapping[str, int]:
-    """The snapshots of tags that the metadata lists; tags that a base knows, or that are older, are not read."""
+    """The snapshots of tags that the metadata lists; tags that are older than a base are not read again."""
     ids = {s.snapshot_id for s in snapshots}
     refs = {}
     for file in table.store.list(table.paths.tag_dir):
         name = file.name.removeprefix("tag-")
         if name == file.name:
             continue
-        known = None if base is None else base.refs.get(name)
-        if known is None and (base is None or file.mtime_ms >= base.last_updated_ms - _LATE_TAG_MS):
+        number = None
+        if base is not None and file.mtime_ms < base.last_updated_ms - _LATE_TAG_MS:
+            number = base.refs.get(name)
+        else:
             with contextlib.suppress(NotFound):
-                known = tag_snapshot(table, name).id
-        if known in ids:
-            refs[name] = known
+                number = tag_snapshot(table, name).id
+        if number in ids:
+            refs[name] = number
     return refs
+
+
+# --- expiry and orphan files ------------------------------------------------------------------------------------------
+
+
+def forget_expired(table: TableFiles, schema: TableSchema, first_kept: int) -> None:
+    """After an expiry of the snapshots before ``first_kept``: take them out of the current metadata, as far as no ref
+    names them.
+
+    Their data files may be gone.  They have expired already, so a failure is logged.
+    """
+    if schema.options.get(opt.ICEBERG_STORAGE.name, opt.DISABLED) == opt.DISABLED or table.paths.branch is not None:
+        return
+    try:
+        folder = _Folder.of(table, schema)
+        latest = latest_snapshot_id(table)
+        metadata = None if latest is None else folder.load(latest)
+        if latest is None or metadata is None:
+            return
+        tagged = set(metadata.refs.values())
+        kept = tuple(s for s in metadata.snapshots if s.snapshot_id >= first_kept or s.snapshot_id in tagged)
+        if len(kept) == len(metadata.snapshots):
+            return
+        folder.store.write(folder.path(metadata_name(latest)), replace(metadata, snapshots=kept).to_json().encode())
+        named = {name for s in kept for name in folder.names_of(s)}
+        gone = [s for s in metadata.snapshots if s not in kept]
+        folder.delete({name for s in gone for name in folder.names_of(s)} - named)
+    except BitlakeError as e:
+        log.warning("%s: expired snapshots are still in the Iceberg metadata: %s", table.paths.root, e)
+
+
+def iceberg_folder(state: TableState) -> str | None:
+    """The folder of the table's Iceberg metadata; None if its options ask for none."""
+    try:
+        return metadata_dir(state.paths.root, state.schema.opts) if is_published(state.schema) else None
+    except InvalidRequest:
+        return None  # of a storage that bitlake does not know, it writes none
+
+
+def iceberg_orphans(state: TableState, older_than_ms: int) -> list[tuple[str, int]]:
+    """The manifests and manifest lists that no table metadata names, last modified before a time: paths and sizes.
+
+    Raises :class:`CorruptError` if metadata cannot be read: what it names is unknown.
+    """
+    root = iceberg_folder(state)
+    if root is None or first_link(state.store, state.paths.root, root) is not None:
+        return []
+    folder = _Folder(state.table_files, root)
+    files = [
+        f
+        for f in state.store.list(root)
+        if not f.is_dir and not f.is_link and f.mtime_ms < older_than_ms and is_avro_file(f.name)
+    ]
+    if not files:
+        return []
+    named: set[str] = set()
+    # Listed after the files, so that what is published meanwhile is not taken for orphans.
+    for version in folder.versions():
+        path = folder.path(metadata_name(version))
+        with contextlib.suppress(NotFound):  # replaced by a later version meanwhile
+            for snapshot in TableMetadata.from_json(state.store.read(path), path).snapshots:
+                named |= folder.names_of(snapshot)
+    return [(folder.path(f.name), f.size) for f in files if f.name not in named]
 
 
 # --- the folder of metadata -------------------------------------------------------------------------------------------
@@ -239,6 +313,21 @@ class _Folder:
     def versions(self) -> list[int]:
         """The versions of the table metadata, ascending."""
         return sorted(v for v in map(parse_version, self.store.names(self.root)) if v is not None)
+
+    def manifests(self, snapshot: IcebergSnapshot) -> list[ManifestFile]:
+        """The manifests of a snapshot; raises :class:`CorruptError` naming the list."""
+        path = self.path(_name(snapshot.manifest_list))
+        try:
+            return decode_manifest_list(self.store.read(path))
+        except CorruptError as e:
+            raise e.within(path) from e
+
+    def names_of(self, snapshot: IcebergSnapshot) -> set[str]:
+        """The names of a snapshot's manifest list and manifests; only the list's if it is gone."""
+        names = {_name(snapshot.manifest_list)}
+        with contextlib.suppress(NotFound):
+            names |= {_name(m.path) for m in self.manifests(snapshot)}
+        return names
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files, a failure suppressed: what remains is found as orphans."""
@@ -341,7 +430,7 @@ class _Publication:
                 existing = None
             newest = max(folder.versions(), default=0)
             used.raise_to(existing)
-            if newest > snapshot.id:
+            if newest:
                 used.raise_to(folder.load(newest))
         base = folder.load(snapshot.id - 1)
         try:
@@ -415,21 +504,17 @@ class _Publication:
 
     def _delete_snapshots(self, expired: Sequence[IcebergSnapshot]) -> None:
         """Delete the manifest lists of all snapshots but the last, and the manifests that the following lacks."""
-        lists = [_manifest_paths(self._manifests(s)) for s in expired]
-        for i, snapshot in enumerate(expired[:-1]):
-            gone = lists[i] - lists[i + 1]
-            self.folder.delete([*(p.rpartition("/")[2] for p in sorted(gone)), _name(snapshot.manifest_list)])
+        for snapshot, following in itertools.pairwise(expired):
+            self.folder.delete(self.folder.names_of(snapshot) - self.folder.names_of(following))
 
     def _delete_before(self) -> None:
-        gone: dict[str, None] = {}
+        gone: set[str] = set()
         for version in self.folder.versions():
             metadata = self.folder.load(version) if version < self.snapshot.id else None
             for snapshot in metadata.snapshots if metadata is not None else ():
-                name = _name(snapshot.manifest_list)
-                if name not in gone:
-                    with contextlib.suppress(NotFound, CorruptError):
-                        gone |= dict.fromkeys(_name(p) for p in sorted(_manifest_paths(self._manifests(snapshot))))
-                    gone[name] = None
+                if _name(snapshot.manifest_list) not in gone:
+                    with contextlib.suppress(CorruptError):
+                        gone |= self.folder.names_of(snapshot)
         self.folder.delete(gone)
 
     def _retire(self) -> None:
@@ -462,13 +547,6 @@ class _Publication:
         legacy = self.options.of(opt.ICEBERG_LEGACY)
         data = encode_manifest_list(files, self.version, self.codec.compression, self.codec.level, meta, legacy)
         return self._put(self.names.manifest_list(), data)
-
-    def _manifests(self, snapshot: IcebergSnapshot) -> list[ManifestFile]:
-        path = self.folder.path(_name(snapshot.manifest_list))
-        try:
-            return decode_manifest_list(self.folder.store.read(path), self.version)
-        except CorruptError as e:
-            raise e.within(path) from e
 
     def _entries(self, file: ManifestFile) -> list[Entry]:
         path = self.folder.path(_name(file.path))
@@ -671,7 +749,7 @@ class _Publication:
         elif shown != self._shown:
             raise _NoBase
         try:
-            old = self._manifests(base.current)
+            old = self.folder.manifests(base.current)
             files, counted = self._changed_manifests(old, self._changes(changes, shown is None), previous)
         except (NotFound, CorruptError) as e:
             self.discard()
@@ -894,7 +972,3 @@ def _least_level(schema: TableSchema) -> int:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _manifest_paths(files: Iterable[ManifestFile]) -> set[str]:
-    return {m.path for m in files}

@@ -120,6 +120,12 @@ def _purge_files(a: Arguments) -> DataFrame:
     return a.rows({"result": str}, (f"Success purge files with table: {table.name}.",))
 
 
+@procedure(TABLE)
+def _create_iceberg_metadata(a: Arguments) -> DataFrame:
+    """Publish the latest snapshot as Iceberg metadata, as every commit does with 'metadata.iceberg.storage'."""
+    return a.rows({"metadata_file": str}, (TableMaintenance(a.table()).create_iceberg_metadata(),))
+
+
 @procedure(Parameter("database_or_table", True, "names between commas"))
 def _repair(a: Arguments) -> None:
     """Rewrite the hints of the first and last snapshot; this catalog keeps nothing else beside the files."""
