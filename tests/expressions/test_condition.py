@@ -1,0 +1,221 @@
+"""Conditions as Python values and parameters of SQL text: the same predicates as SQL text, and errors that help."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import bitlake
+from bitlake import col
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.condition import Condition, text_with_args
+
+NAN = float("nan")
+DAY = dt.date(2024, 1, 2)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, None], pa.int64()),
+        "s": ["a%b", "ab", "b", None],
+        "x": [1.5, float("nan"), None, -0.0],
+        "n": pa.array([Decimal("1.50"), Decimal("2.00"), None, Decimal("3.25")], pa.decimal128(9, 2)),
+        "day": [DAY, DAY + dt.timedelta(1), None, DAY],
+        "m": pa.array([[("k", 1)], [], None, [("k", 2)]], pa.map_(pa.string(), pa.int32())),
+    }
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> bitlake.Table:
+    return bitlake.connect(tmp_path / "lake").create_table("t", ROWS)
+
+
+SAME: list[tuple[Condition, str]] = [
+    (col("id") == 2, "id = 2"),
+    (col("ID") != 2, "id <> 2"),
+    ((col("id") > 1) & (col("id") <= 3), "id > 1 AND id <= 3"),
+    ((col("id") < 2) | col("s").is_null(), "id < 2 OR s IS NULL"),
+    (~((col("id") >= 2) | (col("s") == "ab")), "NOT (id >= 2 OR s = 'ab')"),
+    (~~(col("id") == 2), "id = 2"),
+    (col("id").isin([1, 3]), "id IN (1, 3)"),
+    (~col("id").isin({1, 3}), "id NOT IN (1, 3)"),
+    (col("id").isin([]), "false"),
+    (col("id").isin(np.array([1, 2])), "id IN (1, 2)"),
+    (col("id").isin(pd.Series([1, 2])), "id IN (1, 2)"),
+    (col("id").isin(pl.Series([1, 2])), "id IN (1, 2)"),
+    (col("id").isin(pa.array([1, 2])), "id IN (1, 2)"),
+    (col("id") == np.int64(2), "id = 2"),
+    (col("id") == pa.scalar(2), "id = 2"),
+    (col("id").between(2, 3), "id BETWEEN 2 AND 3"),
+    (col("s").is_not_null(), "s IS NOT NULL"),
+    (col("s").like("a_"), "s LIKE 'a_'"),
+    (col("s").like("a!%b", escape="!"), "s LIKE 'a!%b' ESCAPE '!'"),
+    (col("s").startswith("a%"), r"s LIKE 'a\\%%'"),
+    (col("s").endswith("b"), "s LIKE '%b'"),
+    (col("s").contains("%"), r"s LIKE '%\\%%'"),
+    (col("x") == NAN, "x = double('nan')"),
+    (col("x") > 1, "x > 1"),
+    (col("x") == 0, "x = 0"),
+    (col("n") == Decimal("1.5"), "n = 1.5"),
+    (col("day") >= DAY, "day >= DATE '2024-01-02'"),
+    (col("day") > "2024-01-02", "day > '2024-01-02'"),
+    (col("m")["k"] == 2, "m['k'] = 2"),
+]
+
+
+@pytest.mark.parametrize(("condition", "text"), SAME, ids=[text for _, text in SAME])
+def test_a_condition_is_its_sql(table: bitlake.Table, condition: Condition, text: str) -> None:
+    ours, sql = table.scan(where=condition), table.scan(where=text)
+    assert repr(ours) == repr(sql)
+    assert ours.select(["id", "s", "day"]).to_arrow() == sql.select(["id", "s", "day"]).to_arrow()
+
+
+def test_conditions_delete_and_update(table: bitlake.Table) -> None:
+    assert table.update({"s": "new"}, col("id") == 1) == 1
+    assert table.count([("s", "==", "new")]) == 1
+    assert table.delete(pc.field("id") == 2) == 1
+    assert table.delete("id = :gone", {"gone": 3}) == 1
+    assert table.update({"s": "x"}, "id = ?", [1]) == 1
+    assert table.scan().where(col("s") == "x").where("id = ?", [1]).count() == 1
+    assert set(table.to_arrow(["id"]).column(0).to_pylist()) == {1, None}
+
+
+TERMS: list[tuple[Any, str]] = [
+    ([("id", "=", 2)], "id = 2"),
+    ([("id", "==", 2), ("s", "!=", "x")], "id = 2 AND s <> 'x'"),
+    ([("id", "in", [1, 2]), ("s", "NOT IN", ["ab"])], "id IN (1, 2) AND s NOT IN ('ab')"),
+    ([[("id", "<", 2)], [("id", ">=", 3), ("s", "=", "b")]], "id < 2 OR id >= 3 AND s = 'b'"),
+    ((("id", "<>", 2),), "id <> 2"),
+]
+
+
+@pytest.mark.parametrize(("terms", "text"), TERMS, ids=[text for _, text in TERMS])
+def test_terms_are_their_sql(table: bitlake.Table, terms: Any, text: str) -> None:
+    assert repr(table.scan(where=terms)) == repr(table.scan(where=text))
+    assert table.count(terms) == table.count(text)
+
+
+def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
+    expression = (pc.field("id") > 1) & pc.field("s").isin(["ab", "b"])
+    assert repr(table.scan(where=expression)) == repr(table.scan(where="id > 1 AND s IN ('ab', 'b')"))
+    assert repr(table.scan(where=pc.field("x") <= 1.5)) == repr(table.scan(where="x <= 1.5"))
+    # What only Arrow can evaluate joins what prunes.
+    some = table.scan(where=(pc.field("x") > 1) & (pc.utf8_length(pc.field("s")) == 3) & (pc.field("id") < 3))
+    assert some.count() == 1 and some.to_arrow().column("id").to_pylist() == [1]
+    assert "x > 1.0D AND id < 3" in repr(some) and "utf8_length(s)" in repr(some)
+    assert table.count(pc.field("x") > 1) == 1 and table.count("x > 1") == 2  # NaN
+    assert some.where("id = 2").count() == 0
+    with pytest.raises(NotFound, match="no column 'ID': Arrow's expressions name columns by case"):
+        table.scan(where=pc.field("ID") == 2)
+    with pytest.raises(NotFound, match="no column 'idd'; did you mean 'id'"):
+        table.scan(where=pc.field("idd") == 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bool(col("id") == 1), "no truth value"),
+        (lambda: (col("id") == 1) and (col("s") == "a"), "no truth value"),
+        (lambda: 1 < col("id") < 3, "no truth value"),
+        (lambda: (col("id") == 1) & True, "& takes two conditions, and not True"),
+        (lambda: (col("id") == 1) | col("s"), r"\| takes two conditions, and not col\('s'\)"),
+        (lambda: col("id") == None, r"compared with None, .* use is_null\(\)"),  # noqa: E711
+        (lambda: col("id").isin([1, None]), r"compared with None, .* use is_null\(\)"),
+        (lambda: col("id").isin("ab"), "isin takes a list of values"),
+        (lambda: col("id").isin(5), "isin takes a list of values"),
+        (lambda: col("id") == col("s"), "two columns in SQL text"),
+        (lambda: col("s").like(5), "like takes text, and not 5"),
+        (lambda: col(5), "a column is named by text, and not by 5"),
+        (lambda: col("m")["k"]["j"], "only a map that is a column"),
+    ],
+)
+def test_mistakes_are_named(make: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ([], "the list of conditions is empty"),
+        ([("id", "=")], r"invalid term \('id', '='\) of a condition; expected \(column, operator, value\)"),
+        ([("id", "~", 1)], "unknown operator '~'"),
+        ([("id", "=", None)], "compared with None"),
+        (["id", "=", 1], "invalid term 'id'"),
+        (5, r"a condition is SQL text, .* or bitlake.col"),
+        ({"id": 1}, "a condition is SQL text"),
+    ],
+)
+def test_a_wrong_condition_is_refused(table: bitlake.Table, where: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        table.scan(where=where)
+
+
+def test_an_unknown_column_has_its_near_names(table: bitlake.Table) -> None:
+    for where in (col("dayy") == DAY, [("dayy", "=", DAY)]):
+        with pytest.raises(NotFound, match="no column 'dayy'; did you mean 'day'"):
+            table.scan(where=where)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+STAMP = dt.datetime(2024, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "expected"),
+    [
+        ("id = :v", {"v": 5}, "id = 5"),
+        ("id=:v AND s=:t", {"v": 5, "t": "it's"}, r"id=5 AND s='it\'s'"),
+        ("id IN (?, ?)", [1, 2], "id IN (1, 2)"),
+        ("id BETWEEN :a AND :b OR id = :a", {"a": 1, "b": 2}, "id BETWEEN 1 AND 2 OR id = 1"),
+        ("s = ':v' AND id = :v -- :v", {"v": 1}, "s = ':v' AND id = 1 -- :v"),
+        ("s = '?' AND id = ?", (1,), "s = '?' AND id = 1"),
+        ("day = :end", {"end": DAY}, "day = DATE '2024-01-02'"),
+        ("ts = ?", [STAMP], "ts = TIMESTAMP_NTZ '2024-01-02 03:04:05'"),
+        ("ts = ?", [STAMP.replace(tzinfo=dt.UTC)], "ts = TIMESTAMP '2024-01-02 03:04:05Z'"),
+        ("x = ? OR b = ? OR y = ?", [1.5, True, b"\x01"], "x = 1.5D OR b = TRUE OR y = X'01'"),
+        ("n = ? AND i = ?", [Decimal("1.50"), np.int32(3)], "n = 1.50 AND i = 3"),
+        ("s = ?", [None], "s = NULL"),
+        ("v:path = 1", {"path": 5}, "v:path = 1"),
+        ("id = 1", {"unused": 1}, "id = 1"),
+    ],
+)
+def test_parameters_become_literals(text: str, args: Any, expected: str) -> None:
+    assert text_with_args(text, args) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "args", "message"),
+    [
+        ("id = :v", {"w": 1}, "the parameter :v has no value; args has w"),
+        ("id = :v", {}, "the parameter :v has no value; args has no value"),
+        ("id = ?", {"v": 1}, r"the parameter \? has no value"),
+        ("id = :v", [1], "the parameter :v has no value; args is a list of 1"),
+        ("id = ? AND id = ?", [1], r"the parameter \? number 2 has no value"),
+        ("id = ?", [1, 2], "args has 2 values, and the text has 1 parameters"),
+        ("id = ?", "1", "args are a mapping for :name or a list"),
+        ("id = ?", 1, "args are a mapping for :name or a list"),
+        ("id = ?", [[1, 2]], r"args cannot hold \[1, 2\]"),
+        ([("id", "=", 1)], {"v": 1}, "args are the parameters of a condition in SQL text"),
+    ],
+)
+def test_wrong_parameters_are_refused(table: bitlake.Table, where: Any, args: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        table.scan(where=where, args=args)
+
+
+def test_a_value_is_no_sql(table: bitlake.Table) -> None:
+    hostile = "x' OR '1' = '1"
+    assert table.count("s = :s", {"s": hostile}) == 0
+    assert table.count(col("s") == hostile) == 0
+    table.append(ROWS.slice(0, 1).set_column(1, "s", [[hostile]]))
+    assert table.count("s = ?", [hostile]) == 1
