@@ -25,6 +25,7 @@ from bitlake.formatting import register as _register
 
 if _typing.TYPE_CHECKING:
     __version__: str
+    from bitlake.expressions.condition import col
     from bitlake.lake import Lake, connect
     from bitlake.scan.plan import Plan
     from bitlake.table.scan import Scan
@@ -46,6 +47,7 @@ __all__ = [
     "Table",
     "UnsupportedFeature",
     "__version__",
+    "col",
     "connect",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "Plan": "bitlake.scan.plan",
     "Scan": "bitlake.table.scan",
     "Table": "bitlake.table.table",
+    "col": "bitlake.expressions.condition",
     "connect": "bitlake.lake",
 }
 

@@ -15,16 +15,17 @@ from bitlake.catalog.factory import REST, connect_catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.paths import DeferredRoots
 from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, Runtime
 from bitlake.table.opening import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from bitlake.expressions.condition import Where
     from bitlake.file_store_table import FileStoreTable
     from bitlake.runtime import Runner
     from bitlake.scan.plan import Plan
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from bitlake.tools.explain.explanation import QueryExplanation
     from bitlake.tools.report import TableReport
     from bitlake.tools.verify import VerifyReport
+    from bitlake.write.frames import Rows
 
 
 EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
@@ -232,12 +234,12 @@ class Lake:
         # Imported lazily: questions about names and schemas need no table.
         from bitlake.table.table import Table
 
-        return Table(core_table(self, name))
+        return Table(core_table(self, name), lambda frame, mode: self.write(frame, name, mode))
 
     def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: pa.Schema | Rows,
         *,
         primary_key: Sequence[str] = (),
         partition_by: Sequence[str] = (),
@@ -245,32 +247,62 @@ class Lake:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create a table with an Arrow schema's columns; ``options`` are Paimon's table options.
+        """Create a table with an Arrow schema's columns, or with the columns and rows of data.
 
-        The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
+        ``schema`` is an Arrow schema, or rows as :meth:`Table.append` takes them; if these cannot be written, the table
+        is dropped again.  The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the
+        same key.  ``options`` are Paimon's table options.
 
         >>> schema = pa.schema({"order_id": pa.int64(), "reason": pa.string(), "day": pa.date32()})
         >>> options = {"file-index.bitmap.columns": "reason"}
         >>> lake.create_table("returns", schema, partition_by=["day"], options=options).schema
         TableSchema(0: order_id BIGINT, reason STRING, day DATE, partitioned by day)
+        >>> lake.create_table("cities", pa.table({"city": ["London", "Boston"]})).count()
+        2
         """
         from bitlake.schema.create import columns_of
 
         for what, given in (("primary_key", primary_key), ("partition_by", partition_by)):
             if isinstance(given, str):
                 raise InvalidRequest(f"table '{name}': {what} is a list of names, such as ['{given}']")
+        rows: Rows = None
+        if not isinstance(schema, pa.Schema):
+            if if_not_exists and self._catalog.table_exists(self._identify(name)):
+                return self.table(name)
+            schema, rows = self._schema_and_rows(schema)
         self._catalog.create_table(
             self._identify(name),
-            columns_of(name, schema),
+            columns_of(name, schema) if isinstance(schema, pa.Schema) else schema,
             partition_keys=partition_by,
             primary_keys=primary_key,
             options=options,
             comment=comment,
-            if_not_exists=if_not_exists,
+            if_not_exists=if_not_exists and rows is None,
         )
-        return self.table(name)
+        table = self.table(name)
+        if rows is not None:
+            self._fill(table, rows)
+        return table
 
-    def read(self, name: str, where: str | None = None, **scan: Any) -> DataFrame:
+    def _schema_and_rows(self, rows: Rows) -> tuple[Any, Rows]:
+        """An Arrow schema, or columns of a Spark DataFrame, and rows to append."""
+        from bitlake.write.frames import is_spark_frame, with_schema  # not for a schema
+
+        if not is_spark_frame(rows):
+            return with_schema(rows)
+        from bitlake.spark.dml.insert import columns_of_frame
+
+        return columns_of_frame(rows), rows
+
+    def _fill(self, table: Table, rows: Rows) -> None:
+        """Append to a table that was just created, or drop it."""
+        try:
+            table.append(rows)
+        except BaseException:
+            self.drop_table(table.name, if_exists=True)
+            raise
+
+    def read(self, name: str, where: Where | None = None, **scan: Any) -> DataFrame:
         """Read a table as a Spark DataFrame; the arguments are those of :meth:`Table.scan`, and use indexes.
 
         Filters on the DataFrame are Spark's, and use none.
@@ -395,25 +427,56 @@ class Lake:
 
     def write(
         self,
-        frame: DataFrame,
+        frame: Rows,
         name: str,
         mode: str = "append",
         *,
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> int:
-        """Write a Spark DataFrame's columns, by name, into a table; returns the number of rows.
+        """Write a data frame's columns, by name, into a table; returns the number of rows.
 
-        ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A missing table is created, partitioned by
+        ``frame`` is a Spark DataFrame, which Spark writes, or other rows as :meth:`Table.append` takes them.  ``mode``
+        is ``append``, ``overwrite``, ``error`` or ``ignore``.  A missing table is created, partitioned by
         ``partition_by`` and with these table options.
 
         >>> columns = ["order_id", "status", "amount", "day"]
         >>> frame = lake.spark.createDataFrame([(7, "NEW", 15.0, date(2026, 1, 4))], columns)
         >>> lake.write(frame, "orders")
         1
+        >>> import pandas as pd
+        >>> lake.write(pd.DataFrame({"city": ["Paris"], "since": [2026]}), "shops")
+        1
         """
+        from bitlake.write.frames import is_spark_frame
+
         table = self._catalog.find(self._identify(name))
-        return self._sql_engine().write(table, frame, mode, partition_by, options or {})
+        if is_spark_frame(frame):
+            return self._sql_engine().write(table, frame, mode, partition_by, options or {})
+        return self._write_rows(frame, table, mode, partition_by, options or {})
+
+    def _write_rows(
+        self, rows: Rows, name: Identifier, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
+    ) -> int:
+        from bitlake.write.frames import arrow_tables, counted, is_repeatable, is_to_write, with_schema
+
+        exists = self._catalog.table_exists(name)
+        if not is_to_write(name, exists, mode, partition_by, options):
+            return 0
+        written: list[int] = []
+        if not exists:
+            schema, tables = with_schema(rows)
+            table = self.create_table(str(name), schema, partition_by=partition_by, options=options)
+            self._fill(table, counted(tables, written.append))
+            return sum(written)
+        if is_repeatable(rows):
+            rows = list(arrow_tables(rows))
+            written += (t.num_rows for t in rows)
+        else:
+            rows = counted(arrow_tables(rows), written.append)
+        table = self.table(str(name))
+        (table.overwrite if mode == "overwrite" else table.append)(rows)
+        return sum(written)
 
     def read_stream(self, name: str, **options: str) -> DataFrame:
         """Read a table's changes as a streaming DataFrame.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import importlib
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
@@ -18,7 +16,6 @@ import bitlake
 from bitlake.cli.app import cli
 from bitlake.cli.parameters import LAKE_OPTIONS, Argument, LakeOption
 from bitlake.io import object_store, webhdfs
-from bitlake.metadata import options as table_options
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
 from bitlake.spark.procedures.call import PROCEDURES
@@ -27,9 +24,9 @@ from bitlake.system_tables.tables import TABLES, VIEWS
 
 def options() -> str:
     """Table options by their first word."""
-    docs = option_docs()
+    given = OPTIONS.values() if isinstance(OPTIONS, dict) else OPTIONS
     groups: dict[str, list[Option[object]]] = {}
-    for option in sorted(OPTIONS.values(), key=lambda o: o.name):
+    for option in sorted(given, key=lambda o: o.name):
         groups.setdefault(option.name.partition(".")[0], []).append(option)
     small = sorted(o.name for g in groups.values() if len(g) < 3 for o in g)
     out = [
@@ -43,23 +40,10 @@ def options() -> str:
     ]
     for name, group in [*((n, g) for n, g in groups.items() if len(g) >= 3), ("others", _named(groups, small))]:
         rows = [
-            (code(o.name), docs[o.name] + (" *Fixed.*" if o.immutable else ""), o.allowed, code(_default(o)))
-            for o in group
+            (code(o.name), o.doc + (" *Fixed.*" if o.immutable else ""), o.allowed, code(_default(o))) for o in group
         ]
         out.append(f"## {name}\n\n" + table(("Option", "What it does", "Takes", "Default"), rows))
     return "\n".join(out)
-
-
-def option_docs() -> dict[str, str]:
-    """What each table option does, by its name: the text below its declaration."""
-    body = ast.parse(inspect.getsource(table_options)).body
-    docs = {}
-    for declared, text in itertools.pairwise(body):
-        if isinstance(declared, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            option = getattr(table_options, ast.unparse(declared.targets[0]))
-            if isinstance(option, Option):
-                docs[option.name] = " ".join(str(text.value.value).split())
-    return docs
 
 
 def _named(groups: dict[str, list[Option[object]]], names: list[str]) -> list[Option[object]]:
@@ -196,6 +180,11 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
 }
 """A page for each class of the public face: title, class, the name before its members, what it is for."""
 RESULTS: dict[str, tuple[str, ...]] = {
+    "bitlake.expressions.condition:Column": (
+        *("between", "contains", "endswith", "is_not_null", "is_null", "isin", "like", "startswith"),
+    ),
+    "bitlake.expressions.condition:Condition": (),
+    "bitlake.scan.dataset:ScanDataset": ("count_rows", "files", "filter", "get_fragments", "scanner"),
     "bitlake.metadata.snapshot:Snapshot": ("to_json",),
     "bitlake.metadata.schema:TableSchema": ("bucket_keys", "field", "field_names", "num_buckets", "to_json"),
     "bitlake.snapshot.tags:Tag": (),
@@ -242,7 +231,17 @@ def public_classes() -> Iterator[tuple[type, Sequence[str]]]:
 ARGUMENTS = (
     ("`Time`", "ISO text (`2026-01-03 08:00`), a `datetime` or `date`, or milliseconds since the epoch"),
     ("`Moment`", "a snapshot's id, a tag's name, or a `Tag`"),
-    ("`Rows`", "an Arrow table or record batch, or an iterable of these, such as a `RecordBatchReader`"),
+    (
+        "`Rows`",
+        "an Arrow table, record batch, reader or dataset; a data frame of pandas, Polars, DuckDB or Spark; "
+        "an iterable of Arrow batches",
+    ),
+    (
+        "`Where`",
+        "Spark SQL text, a condition of `bitlake.col`, a list of terms `(column, operator, value)`, "
+        "or a `pyarrow.compute` expression",
+    ),
+    ("`Args`", "values of parameters in SQL text: a mapping for `:name`, a list for `?`"),
     ("`ColumnName`", "a column's name, or a path into a struct: `address.city` or `('address', 'city')`"),
     ("`ColumnType`", "an Arrow type, or Spark's text: `DECIMAL(10, 2)`"),
     ("`OrderItem`", "a column, `(column, 'desc')`, or `(column, 'desc', 'last')` for the place of NULLs"),
@@ -272,7 +271,7 @@ order_id  status  amount  day
 def python() -> str:
     """The entry point, and where the classes, the values that they return and the errors are."""
     out = ["# Python\n", "The public face; what is not here may change.\n"]
-    out.append(_function("bitlake.connect", bitlake.connect, 2))
+    out += [_function("bitlake.connect", bitlake.connect, 2), _function("bitlake.col", bitlake.col, 2)]
     rows = [(f"[`{title}`]({page}.md)", use) for page, (title, _, _, use) in CLASSES.items()]
     rows.append(("[returned values](python-results.md)", "snapshots, schemas, plans of expiry, reports"))
     out.append("## Classes\n\n" + table(("Class", "For"), rows))

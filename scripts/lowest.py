@@ -14,6 +14,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+EXTRAS = ("duckdb", "polars")
+"""Optional dependencies that the tests of the core need."""
 TESTING = ("pytest", "pytest-xdist", "hypothesis", "moto", "flask", "flask-cors", "pandas", "packaging", "tzdata")
 """What the tests import beside the dependencies.  zstandard is left out: fastavro must do without it."""
 
@@ -21,7 +23,8 @@ TESTING = ("pytest", "pytest-xdist", "hypothesis", "moto", "flask", "flask-cors"
 def lowest() -> list[str]:
     """The dependencies at their lowest versions, with their markers."""
     pins = []
-    for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for text in [*project["dependencies"], *(r for e in EXTRAS for r in project["optional-dependencies"][e])]:
         requirement = Requirement(text)
         version = next(s.version for s in requirement.specifier if s.operator == ">=")
         pins.append(f"{requirement.name}=={version}" + (f"; {requirement.marker}" if requirement.marker else ""))

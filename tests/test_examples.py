@@ -68,7 +68,8 @@ class Documented:
 def documented() -> Iterator[Documented]:
     """The package, `connect`, and the classes of the public face and of returned values with their members."""
     yield Documented("bitlake", inspect.getdoc(bitlake) or "")
-    yield Documented("connect", inspect.getdoc(bitlake.connect) or "")
+    for function in (bitlake.connect, bitlake.col):
+        yield Documented(function.__name__, inspect.getdoc(function) or "")
     for kind, members in reference().public_classes():
         yield Documented(kind.__name__, inspect.getdoc(kind) or "")
         for name in members:
@@ -154,6 +155,7 @@ def names(folder: Path, spark: Any = None) -> dict[str, Any]:
     new = orders((7, "NEW", 15.0, date(2026, 1, 4)))
     return {
         "bitlake": bitlake,
+        "col": bitlake.col,
         "pa": pa,
         "date": date,
         "timedelta": timedelta,

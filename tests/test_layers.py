@@ -29,7 +29,6 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("fileindex",),
     ("tableindex",),
     ("metadata",),
-    ("iceberg",),
     ("io",),
     ("formats",),
     ("schema",),

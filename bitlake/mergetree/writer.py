@@ -7,9 +7,9 @@ buffered up to ``write-buffer-size`` bytes, for all buckets together, and then b
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,6 @@ from bitlake.runtime import LocalRunner
 from bitlake.schema.merge_spec import is_cross_partition, with_kinds
 from bitlake.snapshot.state import TableState
 from bitlake.write.writer import fit, split_groups
-
-Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | pa.Table]
 
 
 def prepare_rows(table: str, schema: TableSchema, batches: Iterable[pa.Table], kinds: Any = None) -> Iterator[pa.Table]:
@@ -199,32 +197,3 @@ class _Writing:
         for postponed in self._postponed.values():
             postponed.abort()
         discard_changes(self._state, self._finished)
-
-
-def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
-    """Yield Arrow rows of any kind as tables; raises :class:`InvalidRequest` for other values."""
-    if isinstance(rows, pa.Table):
-        yield rows
-    elif isinstance(rows, pa.RecordBatch):
-        yield pa.Table.from_batches([rows])
-    elif hasattr(rows, "__arrow_c_stream__"):
-        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
-    elif isinstance(rows, Iterable) and not isinstance(rows, Mapping):
-        for batch in rows:
-            if not isinstance(batch, pa.Table | pa.RecordBatch):
-                raise _not_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
-            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-    else:
-        raise _not_rows(rows, "from_pydict(")
-
-
-def _not_rows(value: object, constructor: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"rows must be an Arrow table, a data frame, record batches or an iterable of these, not "
-        f"{type(value).__name__}; pa.Table.{constructor}…, schema=table.arrow_schema) makes a table"
-    )
-
-
-def is_repeatable(rows: Rows) -> bool:
-    """Return whether rows can be iterated a second time."""
-    return isinstance(rows, pa.Table | pa.RecordBatch | Sequence)

@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, reading_table
-from bitlake.expressions.binder import bind
+from bitlake.expressions.binder import all_of, bind
+from bitlake.expressions.condition import Condition, Where, from_terms
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import And, Constant, Predicate
+from bitlake.expressions.tree import Constant, Predicate
 from bitlake.formats.conform import retyped
 from bitlake.formatting import one_line
 from bitlake.io import Store
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.runtime import Recorder, by_identity
@@ -83,21 +85,31 @@ class TableScan:
             raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
         return replace(self, columns=names, _planned=[])
 
-    def where(self, condition: str | Predicate) -> TableScan:
-        """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
+    def where(self, condition: Where | Predicate) -> TableScan:
+        """The rows that also satisfy a condition, in any form that users write or as a predicate tree."""
+        fields = self.state.schema.fields
         if isinstance(condition, str):
             from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
 
             condition = parse_predicate(condition, self.timezone)
+        elif isinstance(condition, Condition):
+            condition = condition.predicate
+        elif isinstance(condition, list | tuple):
+            condition = from_terms(condition)
         elif not isinstance(condition, Predicate):
-            raise InvalidRequest(
-                f"table '{self.state.name}': a condition is SQL text, such as \"status = 'NEW'\", and not {condition!r}"
-            )
-        return self.where_bound(bind(condition, self.state.schema.fields, self.timezone))
+            if not isinstance(condition, pc.Expression):
+                raise InvalidRequest(
+                    f"table '{self.state.name}': a condition is SQL text, such as \"status = 'NEW'\", "
+                    f"or bitlake.col(…) == …, and not {condition!r}"
+                )
+            from bitlake.expressions.arrow_expression import bind_expression  # only for these conditions
+
+            return self.where_bound(bind_expression(condition, fields, self.timezone))
+        return self.where_bound(bind(condition, fields, self.timezone))
 
     def where_bound(self, bound: Predicate) -> TableScan:
         """The rows that also satisfy a predicate already bound to this scan's schema."""
-        both = bound if self.predicate is None else And((self.predicate, bound))
+        both = bound if self.predicate is None else all_of((self.predicate, bound))
         return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
 
     def limit(self, rows: int | None) -> TableScan:
@@ -193,10 +205,16 @@ class TableScan:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def to_batches(self, batch_size: int | None = None) -> Iterator[pa.RecordBatch]:
         """Read in batches, file after file in the plan's order; closing the iterator stops the reading."""
+        if batch_size is not None and batch_size < 1:
+            raise InvalidRequest(f"batch_size must be positive, and is {batch_size}")
         for table in self._tables():
-            yield from table.to_batches()
+            yield from table.to_batches(max_chunksize=batch_size)
+
+    def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
+        """Read in batches, as a reader that Arrow's libraries take; the plan is made by its first batch."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(batch_size))
 
     def to_arrow(self) -> pa.Table:
         """Read everything into one Arrow table."""

@@ -18,8 +18,14 @@ from bitlake.sql import scope
 from bitlake.sql.text import Edit, SqlText
 
 METADATA = "_metadata"
-FIELDS = tuple(
-    "file_path file_name file_size file_block_start file_block_length file_modification_time row_index".split()
+FIELDS = (
+    "file_path",
+    "file_name",
+    "file_size",
+    "file_block_start",
+    "file_block_length",
+    "file_modification_time",
+    "row_index",
 )
 """The members of Spark's ``_metadata`` of Parquet files, in its order."""
 

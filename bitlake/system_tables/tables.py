@@ -13,6 +13,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.condition import Where
 from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.file_store_table import FileStoreTable
@@ -159,7 +160,7 @@ class SystemTable(FileStoreTable):
             schema = TABLES[self._system].schema
         return replace(state, name=self.name, schema=schema, snapshot=None)
 
-    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> TableScan:
+    def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """The rows at a state of the table."""
         if self._system in VIEWS:
             scan = VIEWS[self._system](self._table.scan_of(state))

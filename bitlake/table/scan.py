@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.condition import Args, Where, with_args
 from bitlake.scan.plan import Plan
 from bitlake.scan.scan import TableScan
 from bitlake.scan.sort_order import OrderItem
 from bitlake.tools.explain.text import FORMATS
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
+    import polars as pl
     from pyspark.sql import DataFrame
 
+    from bitlake.scan.dataset import ScanDataset
     from bitlake.tools.explain.explanation import Explanation
 
 
@@ -55,13 +59,13 @@ class Scan:
         """
         return Scan(self._core.select(columns))
 
-    def where(self, condition: str) -> Scan:
-        """The rows that also satisfy a condition in Spark SQL.
+    def where(self, condition: Where, args: Args | None = None) -> Scan:
+        """The rows that also satisfy a condition; the forms of conditions are those of :meth:`Table.scan`.
 
         >>> scan.where("status = 'NEW'").where("amount > 20")
         Scan(default.orders: order_id, status, amount, day, where status = 'NEW' AND amount > 20.0D)
         """
-        return Scan(self._core.where(condition))
+        return Scan(self._core.where(with_args(condition, args)))
 
     def limit(self, rows: int | None) -> Scan:
         """At most this number of rows, in no particular order; None: all.
@@ -176,8 +180,8 @@ class Scan:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Read in batches, file after file in the plan's order.
+    def to_batches(self, batch_size: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Read in batches of at most ``batch_size`` rows, file after file in the plan's order.
 
         A few files are read ahead: at most 64 MB of their rows wait (``bitlake.scan.read_ahead.READ_AHEAD_BYTES``).
         Closing the iterator stops the reading.
@@ -188,7 +192,7 @@ class Scan:
         2 [7.25, 120.0]
         2 [60.0, 33.0]
         """
-        return self._core.to_batches()
+        return self._core.to_batches(batch_size)
 
     def to_arrow(self) -> pa.Table:
         """Read everything into one Arrow table.
@@ -208,6 +212,49 @@ class Scan:
         """
         return self.to_arrow().to_pandas(**options)
 
+    def to_polars(self) -> pl.DataFrame:
+        """Read everything into a Polars DataFrame; needs Polars.
+
+        >>> scan.where("amount > 50").select(["order_id"]).to_polars().rows()
+        [(4,), (5,)]
+        """
+        from bitlake.scan.polars_source import data_frame  # only Polars needs it
+
+        return data_frame(self._core)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Describe the rows as a DuckDB relation, whose columns and filters are pushed into the scan; needs DuckDB.
+
+        ``connection`` is by default DuckDB's own of this process.
+
+        >>> scan.where("amount > 20").to_duckdb().filter("status = 'NEW'").project("order_id").fetchall()
+        [(6,)]
+        """
+        from bitlake.scan.dataset import duckdb_relation  # loads pyarrow.dataset
+
+        relation: duckdb.DuckDBPyRelation = duckdb_relation(self._core, connection)
+        return relation
+
+    def lazy(self) -> pl.LazyFrame:
+        """Describe the rows as a Polars LazyFrame, whose columns, filters and row limit are pushed into the scan.
+
+        >>> scan.where("amount > 20").lazy().select("order_id").head(2).collect().rows()
+        [(2,), (4,)]
+        """
+        from bitlake.scan.polars_source import lazy_frame  # only Polars needs it
+
+        return lazy_frame(self._core)
+
+    def dataset(self) -> ScanDataset:
+        """Describe the rows as a ``pyarrow.dataset.Dataset``, whose columns and filters are pushed into the scan.
+
+        >>> scan.where("status = 'NEW'").dataset().count_rows()
+        3
+        """
+        from bitlake.scan.dataset import ScanDataset  # loads pyarrow.dataset
+
+        return ScanDataset(self._core)
+
     def to_spark(self) -> DataFrame:
         """Read as a Spark DataFrame; needs PySpark.
 
@@ -219,8 +266,7 @@ class Scan:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The Arrow C stream interface."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
+        return self._core.to_reader().__arrow_c_stream__(requested_schema)
 
     # --- aggregates, from metadata or indexes where these suffice (``plan().metrics.answered_by`` counts the ways) ----
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.condition import Args, Where, with_args
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
-from bitlake.mergetree.writer import Rows, arrow_tables
 from bitlake.metadata.schema import AddColumn, DropColumn, RenameColumn, TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
@@ -32,10 +32,15 @@ from bitlake.tools.notebook import table_html
 from bitlake.types import arrow_schema
 from bitlake.write.append_dml import delete_rows, retrying, update_rows
 from bitlake.write.commit_plan import overwrite_scope, physical_partition
+from bitlake.write.frames import Rows, arrow_tables, is_repeatable, is_spark_frame
 from bitlake.write.writer import write_rows
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
+    import polars as pl
+
+    from bitlake.scan.dataset import ScanDataset
 
 
 class Table:
@@ -48,8 +53,9 @@ class Table:
     [{'order_id': 1, 'amount': 10.0}, {'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
     """
 
-    def __init__(self, core: FileStoreTable) -> None:
+    def __init__(self, core: FileStoreTable, write_frame: Callable[[Any, str], int] | None = None) -> None:
         self._core = core
+        self._write_frame = write_frame
         self.indexes = TableIndexes(core)
         self.history = TableHistory(core)
         self.maintenance = TableMaintenance(core)
@@ -115,9 +121,10 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         limit: int | None = None,
         *,
+        args: Args | None = None,
         snapshot: int | None = None,
         tag: str | None = None,
         timestamp: Time | None = None,
@@ -126,11 +133,14 @@ class Table:
     ) -> Scan:
         """Describe rows to read: these columns (default: all), where this holds, at most ``limit``.
 
-        ``where`` is a Spark SQL condition.  One of ``snapshot`` (an id), ``tag`` and ``timestamp`` (the last snapshot
-        committed at or before it) reads the table as it was then, with the columns it had.  ``incremental_between``
-        takes two snapshot ids or tags, and reads the rows added between them, by ``mode`` (see :meth:`changes`).
-        No data is read before a method of the scan needs it.  Raises :class:`NotFound` for a snapshot that has expired
-        or never existed.
+        ``where`` is a Spark SQL condition, in which ``args`` are the values of ``:name`` (a mapping) or ``?`` (a list);
+        or a condition of :func:`bitlake.col`; or terms ``(column, operator, value)``, all of which hold, or lists of
+        these, one of which holds; or a ``pyarrow.compute`` expression.
+
+        One of ``snapshot`` (an id), ``tag`` and ``timestamp`` (the last snapshot committed at or before it) reads the
+        table as it was then, with the columns it had.  ``incremental_between`` takes two snapshot ids or tags, and
+        reads the rows added between them, by ``mode`` (see :meth:`changes`).  No data is read before a method of the
+        scan needs it.  Raises :class:`NotFound` for a snapshot that has expired or never existed.
 
         >>> scan = table.scan(["order_id", "amount"], "status = 'NEW' AND day >= '2026-01-02'")
         >>> scan
@@ -139,10 +149,18 @@ class Table:
         [{'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
         >>> table.scan(timestamp="2026-01-02 12:00").count()
         4
+        >>> import pyarrow.compute as pc
+        >>> for where in (bitlake.col("amount") > 50, [("amount", ">", 50)], pc.field("amount") > 50):
+        ...     print(table.scan(where=where).count())
+        2
+        2
+        2
+        >>> table.scan(where="amount > :least", args={"least": 50}).count()
+        2
         """
         core = self._core.scan(
             columns,
-            where,
+            with_args(where, args),
             limit,
             snapshot=snapshot,
             tag=tag,
@@ -152,7 +170,7 @@ class Table:
         )
         return Scan(core)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, where: Where | None = None, **scan: Any) -> pa.Table:
         """Read rows into one Arrow table; the arguments are those of :meth:`scan`.
 
         >>> table.to_arrow(["order_id", "amount"], "amount > 50").to_pylist()
@@ -161,16 +179,21 @@ class Table:
         return self.scan(columns, where, **scan).to_arrow()
 
     def to_batches(
-        self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        batch_size: int | None = None,
+        **scan: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows in batches, in bounded memory; the arguments are those of :meth:`scan`.
+        """Read rows in batches of at most ``batch_size``, in bounded memory; other arguments are those of :meth:`scan`.
 
         >>> [batch.num_rows for batch in table.to_batches(["order_id"])]
         [2, 2, 2]
         """
-        return self.scan(columns, where, **scan).to_batches()
+        return self.scan(columns, where, **scan).to_batches(batch_size)
 
-    def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None, **scan: Any) -> pd.DataFrame:
+    def to_pandas(self, columns: Sequence[str] | None = None, where: Where | None = None, **scan: Any) -> pd.DataFrame:
         """Read rows into a pandas DataFrame; the arguments are those of :meth:`scan`.
 
         >>> table.to_pandas(["order_id", "status"], "amount > 50")
@@ -180,6 +203,51 @@ class Table:
         """
         return self.scan(columns, where, **scan).to_pandas()
 
+    def to_polars(self, columns: Sequence[str] | None = None, where: Where | None = None, **scan: Any) -> pl.DataFrame:
+        """Read rows into a Polars DataFrame; the arguments are those of :meth:`scan`.
+
+        >>> table.to_polars(["order_id", "status"], "amount > 50").rows()
+        [(4, 'SENT'), (5, 'PAID')]
+        """
+        return self.scan(columns, where, **scan).to_polars()
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Describe the rows as a DuckDB relation; its columns and filters are pushed into the scan.
+
+        ``connection`` is by default DuckDB's own of this process.  The relation reads the snapshot of this call.
+
+        >>> table.to_duckdb().filter("status = 'NEW'").aggregate("count(*), sum(amount)").fetchall()
+        [(3, 50.25)]
+        """
+        return self.scan().to_duckdb(connection)
+
+    def lazy(self) -> pl.LazyFrame:
+        """Describe the rows as a Polars LazyFrame; its columns, filters and row limit are pushed into the scan.
+
+        The frame reads the snapshot of this call.
+
+        >>> import polars as pl
+        >>> table.lazy().filter(pl.col("amount") > 50).select("order_id", "status").collect().rows()
+        [(4, 'SENT'), (5, 'PAID')]
+        """
+        return self.scan().lazy()
+
+    def dataset(self) -> ScanDataset:
+        """Describe the rows as a ``pyarrow.dataset.Dataset``; columns and filters given to it are pushed into the scan.
+
+        DuckDB, Polars, DataFusion and others query it as they do any dataset of Arrow's.  The dataset reads the
+        snapshot of this call.
+
+        >>> import pyarrow.compute as pc
+        >>> orders = table.dataset()
+        >>> orders.to_table(columns=["order_id"], filter=pc.field("amount") > 50).to_pydict()
+        {'order_id': [4, 5]}
+        >>> import duckdb
+        >>> duckdb.sql("SELECT status, sum(amount) FROM orders WHERE order_id IN (1, 3) GROUP BY status").fetchall()
+        [('NEW', 17.25)]
+        """
+        return self.scan().dataset()
+
     def head(self, rows: int = 10) -> pa.Table:
         """Read at most ``rows`` rows, whichever come first, as an Arrow table.
 
@@ -188,7 +256,7 @@ class Table:
         """
         return self.scan(limit=rows).to_arrow()
 
-    def count(self, where: str | None = None) -> int:
+    def count(self, where: Where | None = None, args: Args | None = None) -> int:
         """Count the rows for which a condition is TRUE (default: all), from metadata and indexes where they suffice.
 
         >>> table.count()
@@ -196,7 +264,7 @@ class Table:
         >>> table.count("status = 'NEW'")
         3
         """
-        return self.scan(where=where).count()
+        return self.scan(where=where, args=args).count()
 
     def changes(
         self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
@@ -235,15 +303,19 @@ class Table:
 
     @tracked("appending to", core_of)
     def append(self, rows: Rows) -> Snapshot | None:
-        """Add Arrow rows in one snapshot, which is returned (None for no rows).
+        """Add rows in one snapshot, which is returned (None for no rows).
 
-        Rows of a table with a primary key replace those of the same key, as :meth:`upsert` does.
+        ``rows`` is an Arrow table, record batch, reader or dataset; a data frame of pandas (without its index), Polars,
+        DuckDB or Spark; or an iterable of Arrow batches.  Rows of a table with a primary key replace those of the same
+        key, as :meth:`upsert` does.
 
         >>> rows = pa.table({"order_id": [7], "status": ["NEW"], "amount": [15.0], "day": [date(2026, 1, 4)]})
         >>> table.append(rows)
         Snapshot(3: APPEND at 2026-01-04 12:00:00 UTC, 7 rows)
         """
         core = self._core
+        if is_spark_frame(rows):
+            return self._write_on_spark(rows, "append")
         state = core.state()
         if state.schema.primary_keys:
             return self.upsert(rows)
@@ -268,9 +340,16 @@ class Table:
         >>> customers.count()
         1
         """
-        if isinstance(rows, pa.Table | pa.RecordBatch):
+        if is_spark_frame(rows) and kinds is None:
+            return self._write_on_spark(rows, "append")
+        if is_repeatable(rows):
             return retrying(self._core.state, lambda _: dml.upsert(self._core, rows, kinds))
         return dml.upsert(self._core, rows, kinds)  # batches that come one by one cannot be read again
+
+    def _write_on_spark(self, frame: Any, mode: str) -> Snapshot | None:
+        if self._write_frame is None:
+            raise InvalidRequest(f"table '{self.name}' was opened without Spark: use lake.write(frame, name)")
+        return self.snapshot if self._write_frame(frame, mode) else None
 
     @tracked("overwriting", core_of)
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
@@ -286,6 +365,8 @@ class Table:
         >>> table.count()
         1
         """
+        if is_spark_frame(rows) and partition is None:
+            return self._write_on_spark(rows, "overwrite")
         core = self._core
         state = core.state()
         scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
@@ -295,8 +376,10 @@ class Table:
         return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "OVERWRITE", scope)
 
     @tracked("deleting from", core_of)
-    def delete(self, where: str | None = None) -> int:
-        """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns their number.
+    def delete(self, where: Where | None = None, args: Args | None = None) -> int:
+        """Delete the rows for which a condition is TRUE (all without one); returns their number.
+
+        ``where`` and ``args`` are as in :meth:`scan`.
 
         With ``deletion-vectors.enabled`` an append table keeps its data files, else the files with such rows are
         rewritten.  A table with a primary key gets a -D row for each if its merge engine takes one; else its files are
@@ -305,7 +388,7 @@ class Table:
         >>> table.delete("status = 'SENT'")
         1
         """
-        core = self._core
+        core, where = self._core, with_args(where, args)
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
@@ -321,8 +404,10 @@ class Table:
         return retrying(core.state, step)
 
     @tracked("updating", core_of)
-    def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
+    def update(self, values: Mapping[str, Any], where: Where | None = None, args: Args | None = None) -> int:
         """Set columns of the rows for which a condition is TRUE; returns their number.
+
+        ``where`` and ``args`` are as in :meth:`scan`.
 
         A new value is a constant, or a function of the old rows (an Arrow table of all columns) that returns a column.
 
@@ -334,7 +419,7 @@ class Table:
         >>> table.to_arrow(["amount"], "status = 'LATE'").to_pylist()
         [{'amount': 20.0}]
         """
-        core = self._core
+        core, where = self._core, with_args(where, args)
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)

@@ -182,17 +182,6 @@ def test_compact_and_rewrite_index(cli: Cli, lake: bitlake.Lake) -> None:
     lake.drop_table("small")
 
 
-def test_iceberg_publishes_a_table(cli: Cli, lake: bitlake.Lake) -> None:
-    table = lake.create_table("shared", orders(0, 1).schema)
-    table.append(orders(0, 1))
-    assert "metadata.iceberg.storage" in cli("iceberg", "shared", code=1).err
-    table.alter_options({"metadata.iceberg.storage": "table-location"})
-    path = f"{table.path}/metadata/v1.metadata.json"
-    assert cli("iceberg", "shared", "--json").json == {"table": "default.shared", "metadata_file": path}
-    assert cli("iceberg", "shared").out == f"{path}\n" and Path(path).exists()
-    lake.drop_table("shared")
-
-
 def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
     table = lake.create_table("old", orders(0, 1).schema)
     for i in range(4):
@@ -296,3 +285,19 @@ def test_help_of_every_command(cli: Cli) -> None:
         assert "--lake URL" in sections[-1] and "-h, --help" in sections[-3], name
         bare = [line for line in out.splitlines() if re.fullmatch(r"  -{1,2}[a-z]\S*(, --\S+)?( [A-Z=]+)?", line)]
         assert not bare, bare
+
+
+def test_head(cli: Cli) -> None:
+    first = cli("head", "orders", "-n", "3", "--json").json
+    assert len(first["rows"]) == 3 and first["truncated"] is False
+    everything = cli("head", "orders", "-n", "1000", "--format", "json").out.splitlines()
+    assert len(everything) == 90
+    chosen = cli("head", "orders", "-w", "order_id < 2", "-c", "order_id", "--format", "csv").out
+    assert chosen.split()[0] == '"order_id"' and sorted(chosen.split()[1:]) == ["0", "1"]
+    assert "did you mean 'order_id'" in cli("head", "orders", "-w", "order_idd = 1", code=1).err
+
+
+def test_count(cli: Cli) -> None:
+    assert cli("count", "orders").out == "90\n"
+    assert cli("count", "orders", "-w", "order_id < 2", "--json").json == {"table": "orders", "rows": 2}
+    assert cli("count", "orders", "--snapshot", "1").out == "30\n"

@@ -8,9 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quoted
@@ -22,7 +23,7 @@ from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
 from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import Columns, EngineContext
+from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
 from bitlake.spark.read.query import query
 from bitlake.spark.types import comment_of, spark_type, stored_type
@@ -34,8 +35,9 @@ from bitlake.sql.rewrite import default_as_null
 from bitlake.types import DataField
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite, overwrite_scope
+from bitlake.write.frames import is_to_write
 
-COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
+COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -148,6 +150,11 @@ def _leading_named(frame: DataFrame, targets: Sequence[DataField]) -> DataFrame:
     return frame.toDF(*[f.name for f in targets[: len(have)]], *have[len(targets) :])
 
 
+def columns_of_frame(frame: DataFrame) -> list[ColumnSpec]:
+    """The columns of a table for a DataFrame's rows."""
+    return [ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in frame.schema.fields]
+
+
 def write_dataframe(
     context: EngineContext,
     name: Identifier,
@@ -163,19 +170,14 @@ def write_dataframe(
     those of a table to be made; ``write.merge-schema`` and what belongs to it are of this write.
     """
     exists = context.catalog.table_exists(name)
-    if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
-        raise InvalidRequest(f"mode '{mode}' is not known; it is one of append, overwrite, error, ignore")
-    if exists and mode == "ignore":
-        return 0
-    if exists and mode in ("error", "errorifexists"):
-        raise AlreadyExists(f"table '{name}' exists already: use mode 'append' or 'overwrite'")
     merge = {k: v for k, v in options.items() if k.startswith(PREFIX)}
     options = {k: v for k, v in options.items() if k not in merge}
-    if exists and (partition_by or options):
-        raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
+    if not is_to_write(name, exists, mode, partition_by, options):
+        return 0
     if not exists:
-        columns = [ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in frame.schema.fields]
-        context.catalog.create_table(name, columns, partition_keys=partition_by, options=options, names=context.names)
+        context.catalog.create_table(
+            name, columns_of_frame(frame), partition_keys=partition_by, options=options, names=context.names
+        )
     table = context.session_table(name)
     state = table.state()
     try:

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitlake import html
 from bitlake.expressions.sql_text import to_sql
 from bitlake.formatting import counted, human_bytes
+from bitlake.html import (
+    Bar,
+    Child,
+    Lane,
+    Markup,
+    Segment,
+    bars,
+    code,
+    facts,
+    fragment,
+    heading,
+    lanes,
+    legend,
+    markup,
+    names,
+    note,
+    page,
+    section,
+    table,
+)
 from bitlake.tools.explain.advice import asked_of
 from bitlake.tools.explain.explanation import Explanation, Step
 from bitlake.tools.explain.pages import FileMap
@@ -57,25 +76,25 @@ def render(scans: Sequence[Explanation], query: str | None, spark: str | None, w
     """Explanations as an HTML page, or for ``whole`` False as a fragment for a notebook."""
     body = list(_body(scans, query, spark))
     if not whole:
-        return html.fragment(*body)
-    return html.page("Explained: " + (query or ", ".join(s.plan.table for s in scans)), *body)
+        return fragment(*body)
+    return page("Explained: " + (query or ", ".join(s.plan.table for s in scans)), *body)
 
 
-def _body(scans: Sequence[Explanation], query: str | None, spark: str | None) -> Iterator[html.Child]:
+def _body(scans: Sequence[Explanation], query: str | None, spark: str | None) -> Iterator[Child]:
     if query is not None:
-        yield html.heading("Query")
-        yield html.code(query)
+        yield heading("Query")
+        yield code(query)
         if not scans:
-            yield html.markup("p", "It reads no table of the lake.")
+            yield markup("p", "It reads no table of the lake.")
     for told in scans:
         yield from _scan(told)
     if spark:
-        yield html.section("Spark's plan", html.code(spark))
+        yield section("Spark's plan", code(spark))
 
 
-def _scan(told: Explanation) -> Iterator[html.Child]:
+def _scan(told: Explanation) -> Iterator[Child]:
     plan = told.plan
-    yield html.heading(f"Scan of {plan.table}", None if plan.snapshot_id is None else f"at snapshot {plan.snapshot_id}")
+    yield heading(f"Scan of {plan.table}", None if plan.snapshot_id is None else f"at snapshot {plan.snapshot_id}")
     asked = [("columns", ", ".join(plan.columns) or "none: only counting")]
     if plan.predicate is not None:
         asked.append(("where", to_sql(plan.predicate, plan.schema.fields)))
@@ -83,7 +102,7 @@ def _scan(told: Explanation) -> Iterator[html.Child]:
         asked.append(("order by", ", ".join(map(str, plan.order))))
     if plan.limit is not None:
         asked.append(("limit", f"{plan.limit:,}"))
-    yield html.names(asked)
+    yield names(asked)
     yield _numbers(told)
     yield _waterfall(told)
     if told.leaves:
@@ -94,13 +113,13 @@ def _scan(told: Explanation) -> Iterator[html.Child]:
     if told.advice:
         yield _advice(told)
     if plan.problems:
-        yield html.section("Warnings", [html.note(p, kind="warn") for p in plan.problems])
+        yield section("Warnings", [note(p, kind="warn") for p in plan.problems])
 
 
-def _numbers(told: Explanation) -> html.Markup:
+def _numbers(told: Explanation) -> Markup:
     m = told.plan.metrics
     read = sum(1 for f in told.plan.files for _ in (f.merge.files if f.merge else (f,)))
-    found: list[tuple[str, html.Child, html.Child]] = [
+    found: list[tuple[str, Child, Child]] = [
         ("files to read", f"{read:,}", f"of {m.files:,}"),
         ("rows chosen", f"{m.rows_chosen:,}", f"of {m.rows:,}"),
     ]
@@ -110,38 +129,38 @@ def _numbers(told: Explanation) -> html.Markup:
     else:
         found.append(("bytes to read", human_bytes(told.steps[-1].bytes), f"of {human_bytes(m.data_bytes)}"))
     found.append(("time", _ms(sum(p.ms for p in told.phases)), "planned and read" if told.analyzed else "planned"))
-    return html.facts(found)
+    return facts(found)
 
 
-def _waterfall(told: Explanation) -> html.Markup:
+def _waterfall(told: Explanation) -> Markup:
     first = told.steps[0]
     rows, before = [], first.bytes
     for step in told.steps:
         took = 0 if step is first or step.name == "read" else max(0, before - step.bytes)
         rows.append(_step(step, took))
         before = step.bytes
-    more = html.markup("p", f"More was read than needed: {told.read_more}.", class_="dim") if told.read_more else None
-    return html.section("What was left after each step", html.bars(rows, most=first.bytes), more)
+    more = markup("p", f"More was read than needed: {told.read_more}.", class_="dim") if told.read_more else None
+    return section("What was left after each step", bars(rows, most=first.bytes), more)
 
 
-def _step(step: Step, took: int) -> html.Bar:
+def _step(step: Step, took: int) -> Bar:
     color = _color("file index" if step.name == "pages without a chosen row" else step.name)
     parts = [
-        html.Segment(step.bytes, _COLORS["read"], f"{step.bytes:,} bytes left"),
-        html.Segment(took, color, f"{took:,} bytes less"),
+        Segment(step.bytes, _COLORS["read"], f"{step.bytes:,} bytes left"),
+        Segment(took, color, f"{took:,} bytes less"),
     ]
     less = f", − {human_bytes(took)}" if took else ""
     size = f"{'about ' * step.estimated}{human_bytes(step.bytes)}"
-    text = [size, html.markup("small", f"{counted(step.files, 'file')}{less}")]
-    return html.Bar(_STEPS.get(step.name, f"after {step.name}"), parts, text)
+    text = [size, markup("small", f"{counted(step.files, 'file')}{less}")]
+    return Bar(_STEPS.get(step.name, f"after {step.name}"), parts, text)
 
 
 def _color(state: str) -> str:
     return _COLORS.get(state, "c0")
 
 
-def _conditions(told: Explanation) -> html.Markup:
-    rows: list[Sequence[html.Child]] = []
+def _conditions(told: Explanation) -> Markup:
+    rows: list[Sequence[Child]] = []
     for step in told.leaves:
         share = f"{100 * step.rows_after / step.rows_before:.3g} %" if step.rows_before else "–"
         notes = [f"not asked in {counted(n, 'file')}: {why}" for why, n in step.not_asked]
@@ -149,31 +168,29 @@ def _conditions(told: Explanation) -> html.Markup:
             notes.append(f"{step.files_without:,} of {counted(step.files, 'file')} have no index of it")
         if step.files_emptied:
             notes.append(f"no row left in {counted(step.files_emptied, 'file')}")
-        condition = [html.markup("code", step.condition), [html.markup("small", n) for n in notes]]
+        condition = [markup("code", step.condition), [markup("small", n) for n in notes]]
         rows.append((condition, asked_of(step), f"{step.rows_before:,}", f"{step.rows_after:,}", share))
     left_out = told.leaves_left_out
-    more = (
-        html.markup("p", f"{left_out:,} more files were not asked again for this.", class_="dim") if left_out else None
-    )
+    more = markup("p", f"{left_out:,} more files were not asked again for this.", class_="dim") if left_out else None
     heads = ("Condition", "Asked", "Rows before", "Rows after", "Left")
-    return html.section("What each condition's indexes left", html.table(heads, rows, (2, 3, 4)), more)
+    return section("What each condition's indexes left", table(heads, rows, (2, 3, 4)), more)
 
 
-def _map(told: Explanation) -> html.Markup:
+def _map(told: Explanation) -> Markup:
     seen = dict.fromkeys(s for f in told.files for s in (f.pages() or {f.state: 1}))
     names_of = [(_color(s), _MEANING.get(s, f"skipped by {s}")) for s in seen]
     left_out = told.files_left_out
     said = "A line is a file, as long as its rows; a box is a page. Click on a line for the reason."
-    return html.section(
+    return section(
         "Files and their pages",
-        html.markup("p", said, class_="dim"),
-        html.legend(names_of),
-        html.lanes((_lane(f, told.plan.root) for f in told.files), max(f.rows for f in told.files)),
-        html.markup("p", f"{left_out:,} more files are not shown.", class_="dim") if left_out else None,
+        markup("p", said, class_="dim"),
+        legend(names_of),
+        lanes((_lane(f, told.plan.root) for f in told.files), max(f.rows for f in told.files)),
+        markup("p", f"{left_out:,} more files are not shown.", class_="dim") if left_out else None,
     )
 
 
-def _lane(file: FileMap, root: str) -> html.Lane:
+def _lane(file: FileMap, root: str) -> Lane:
     name = file.path.removeprefix(root).lstrip("/")
     places: dict[str, list[tuple[float, float]]] = {}
     for cell in file.cells:
@@ -181,11 +198,11 @@ def _lane(file: FileMap, root: str) -> html.Lane:
     size = human_bytes(file.size)
     pages = ", ".join(f"{n:,} {_MEANING.get(s, s)}" for s, n in file.pages().items())
     told = f"{file.why}. Pages of {file.column}: {pages}" if file.column is not None else file.why
-    return html.Lane(
+    return Lane(
         _tail(name),
         places or {_color(file.state): [(0, file.rows)]},
         size if file.bytes_read is None else f"{human_bytes(file.bytes_read)} of {size}",
-        [html.markup("code", name), html.markup("br"), f"{'read' if file.cells else file.state}: {told}"],
+        [markup("code", name), markup("br"), f"{'read' if file.cells else file.state}: {told}"],
         told,
     )
 
@@ -198,30 +215,30 @@ def _tail(name: str) -> str:
     return "/".join([*parts, stem if len(stem) <= 16 else f"{stem[:6]}…{stem[-4:]}"])
 
 
-def _phases(told: Explanation) -> html.Markup:
+def _phases(told: Explanation) -> Markup:
     rows = []
     for p in told.phases:
         more = f"{human_bytes(p.bytes)} in {counted(p.requests, 'request')}" if p.bytes else None
-        text = [_ms(p.ms), None if more is None else html.markup("small", more)]
-        rows.append(html.Bar(_PHASES.get(p.name, p.name), [html.Segment(p.ms, _TIME, f"{p.ms:.2f} ms")], text))
+        text = [_ms(p.ms), None if more is None else markup("small", more)]
+        rows.append(Bar(_PHASES.get(p.name, p.name), [Segment(p.ms, _TIME, f"{p.ms:.2f} ms")], text))
     said = "What was cached is not read again." if told.analyzed else "Planned, not read: analyze tells the rest."
     whole = sum(p.ms for p in told.phases)
-    return html.section("Time", html.bars(rows, most=whole), html.markup("p", said, class_="dim"))
+    return section("Time", bars(rows, most=whole), markup("p", said, class_="dim"))
 
 
-def _advice(told: Explanation) -> html.Markup:
+def _advice(told: Explanation) -> Markup:
     found = []
     for a in told.advice:
         what = [
-            html.markup("b", a.index),
+            markup("b", a.index),
             " on ",
-            html.markup("b", a.column),
+            markup("b", a.column),
             ", for ",
-            html.markup("code", a.condition),
+            markup("code", a.condition),
             f": {a.why}",
         ]
-        found.append(html.note(html.markup("p", what), html.code(";\n".join(a.statements) + ";")))
-    return html.section("What would have helped", found)
+        found.append(note(markup("p", what), code(";\n".join(a.statements) + ";")))
+    return section("What would have helped", found)
 
 
 def _ms(value: float) -> str:

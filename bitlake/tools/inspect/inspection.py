@@ -18,7 +18,16 @@ from bitlake.fileindex.payload import Fault, Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
-from bitlake.tools.inspect import metadata_files
+from bitlake.tools.inspect.metadata_files import (
+    avro_tree,
+    describe_row,
+    hint_tree,
+    index_manifest_tree,
+    json_tree,
+    manifest_list_tree,
+    manifest_tree,
+    read_header,
+)
 from bitlake.tools.inspect.tree import (
     ORC_MAGIC,
     Node,
@@ -280,7 +289,7 @@ def _kind(source: Source) -> tuple[Kind, str | None]:
     fields: tuple[str, ...] = ()
     if start.startswith(AVRO_MAGIC):
         with suppress(BitlakeError):
-            fields = metadata_files.read_header(source).fields
+            fields = read_header(source).fields
     return kind_of(source.path, start, source.size, fields)
 
 
@@ -319,13 +328,13 @@ def _fill(
         raise CorruptError("the file is empty", 0)
     match kind:
         case Kind.HINT:
-            metadata_files.hint_tree(tree, source)
+            hint_tree(tree, source)
         case Kind.MANIFEST_LIST:
-            metadata_files.manifest_list_tree(tree, source, page, context)
+            manifest_list_tree(tree, source, page, context)
         case Kind.MANIFEST:
-            metadata_files.manifest_tree(tree, source, page, context, column)
+            manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
-            metadata_files.index_manifest_tree(tree, source, page, context)
+            index_manifest_tree(tree, source, page, context)
         case Kind.FILE_INDEX:
             from bitlake.tools.inspect.indexes import file_index_tree
 
@@ -347,11 +356,11 @@ def _fill(
 
             orc_tree(tree, source, page)
         case Kind.AVRO:
-            metadata_files.avro_tree(tree, source, page, None, metadata_files.describe_row, "rows")
+            avro_tree(tree, source, page, None, describe_row, "rows")
         case Kind.UNKNOWN:
             tree.facts["note"] = (
                 "neither its name nor its first bytes are those of a file of a table; look at it as hex"
             )
         case _:
-            metadata_files.json_tree(tree, source, page, kind.value)
+            json_tree(tree, source, page, kind.value)
     return None

@@ -1,0 +1,125 @@
+"""Rows from any library as Arrow tables: Arrow, pandas, Polars, DuckDB, readers and iterables of batches.
+
+Whatever offers the Arrow C stream interface is read batch by batch.  Three things are not: a pandas DataFrame, whose
+stream would bring its index as columns; a Polars LazyFrame, which is collected in batches; and a Spark DataFrame, which
+Spark itself writes (:func:`is_spark_frame`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from bitlake.errors import AlreadyExists, InvalidRequest
+
+Rows: TypeAlias = Any
+"""An Arrow table, record batch, reader or dataset, a data frame, a DuckDB relation, or an iterable of Arrow batches."""
+_KINDS = "an Arrow table, a data frame of pandas, Polars or DuckDB, record batches or an iterable of these"
+
+
+def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
+    """Yield rows of any kind as Arrow tables; raises :class:`InvalidRequest` for other values."""
+    if isinstance(rows, pa.Table):
+        yield rows
+    elif isinstance(rows, pa.RecordBatch):
+        yield pa.Table.from_batches([rows])
+    elif _is_of(rows, "pandas", "DataFrame"):
+        yield _from_pandas(rows)
+    elif _is_of(rows, "polars", "LazyFrame"):
+        yield rows.head(0).collect().to_arrow()  # a query may have no batch, and has columns
+        batches = rows.collect_batches() if hasattr(rows, "collect_batches") else [rows.collect()]
+        yield from (frame.to_arrow() for frame in batches)
+    elif is_spark_frame(rows):  # its own stream would bring all rows here
+        raise InvalidRequest("a Spark DataFrame is written by Spark: use lake.write(frame, name)")
+    elif hasattr(rows, "__arrow_c_stream__"):
+        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
+    elif hasattr(rows, "fetch_arrow_reader"):  # a relation of DuckDB before 1.4
+        yield from (pa.Table.from_batches([b]) for b in rows.fetch_arrow_reader())
+    elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
+        yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
+    elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
+        for batch in rows:
+            if not isinstance(batch, pa.Table | pa.RecordBatch):
+                raise _not_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
+            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    else:
+        raise _not_rows(rows, "from_pydict(")
+
+
+def counted(tables: Iterable[pa.Table], count: Callable[[int], None]) -> Iterator[pa.Table]:
+    """The same tables; ``count`` gets the number of rows of each."""
+    for table in tables:
+        count(table.num_rows)
+        yield table
+
+
+def is_to_write(name: object, exists: bool, mode: str, partition_by: Sequence[str], options: Mapping[str, str]) -> bool:
+    """Whether a data frame is to be written in a mode: ``append``, ``overwrite``, ``error`` or ``ignore``.
+
+    Raises :class:`AlreadyExists` for a table that ``error`` wants not to exist, and :class:`InvalidRequest` for an
+    unknown mode and for partitioning and options of a table that exists.
+    """
+    if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
+        raise InvalidRequest(f"unknown mode '{mode}'; expected append, overwrite, error or ignore")
+    if exists and mode in ("error", "errorifexists"):
+        raise AlreadyExists(f"table '{name}' exists already: use mode 'append' or 'overwrite'")
+    if exists and mode != "ignore" and (partition_by or options):
+        raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
+    return not (exists and mode == "ignore")
+
+
+def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """The schema of rows of any kind, and the rows as Arrow tables.
+
+    Raises :class:`InvalidRequest` for rows without a schema: an iterable of no batch.
+    """
+    streams = hasattr(rows, "__arrow_c_stream__") and not _is_of(rows, "pandas", "DataFrame")
+    if streams and not isinstance(rows, pa.Table):
+        rows = pa.RecordBatchReader.from_stream(rows)
+        return rows.schema, arrow_tables(rows)
+    tables = arrow_tables(rows)
+    first = next(tables, None)
+    if first is None and hasattr(rows, "to_batches"):
+        return (rows.schema if hasattr(rows, "schema") else rows.projected_schema), tables
+    if first is None:
+        raise InvalidRequest(
+            "cannot tell the schema of an iterable without batches; create the table with an Arrow schema"
+        )
+    return first.schema, itertools.chain([first], tables)
+
+
+def is_repeatable(rows: Rows) -> bool:
+    """Whether rows can be read a second time, after a conflict."""
+    return isinstance(rows, pa.Table | pa.RecordBatch | Sequence) or _is_of(rows, "pandas", "DataFrame")
+
+
+def is_spark_frame(rows: Any) -> bool:
+    """Whether rows are a Spark DataFrame, classic or of Spark Connect."""
+    return type(rows).__module__.startswith("pyspark.sql") and type(rows).__name__ == "DataFrame"
+
+
+def _is_of(rows: Any, package: str, name: str) -> bool:
+    """Whether a value is of a library's class, which is not imported for the question."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(rows, getattr(module, name, ()))
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise InvalidRequest(f"the data frame has more than one column '{repeated[0]}'")
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    except (pa.ArrowException, ValueError, TypeError) as e:
+        raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
+
+
+def _not_rows(value: object, constructor: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"rows must be {_KINDS}, not {type(value).__name__}; "
+        f"pa.Table.{constructor}…, schema=table.arrow_schema) makes a table"
+    )

@@ -1,0 +1,38 @@
+"""Spark DataFrames through the methods that take rows of any library: Spark writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitlake
+from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
+from bitlake.table.table import Table
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_spark_frame_is_appended_upserted_and_created(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path / "lake", spark=spark)
+    frame = spark.range(5).selectExpr("id", "concat('s', id) AS s")
+    table = lake.create_table("t", frame, options={"file-index.bitmap.columns": "s"}, comment="five")
+    assert table.count() == 5 and table.schema.options["file-index.bitmap.columns"] == "s"
+    snapshot = table.append(frame.where("id > 2"))
+    assert snapshot is not None and snapshot.id == 2 and table.count() == 7
+    assert table.overwrite(frame.where("id = 1")) is not None and table.to_arrow(["id"]).to_pylist() == [{"id": 1}]
+    keyed = lake.create_table("k", frame, primary_key=["id"])
+    keyed.upsert(frame.where("id < 2").selectExpr("id", "'new' AS s"))
+    assert keyed.count("s = 'new'") == 2 and keyed.count() == 5
+
+
+def test_a_table_without_a_lake_refuses_a_spark_frame(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path / "lake", spark=spark)
+    core = lake.create_table("t", spark.range(1))._core
+    assert isinstance(core, FileStoreTable)
+    with pytest.raises(InvalidRequest, match=r"opened without Spark: use lake\.write\(frame, name\)"):
+        Table(core).append(spark.range(1))
+    with pytest.raises(InvalidRequest, match=r"use lake\.write\(frame, name\)"):
+        lake.table("t").overwrite(spark.range(1), {})

@@ -1,0 +1,27 @@
+"""The examples of the how-to pages run as they stand, in an empty folder, and print what the pages show."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "how-to"
+_SESSIONS = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WITH_SESSIONS = sorted(p.stem for p in PAGES.glob("*.md") if _SESSIONS.search(p.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", WITH_SESSIONS)
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = "\n".join(_SESSIONS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8")))
+    test = doctest.DocTestParser().get_doctest(session, {}, page, None, None)
+    report: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=report.append)
+    assert test.examples and not report, "".join(report)
+
+
+def test_pages_of_engines_have_examples() -> None:
+    assert {"arrow", "conditions", "duckdb", "polars"} <= set(WITH_SESSIONS)

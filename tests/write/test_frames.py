@@ -1,0 +1,150 @@
+"""Rows of every library are written as they are, on append, upsert, overwrite, write and create_table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import bitlake
+from bitlake.errors import AlreadyExists, InvalidRequest
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "s": ["a", None, "ü"],
+        "x": [1.5, None, -0.0],
+        "day": [dt.date(2024, 1, 2), None, dt.date(2024, 1, 3)],
+        "ts": pa.array([dt.datetime(2024, 1, 2, 3, 4, 5, 6), None, dt.datetime(2024, 1, 2)], pa.timestamp("us")),
+        "n": pa.array([Decimal("1.50"), None, Decimal("-2.25")], pa.decimal128(9, 2)),
+    }
+)
+
+
+def _relation() -> Any:
+    connection = duckdb.connect()
+    connection.register("given", ROWS)
+    return connection.sql("SELECT * FROM given")
+
+
+FRAMES: dict[str, Callable[[], Any]] = {
+    "table": lambda: ROWS,
+    "record batch": lambda: ROWS.to_batches()[0],
+    "reader": ROWS.to_reader,
+    "dataset": lambda: ds.dataset(ROWS),
+    "scanner": lambda: ds.dataset(ROWS).scanner(),
+    "batches": lambda: ROWS.to_batches(max_chunksize=1),
+    "generator": lambda: (b for b in ROWS.to_batches(max_chunksize=2)),
+    "tables": lambda: [ROWS.slice(0, 1), ROWS.slice(1)],
+    "pandas": lambda: pd.DataFrame(ROWS.to_pylist(), index=[7, 8, 9]),
+    "pandas of Arrow": lambda: ROWS.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": lambda: pl.DataFrame(ROWS),
+    "lazy polars": lambda: pl.DataFrame(ROWS).lazy(),
+    "duckdb": _relation,
+}
+
+
+def _written(table: bitlake.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    return bitlake.connect(tmp_path / "lake")
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_rows_of_each_kind(lake: bitlake.Lake, kind: str) -> None:
+    make, expected = FRAMES[kind], ROWS.to_pylist()
+    lake.create_table("appended", ROWS.schema).append(make())
+    lake.create_table("keyed", ROWS.schema, primary_key=["id"], options={"bucket": "1"}).upsert(make())
+    lake.create_table("filled", ROWS.schema).overwrite(make())
+    for name in ("appended", "keyed", "filled"):
+        assert _written(lake.table(name)) == expected, name
+    lake.table("filled").overwrite(make())
+    assert lake.table("filled").count() == 3
+    if kind == "pandas":  # objects have no type of their own but what Arrow infers
+        return
+    assert _written(lake.create_table("created", make())) == expected
+    assert lake.write(make(), "written") == 3 and lake.write(make(), "written") == 3
+    assert lake.table("written").count() == 6
+    assert lake.write(make(), "written", "overwrite") == 3 and _written(lake.table("written")) == expected
+    for name in ("created", "written"):
+        assert lake.table(name).schema.field_names == tuple(ROWS.column_names)
+
+
+def test_write_modes(lake: bitlake.Lake) -> None:
+    frame = pl.DataFrame({"id": [1, 2], "day": ["a", "b"]})
+    options = {"file-index.bitmap.columns": "id"}
+    assert lake.write(frame, "t", partition_by=["day"], options=options) == 2
+    assert lake.table("t").schema.partition_keys == ("day",)
+    assert lake.table("t").schema.options["file-index.bitmap.columns"] == "id"
+    assert lake.write(frame, "t", "ignore") == 0 and lake.table("t").count() == 2
+    with pytest.raises(AlreadyExists, match="use mode 'append' or 'overwrite'"):
+        lake.write(frame, "t", "error")
+    with pytest.raises(InvalidRequest, match="its partitioning and options are its own"):
+        lake.write(frame, "t", partition_by=["day"])
+    with pytest.raises(InvalidRequest, match="unknown mode 'replace'; expected append"):
+        lake.write(frame, "t", "replace")
+    assert lake.create_table("t", frame, if_not_exists=True).count() == 2
+
+
+def test_pandas_without_surprises(lake: bitlake.Lake) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "s": pd.Categorical(["a", "b"]), "x": [1.0, np.nan]}).set_index("id")
+    table = lake.create_table("t", frame.reset_index())
+    assert table.to_arrow().to_pylist() == [{"id": 1, "s": "a", "x": 1.0}, {"id": 2, "s": "b", "x": None}]
+    # Missing integers make pandas use floats; they are integers again in the table.
+    table.append(pd.DataFrame({"id": [3.0, np.nan], "s": ["c", None], "x": [None, None]}))
+    assert table.count("id = 3") == 1 and table.count("id IS NULL") == 1
+    with pytest.raises(InvalidRequest, match="the data frame's values have no Arrow type: .*column mixed"):
+        lake.create_table("u", pd.DataFrame({"mixed": [1, "a"]}))
+    with pytest.raises(InvalidRequest, match="more than one column 'id'"):
+        table.append(pd.DataFrame([[1, 2]], columns=["id", "id"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"id": [1]}, r"rows must be an Arrow table, .*, not dict; pa.Table.from_pydict\("),
+        ([{"id": 1}], r"not dict; pa.Table.from_pylist\("),
+        ("id", "not str"),
+        (5, "not int"),
+        (None, "not NoneType"),
+        (np.arange(3), "not int64"),
+        (pd.Series([1]), "not int"),
+    ],
+)
+def test_other_values_are_refused(lake: bitlake.Lake, rows: Any, message: str) -> None:
+    table = lake.create_table("t", ROWS.schema)
+    for write in (table.append, table.overwrite, lambda r: lake.write(r, "t"), lambda r: lake.write(r, "new")):
+        with pytest.raises(InvalidRequest, match=message):
+            write(rows)
+    assert table.count() == 0 and lake.tables() == ["t"]
+
+
+def test_what_does_not_fit_leaves_no_table(lake: bitlake.Lake) -> None:
+    def broken() -> Any:
+        yield ROWS.to_batches()[0]
+        raise OSError("the source is gone")
+
+    for write in (lambda: lake.create_table("t", broken()), lambda: lake.write(broken(), "t")):
+        with pytest.raises(OSError, match="the source is gone"):
+            write()
+        assert lake.tables() == []
+    with pytest.raises(InvalidRequest, match="cannot tell the schema of an iterable without batches"):
+        lake.create_table("t", iter(()))
+    with pytest.raises(InvalidRequest, match="has no counterpart in a Paimon table"):
+        lake.create_table("t", pa.table({"u": pa.array([1], pa.uint64())}))
+    assert lake.tables() == []
+    assert lake.create_table("empty", ROWS.schema.empty_table()).count() == 0
+    assert lake.create_table("none", pa.RecordBatchReader.from_batches(ROWS.schema, iter(()))).schema.field_names
