@@ -60,7 +60,7 @@ class DeletionVector:
     rows: BitMap
     wide: bool = False
     high: Mapping[int, BitMap] = field(default_factory=dict)
-    packed: bool = field(default=False, compare=False, repr=False)
+    packed: bool = field(default=False, compare=False)
     """Whether ``rows`` are run-optimised already and can be stored as they are."""
 
     @staticmethod
@@ -161,15 +161,15 @@ def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> Del
 def _wide(view: memoryview, limit: int) -> tuple[BitMap, dict[int, BitMap], int]:
     if len(view) < 12:
         raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes has no bitmap count", 4)
-    count = int.from_bytes(view[4:12], "little", signed=True)
+    count = int.from_bytes(view[4:12], "little")
     # Each bitmap takes at least its key and an empty Roaring bitmap.
-    if not 0 <= count <= (len(view) - 12) // 12:
+    if count > (len(view) - 12) // 12:
         raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes cannot hold {count} bitmaps", 4)
     rows, high, at, last = BitMap(), dict[int, BitMap](), 12, -1
     for _ in range(count):
         if len(view) - at < 4:
             raise CorruptError("a 64-bit deletion vector ends before a key", at)
-        key = int.from_bytes(view[at : at + 4], "little", signed=True)
+        key = int.from_bytes(view[at : at + 4], "little")
         if key <= last or key > _MOST_KEY:
             raise CorruptError(f"key {key} follows key {last} in a 64-bit deletion vector", at)
         found, size = _bitmap(view, at + 4, max(0, min(_LIMIT_32, limit - (key << 32))))

@@ -153,10 +153,10 @@ def test_data_files_of_more_rows_are_refused() -> None:
 def test_an_empty_file_has_no_vectors() -> None:
     assert encode_index_file({}) == (EMPTY_FILE, ())
     assert decode_index_file(EMPTY_FILE, ()) == {}
-    with pytest.raises(CorruptError, match="version"):
-        decode_index_file(b"", ())
-    with pytest.raises(CorruptError, match="version"):
-        decode_index_file(b"\x02", ())
+    for data, version in ((b"", "none"), (b"\x02", "2")):
+        with pytest.raises(CorruptError, match=f"version {version}, only 1 is known") as e:
+            decode_index_file(data, ())
+        assert e.value.offset == 0
 
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 30), (1, 3), (1, 1000), (40, 30), (1, -5), (-1, 20), (1 << 31, 20)])
@@ -249,12 +249,46 @@ def test_a_wide_vector_names_the_place_of_its_damage() -> None:
         (good[:11], 4),
         (good[:3], 0),
         (patched(12 + one + 4, -1), 12 + one + 4),
+        (patched(4, 4, 8) + b"\3\0\0\0", len(good) + 4),
     ):
         with pytest.raises(CorruptError) as e:
             decode_vector(data)
         assert e.value.offset == offset
     assert decode_vector(patched(12 + 2 * one, 2**31 - 2)).high[2**31 - 2] == BitMap([3])
     assert decode_vector(good).positions().tolist() == [1, (1 << 32) + 2, (2 << 32) + 3]
+    for data, what in (
+        (patched(4, 4, 8), "ends before a key"),
+        (good + b"\0", f"1 bytes follow a deletion vector of {len(good)}"),
+        (b"", "cannot start with nothing"),
+        (b"\1\2\3\4", "cannot start with 01020304"),
+    ):
+        with pytest.raises(CorruptError, match=what):
+            decode_vector(data)
+
+
+def test_damage_inside_of_a_bitmap_is_where_it_is_in_the_vector() -> None:
+    """The positions of one container come 16 bytes after the bitmap's start."""
+    for wide, head in ((False, 4), (True, 16)):
+        data = encode_vector(DeletionVector.of(np.array([3, 7]), wide))
+        with pytest.raises(CorruptError, match="row 7 of 7 rows") as e:
+            decode_vector(data, 7)
+        assert e.value.offset == head + 16
+
+
+def test_a_vector_read_without_runs_is_stored_with_them() -> None:
+    rows = BitMap([*range(3000, 9000)], optimize=False)
+    plain, runs = rows.serialize(), serialize(BitMap(rows))
+    assert len(runs) < len(plain)
+    read = decode_vector(encode_vector(DeletionVector.of(np.array([1])))[:4] + plain)
+    assert encode_vector(read)[4:] == encode_vector(DeletionVector(rows))[4:] == runs
+    assert encode_vector(read.merged(read))[4:] == runs
+    assert not DeletionVector(rows).wide, "32 bits are enough, if nothing else is asked for"
+
+
+def test_the_first_position_of_the_second_bitmap() -> None:
+    vector = DeletionVector.of(np.array([1 << 32]), wide=True)
+    assert vector.rows == BitMap() and vector.high == {1: BitMap([0])}
+    assert decode_vector(encode_vector(vector)) == vector
 
 
 def test_places_of_frames_have_limits() -> None:

@@ -75,6 +75,19 @@ def test_the_order_is_fastutils(arrived: list[int], restored: list[int] | None) 
     assert decode_hashes(encode_hashes(found), len(found)).tolist() == model.order()
 
 
+@pytest.mark.parametrize("restored", [*range(8), 11, 12, 13, 23, 24, 25, 26, None])
+def test_tables_of_each_size_at_first(restored: int | None) -> None:
+    """The number of restored hashes gives the capacity, none of them the least."""
+    rng = np.random.default_rng(restored)
+    for arrivals in (0, 1, 2, 3, 5, 13, 40):
+        some = rng.choice(2**31, (restored or 0) + arrivals, replace=False).astype(np.int32)
+        before = None if restored is None else some[:restored]
+        model = FastutilSet(16 if restored is None else restored)
+        for x in some.tolist():
+            model.add(x)
+        assert java_order(some[restored or 0 :], before).tolist() == model.order()
+
+
 def test_many_hashes_are_placed_quickly() -> None:
     some = np.random.default_rng(5).integers(-(2**31), 2**31, 300_000).astype(np.int32)
     model = FastutilSet(16)
@@ -124,10 +137,13 @@ def test_paimons_files_are_made_again_from_the_keys_that_arrived() -> None:
 
 
 def test_files_that_cannot_be_are_refused() -> None:
-    with pytest.raises(CorruptError, match="4 each"):
-        decode_hashes(bytes(7))
-    with pytest.raises(CorruptError, match="cannot hold 3"):
+    for size in (5, 6, 7):
+        with pytest.raises(CorruptError, match="4 each") as e:
+            decode_hashes(bytes(size))
+        assert e.value.offset == 4
+    with pytest.raises(CorruptError, match="cannot hold 3") as e:
         decode_hashes(bytes(8), 3)
+    assert e.value.offset == 0
     with pytest.raises(CorruptError, match="hash 5 is in a HASH index twice at byte 8"):
         decode_hashes(bytes.fromhex("000000050000000600000005"))
     with pytest.raises(InvalidRequest):
