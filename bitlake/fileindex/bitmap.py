@@ -325,8 +325,9 @@ class BitmapReader:
         if offset < 0:
             return self._rows_of(np.array([[offset, length]], np.int64))
         at = self._body + offset
+        data = self._payload.view(at, length)
         try:
-            return deserialize(self._payload.view(at, length), self.row_count)[0]
+            return deserialize(data, self.row_count)[0]
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
@@ -671,7 +672,7 @@ def _describe_v1(
     offsets = tails[:, 0]
     stored = offsets[offsets >= 0]
     starts = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
-    ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), payload.length - body], strict=True))
+    ends = dict(pairwise([*starts.tolist(), payload.length - body]))
     if null_offset is not None:
         _describe_value(section, payload, body, "NULL", null_offset, ends.get(null_offset, -1), rows)
     if page is not None:
@@ -719,7 +720,9 @@ def _describe_v2(
         if shown:
             block = blocks.add(f"block {number}", begin, end - begin, {"values": held})
             with block.reading():
-                entries, places, _ = read_records(keys, payload, begin + 4, held, 2, end)
+                entries, places, stop = read_records(keys, payload, begin + 4, held, 2, end)
+                if stop > end:
+                    raise CorruptError("a block of a bitmap index is longer than its place", begin)
                 for i, text in zip(shown, key_texts(keys, entries, shown), strict=True):
                     _describe_value(block, payload, body, text, int(places[i, 0]), int(places[i, 1]), rows)
         seen += held

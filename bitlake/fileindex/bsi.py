@@ -37,6 +37,9 @@ from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
 
+MOST_SLICES = 63
+"""Bits of the largest number."""
+
 # --- bit slices -------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +265,7 @@ class BsiReader:
         present = self._bitmap(reader)
         at = reader.offset
         count = reader.count("the number of slices", 8)
-        if not (most - least).bit_length() <= count <= 64:
+        if not (most - least).bit_length() <= count <= MOST_SLICES:
             raise CorruptError(f"{count} slices cannot hold values from {least} to {most}", at)
         return _Part(least, most, present, [self._bitmap(reader) for _ in range(count)])
 

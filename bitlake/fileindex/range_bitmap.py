@@ -46,7 +46,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex.bsi import any_of, at_least, encode_slices, top
+from bitlake.fileindex.bsi import MOST_SLICES, any_of, at_least, encode_slices, top
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
     IndexOption,
@@ -335,8 +335,9 @@ class RangeBitmapReader:
         return [self._slices[i] for i in range(len(self._directory))]
 
     def _bitmap(self, at: int, length: int) -> BitMap:
+        data = self._payload.view(at, length)
         try:
-            return deserialize(self._payload.view(at, length), self.row_count)[0]
+            return deserialize(data, self.row_count)[0]
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
@@ -378,7 +379,7 @@ class RangeBitmapReader:
             raise UnsupportedFeature(f"bit-slice version {version} is not known, only {_VERSION}")
         if directory != 8 * count or length != 10 + directory or present < 0:
             raise CorruptError("the header of a range-bitmap's slices contradicts itself", at)
-        if cardinality and count < (cardinality - 1).bit_length():
+        if cardinality and not (cardinality - 1).bit_length() <= count <= MOST_SLICES:
             raise CorruptError(f"{count} slices cannot hold {cardinality} values", at)
         at += _SLICES.size
         self._directory = np.frombuffer(self._payload.view(at, directory), ">i4").astype(np.int64).reshape(-1, 2)

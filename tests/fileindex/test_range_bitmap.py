@@ -216,3 +216,23 @@ def test_the_share_of_rows_that_compare_so() -> None:
         assert made.share(Op.LT, value) == made.share(Op.LE, value) == below
         assert made.share(Op.EQ, value) is None and made.share(Op.NE, value) is None
     assert reader("INT", written("INT", pa.array([None], pa.int32())), 1).share(Op.GT, 5) is None
+
+
+def test_extremes_of_signed_zeros() -> None:
+    """0.0 and -0.0 are equal and have two codes: there are two ends all the same."""
+    made = reader("DOUBLE", written("DOUBLE", pa.array([0.0, -0.0, -1.0, None, 0.0, -0.0])), 6)
+    for rows, ends in (([0, 1, 2], [-1.0, 0.0]), ([0, 1], [0.0]), ([1, 5], [0.0]), ([2, 3], [-1.0]), ([3], [])):
+        found = made.extremes(BitMap(rows))
+        assert found is not None and sorted(set(found.to_pylist())) == ends and len(found) <= 2
+
+
+@pytest.mark.parametrize(("kind", "default"), [
+    ("BIGINT", "16kb"), ("STRING", "16kb"), ("SMALLINT", "0b"), ("TINYINT", "0b"), ("INT", "16kb"), ("DOUBLE", "16kb"),
+])  # fmt: skip
+def test_the_size_of_a_chunk_if_none_is_named(kind: str, default: str) -> None:
+    made = parse_type(kind)
+    values: list[Any] = [*range(128 if kind == "TINYINT" else 9000)]
+    array = column(made, [*map({"STRING": str, "DOUBLE": float}.get(kind, int), values)])
+    assert written(kind, array) == written(kind, array, {"chunk-size": default})
+    other = "1023b" if default == "0b" else "17kb"
+    assert written(kind, array) != written(kind, array, {"chunk-size": other})
