@@ -28,18 +28,9 @@ from bitlake.metadata.schema import Names, SchemaChange, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import Runner, Runtime
+from bitlake.scan import incremental
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
-from bitlake.scan.incremental import (
-    FilesState,
-    SnapshotRange,
-    changed_files,
-    check_range,
-    differing_files,
-    mode_of,
-    new_files,
-    of_files,
-)
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import check_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null
@@ -216,49 +207,49 @@ class FileStoreTable:
         state = self.state()
         ids = snapshot_ids(state.table_files)
         if not ids:
-            return self._changed(state, of_files(state, (), merged=False), None, kinds, packed)
+            return self._changed(state, incremental.of_files(state, (), merged=False), None, kinds, packed)
         first = snapshot_at_time(state, epoch_millis(start, self.timezone))
         last = None if end is None else snapshot_at_time(state, epoch_millis(end, self.timezone))
         if end is not None and last is None:
             last_id = ids[0] - 1  # all snapshots are younger: nothing had been committed yet
         else:
             last_id = ids[-1] if last is None else last.id
-        between = SnapshotRange(ids[0] - 1 if first is None else first.id, last_id)
+        between = incremental.SnapshotRange(ids[0] - 1 if first is None else first.id, last_id)
         if between.end < between.start:
             raise InvalidRequest(f"table '{self.name}': changes run from an earlier time to a later one")
         return self.changes_between(state, between, mode, kinds=kinds, packed=packed)
 
     def changes_between(
-        self, state: TableState, between: SnapshotRange, mode: str, *, kinds: bool, packed: bool = False
+        self, state: TableState, between: incremental.SnapshotRange, mode: str, *, kinds: bool, packed: bool = False
     ) -> TableScan:
         """The changes between two moments of a state's table."""
-        how = mode_of(state, between, mode)
+        how = incremental.mode_of(state, between, mode)
         if how != "diff":
-            files = changed_files(state, between, how)
-            below = of_files(state, files, merged=how == "delta")
+            files = incremental.changed_files(state, between, how)
+            below = incremental.of_files(state, files, merged=how == "delta")
             return self._changed(below, below, None, kinds, packed, plain=how == "delta")
         if between.tags is not None:
             old, new = (state_of(state, s) for s in between.tags)
             if new.snapshot_id is not None and old.snapshot_id is not None and new.snapshot_id < old.snapshot_id:
                 raise InvalidRequest(f"table '{self.name}': changes run from an earlier tag to a later one")
         else:
-            check_range(state, between)
+            incremental.check_range(state, between)
             new = state_at(state, between.end)
             old = state_at(state, between.start) if between.start else replace(new, snapshot=None)
         if not new.schema.primary_keys:
-            below = of_files(new, new_files(old.entries(), new.entries()), merged=True)
+            below = incremental.of_files(new, incremental.new_files(old.entries(), new.entries()), merged=True)
             return self._changed(below, below, None, kinds, packed, plain=True)
-        before, after = differing_files(old.entries(), new.entries())
+        before, after = incremental.differing_files(old.entries(), new.entries())
         # Rows of both are read with the columns of the later one.
-        earlier = FilesState(old.name, old.paths, old.store, new.schema, old.snapshot, tuple(before))
-        later = FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
+        earlier = incremental.FilesState(old.name, old.paths, old.store, new.schema, old.snapshot, tuple(before))
+        later = incremental.FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
         return self._changed(new, later, earlier, kinds, packed)
 
     def _changed(
         self,
         state: TableState,
-        below: FilesState,
-        before: FilesState | None,
+        below: incremental.FilesState,
+        before: incremental.FilesState | None,
         kinds: bool,
         packed: bool,
         *,
@@ -269,13 +260,15 @@ class FileStoreTable:
             return base  # merging leaves out what was deleted, and indexes may help
         return ChangeScan.of(base, None if before is None else self.scan_of(before), kinded=kinds, packed=packed)
 
-    def _between(self, state: TableState, start: Moment, end: Moment | None) -> SnapshotRange:
+    def _between(self, state: TableState, start: Moment, end: Moment | None) -> incremental.SnapshotRange:
         names = set(tag_names(state.table_files))
         if isinstance(start, str) and isinstance(end, str) and start in names and end in names:
             old, new = load_tag(state, start).snapshot, load_tag(state, end).snapshot
-            return SnapshotRange(old.id, new.id, (old, new))
+            return incremental.SnapshotRange(old.id, new.id, (old, new))
         last = state.snapshot_id or 0
-        return SnapshotRange(self._snapshot_id(state, start), last if end is None else self._snapshot_id(state, end))
+        return incremental.SnapshotRange(
+            self._snapshot_id(state, start), last if end is None else self._snapshot_id(state, end)
+        )
 
     def _snapshot_id(self, state: TableState, moment: Moment) -> int:
         if isinstance(moment, Tag):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
@@ -16,6 +18,7 @@ import bitlake
 from bitlake.cli.app import cli
 from bitlake.cli.parameters import LAKE_OPTIONS, Argument, LakeOption
 from bitlake.io import object_store, webhdfs
+from bitlake.metadata import options as table_options
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
 from bitlake.spark.procedures.call import PROCEDURES
@@ -24,9 +27,9 @@ from bitlake.system_tables.tables import TABLES, VIEWS
 
 def options() -> str:
     """Table options by their first word."""
-    given = OPTIONS.values() if isinstance(OPTIONS, dict) else OPTIONS
+    docs = option_docs()
     groups: dict[str, list[Option[object]]] = {}
-    for option in sorted(given, key=lambda o: o.name):
+    for option in sorted(OPTIONS.values(), key=lambda o: o.name):
         groups.setdefault(option.name.partition(".")[0], []).append(option)
     small = sorted(o.name for g in groups.values() if len(g) < 3 for o in g)
     out = [
@@ -40,10 +43,23 @@ def options() -> str:
     ]
     for name, group in [*((n, g) for n, g in groups.items() if len(g) >= 3), ("others", _named(groups, small))]:
         rows = [
-            (code(o.name), o.doc + (" *Fixed.*" if o.immutable else ""), o.allowed, code(_default(o))) for o in group
+            (code(o.name), docs[o.name] + (" *Fixed.*" if o.immutable else ""), o.allowed, code(_default(o)))
+            for o in group
         ]
         out.append(f"## {name}\n\n" + table(("Option", "What it does", "Takes", "Default"), rows))
     return "\n".join(out)
+
+
+def option_docs() -> dict[str, str]:
+    """What each table option does, by its name: the text below its declaration."""
+    body = ast.parse(inspect.getsource(table_options)).body
+    docs = {}
+    for declared, text in itertools.pairwise(body):
+        if isinstance(declared, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            option = getattr(table_options, ast.unparse(declared.targets[0]))
+            if isinstance(option, Option):
+                docs[option.name] = " ".join(str(text.value.value).split())
+    return docs
 
 
 def _named(groups: dict[str, list[Option[object]]], names: list[str]) -> list[Option[object]]:

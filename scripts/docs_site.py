@@ -27,7 +27,7 @@ NAV = (
         "how-to/selective-reads.md", "how-to/conditions.md", "how-to/duckdb.md", "how-to/polars.md", "how-to/arrow.md",
         "advise.md", "how-to/backfill.md", "how-to/explain-and-inspect.md",
         "how-to/upserts.md", "time-travel.md", "streaming.md", "how-to/maintenance.md", "verify.md", "catalogs.md",
-        "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
+        "how-to/iceberg-readers.md", "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",

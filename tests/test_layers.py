@@ -29,6 +29,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("fileindex",),
     ("tableindex",),
     ("metadata",),
+    ("iceberg",),
     ("io",),
     ("formats",),
     ("schema",),

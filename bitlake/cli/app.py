@@ -37,6 +37,7 @@ COMMANDS = {
     "compact": "maintenance:compact",
     "rewrite-index": "maintenance:rewrite_index",
     "expire": "maintenance:expire",
+    "iceberg": "maintenance:iceberg",
     "tag": "history:tag",
     "branch": "history:branch",
     "doctor": "doctor:doctor",

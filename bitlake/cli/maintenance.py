@@ -189,6 +189,19 @@ _PLANS: dict[str, Callable[..., _Plan]] = {
 """What ``bitlake expire`` can delete."""
 
 
+@command("iceberg")
+@table_argument()
+def iceberg(run: Run, table: str) -> None:
+    """Publish a table's latest snapshot as Iceberg metadata, for readers that only know Iceberg.
+
+    Every commit does it once the table has the option: ALTER TABLE t SET TBLPROPERTIES
+    ('metadata.iceberg.storage' = 'table-location').
+    """
+    target = run.table(table)
+    document = {"table": target.name, "metadata_file": target.maintenance.create_iceberg_metadata()}
+    run.out.result(document, lambda screen: screen.line(document["metadata_file"]))
+
+
 @command("expire")
 @table_argument()
 @click.option(

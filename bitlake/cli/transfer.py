@@ -20,16 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
+from bitlake.cli import parameters
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.parameters import (
-    argument,
-    columns_option,
-    limit_option,
-    table_argument,
-    time_travel_options,
-    where_option,
-)
 from bitlake.cli.run import Run, column_names, command, pairs
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
@@ -316,8 +309,8 @@ _format_option = click.option(
 
 
 @command("import")
-@table_argument()
-@argument(
+@parameters.table_argument()
+@parameters.argument(
     "files", "Files, folders, patterns ('d/*.csv') or URIs; - is stdin.", nargs=-1, required=True, metavar="FILE..."
 )
 @_format_option
@@ -493,14 +486,14 @@ _EXPORT_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".json
 
 
 @command("export")
-@table_argument()
-@argument("file", "The file to create; - is stdout.")
-@where_option()
-@columns_option("Write these columns only: a,b,c.")
-@limit_option("Write at most N rows.")
+@parameters.table_argument()
+@parameters.argument("file", "The file to create; - is stdout.")
+@parameters.where_option()
+@parameters.columns_option("Write these columns only: a,b,c.")
+@parameters.limit_option("Write at most N rows.")
 @_format_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@time_travel_options
+@parameters.time_travel_options
 def export(
     run: Run,
     table: str,

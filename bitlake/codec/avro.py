@@ -9,6 +9,7 @@
     per block: count (zigzag) | size (zigzag) | the records, compressed | sync
 
 Paimon's metadata files have Paimon's exact schema text and the codec ``zstandard``; an empty one is header only.
+Iceberg's, which Paimon writes beside its own, may have other codecs and more entries in ``meta``.
 Nullable is ``["null", T]``: Paimon's reader takes branch 0 for null.  fastavro encodes and decodes the records.
 
 Claims of a hostile file are checked before anything is decoded.  A schema may not refer to a type it is inside, and
@@ -27,7 +28,7 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -284,10 +285,12 @@ class _SchemaWalk:
                 raise ValueError("a fixed type of no bytes")
         else:
             self._named[name] = None
-            if not made["fields"]:
+            # A member without fields takes no byte: Iceberg's partition of a table without partitions.
+            members = [f for f in made["fields"] if not _is_empty(f["type"])]
+            if not members:
                 raise ValueError("a record without fields")
             out["fields"] = [
-                {"name": str(f["name"]), "type": self.type(f["type"], depth + 1, namespace)} for f in made["fields"]
+                {"name": str(f["name"]), "type": self.type(f["type"], depth + 1, namespace)} for f in members
             ]
         self._named[name] = made, namespace
         return out
@@ -301,6 +304,11 @@ class _SchemaWalk:
             raise CorruptError(f"{self._what} has an Avro schema in which type {name[:60]!r} contains itself")
         self.nodes -= 1
         return self.type(definition[0], depth + 1, definition[1])
+
+
+def _is_empty(made: Any) -> bool:
+    """Whether a type is a record without fields."""
+    return isinstance(made, dict) and made.get("type") == "record" and made.get("fields") == []
 
 
 # --- numbers and bytes of a stream ------------------------------------------------------------------------------------
@@ -358,19 +366,30 @@ class AvroFormat:
         plain, _ = check_schema(self.text.encode(), "the schema", logical=False)
         return fastavro.parse_schema(plain)
 
-    def encode(self, records: Sequence[dict[str, Any]], level: int = 1) -> bytes:
-        """A whole container file of the records."""
-        files = [data for data, _ in self.encode_rolling(records, 1 << 62, level)]
-        return files[0] if files else self._header()[0]
+    def encode(
+        self,
+        records: Sequence[dict[str, Any]],
+        level: int = 1,
+        codec: str = "zstandard",
+        meta: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """A whole container file of the records; ``meta``: more entries of the header."""
+        files = [data for data, _ in self.encode_rolling(records, 1 << 62, level, codec, meta)]
+        return files[0] if files else self._header(codec, meta)[0]
 
     def encode_rolling(
-        self, records: Sequence[dict[str, Any]], target: int, level: int = 1
+        self,
+        records: Sequence[dict[str, Any]],
+        target: int,
+        level: int = 1,
+        codec: str = "zstandard",
+        meta: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[bytes, int]]:
         """Container files of at least one record each, a new one started when one has reached ``target`` bytes.
 
         Yields (file, number of records in it); nothing for no records.
         """
-        header, sync = self._header()
+        header, sync = self._header(codec, meta)
         out = bytearray(header)
         block = io.BytesIO()
         in_file = in_block = 0
@@ -380,37 +399,53 @@ class AvroFormat:
             in_file += 1
             # Blocks shrink by compression, so also look before a small file's target is overrun by one full block.
             if block.tell() >= min(BLOCK_BYTES, target):
-                _end_block(out, block, in_block, sync, level)
+                _end_block(out, block, in_block, sync, codec, level)
                 in_block = 0
                 if len(out) >= target:
                     yield bytes(out), in_file
-                    header, sync = self._header()
+                    header, sync = self._header(codec, meta)
                     out, in_file = bytearray(header), 0
         if in_block:
-            _end_block(out, block, in_block, sync, level)
+            _end_block(out, block, in_block, sync, codec, level)
         if in_file:
             yield bytes(out), in_file
 
-    def _header(self) -> tuple[bytes, bytes]:
+    def _header(self, codec: str, meta: Mapping[str, str] | None) -> tuple[bytes, bytes]:
         sync = bytes.fromhex(_clock.new_uuid().replace("-", ""))
-        schema, codec = self.text.encode(), b"zstandard"
-        meta = [b"avro.schema", schema, b"avro.codec", codec]
-        out = bytearray(MAGIC + zigzag(2))
-        for part in meta:
-            out += zigzag(len(part)) + part
+        entries = {"avro.schema": self.text, "avro.codec": codec, **(meta or {})}
+        out = bytearray(MAGIC + zigzag(len(entries)))
+        for entry in entries.items():
+            for part in map(str.encode, entry):
+                out += zigzag(len(part)) + part
         return bytes(out + b"\0" + sync), sync
 
 
-def _end_block(out: bytearray, block: io.BytesIO, count: int, sync: bytes, level: int) -> None:
-    # With a checksum, which readers verify where there is one: a damaged block is never another valid one.
-    options: dict[int, int] = {
-        zstd.CompressionParameter.compression_level: level,
-        zstd.CompressionParameter.checksum_flag: 1,
-    }
-    body = zstd.compress(block.getvalue(), options=options)
+def _end_block(out: bytearray, block: io.BytesIO, count: int, sync: bytes, codec: str, level: int) -> None:
+    body = _compress(block.getvalue(), codec, level)
     out += zigzag(count) + zigzag(len(body)) + body + sync
     block.seek(0)
     block.truncate()
+
+
+def _compress(data: bytes, codec: str, level: int) -> bytes:
+    if codec == "zstandard":
+        # With a checksum, which readers verify where there is one: a damaged block is never another valid one.
+        options: dict[int, int] = {
+            zstd.CompressionParameter.compression_level: level,
+            zstd.CompressionParameter.checksum_flag: 1,
+        }
+        return zstd.compress(data, options=options)
+    if codec == "snappy":
+        import pyarrow as pa  # slow to import; Paimon's own metadata is compressed with zstd
+
+        body: bytes = pa.compress(data, "snappy", asbytes=True)
+        return body + zlib.crc32(data).to_bytes(4, "big")
+    if codec == "deflate":
+        deflate = zlib.compressobj(wbits=-15)
+        return deflate.compress(data) + deflate.flush()
+    if codec != "null":
+        raise UnsupportedFeature(f"Avro files are not written with the codec '{codec}'")
+    return data
 
 
 def decode(data: bytes, what: str, expected: AvroFormat) -> Iterator[dict[str, Any]]:

@@ -200,15 +200,18 @@ def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
         keep = slice(None) if not in_run.any() else ~in_run
         _put2(out, where[keep], low[keep])
     if len(marked):
-        _put2(out, body_at[marked], runs[marked])
-        begin = np.flatnonzero(run_start & in_run)
         length = np.diff(np.append(np.flatnonzero(run_start), len(positions)))[in_run[run_start]]
-        of_runs = runs[marked]
-        before = np.cumsum(of_runs) - of_runs
-        where = np.repeat(body_at[marked] + 2 - 4 * before, of_runs) + 4 * np.arange(len(begin))
-        _put2(out, where, low[begin])
-        _put2(out, where + 2, length - 1)
+        _put_runs(out, body_at[marked], runs[marked], low[run_start & in_run], length)
     return out.tobytes(), group_offsets
+
+
+def _put_runs(out: UInt8s, at: Int64s, counts: Int64s, first: npt.NDArray[np.uint16], length: Int64s) -> None:
+    """Write run containers, of ``counts`` runs each, at their places: the first position and the length of each run."""
+    _put2(out, at, counts)
+    before = np.cumsum(counts) - counts
+    where = np.repeat(at + 2 - 4 * before, counts) + 4 * np.arange(len(first))
+    _put2(out, where, first)
+    _put2(out, where + 2, length - 1)
 
 
 def _put2(out: UInt8s, at: Int64s, values: npt.NDArray[np.integer]) -> None:

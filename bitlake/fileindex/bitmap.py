@@ -40,6 +40,7 @@ from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
+from bitlake.fileindex import keyed
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
     IndexOption,
@@ -50,21 +51,6 @@ from bitlake.fileindex.capabilities import (
     memory,
 )
 from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_records, rows_by_group
-from bitlake.fileindex.keyed import (
-    MAX_COUNTED,
-    Key,
-    Keys,
-    are_values,
-    cardinalities,
-    counted_rows,
-    evaluate_leaf,
-    is_floating,
-    key_texts,
-    keys_for,
-    keys_of,
-    keys_to_describe,
-    to_arrow,
-)
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
@@ -84,7 +70,7 @@ _HEAD = struct.Struct(">BiiB")
 
 def supports(kind: DataType) -> bool:
     """Whether the index takes values of a type."""
-    keys = keys_of(kind)
+    keys = keyed.keys_of(kind)
     return keys is not None and keys.type.root not in _UNSUPPORTED
 
 
@@ -92,7 +78,7 @@ class BitmapWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        self._keys = keys_for(kind, ACCEPTS, supports)
+        self._keys = keyed.keys_for(kind, ACCEPTS, supports)
         self._version = VERSION.of(options)
         self._block_size = BLOCK_SIZE.of(options) or 0
         self._coder = Coder(self._keys)
@@ -126,7 +112,7 @@ _Grouped = tuple[Int64s, Int64s, bytes, Int64s]
 class _Body:
     """The bitmaps of a column and their places; arrays are indexed by code."""
 
-    def __init__(self, keys: Keys, coded: Coded) -> None:
+    def __init__(self, keys: keyed.Keys, coded: Coded) -> None:
         n = coded.cardinality
         self.order = _java_order(keys, coded)
         # Group 0 are the NULLs (their bitmap comes first), then the values in Java's order.
@@ -173,7 +159,7 @@ def _by_masks(groups: npt.NDArray[np.integer], n: int) -> _Grouped:
     return counts, first, b"".join(bodies), np.cumsum([0, *map(len, bodies)], dtype=np.int64)
 
 
-def _java_order(keys: Keys, coded: Coded) -> Int64s:
+def _java_order(keys: keyed.Keys, coded: Coded) -> Int64s:
     """The codes in the order Paimon's (Java) map of bitmaps has them."""
     first = first_rows(coded.codes, coded.cardinality)
     arrival = np.argsort(first)
@@ -186,7 +172,7 @@ def _java_order(keys: Keys, coded: Coded) -> Int64s:
     return order
 
 
-def _blocks(keys: Keys, coded: Coded, body: _Body, block_size: int) -> bytes:
+def _blocks(keys: keyed.Keys, coded: Coded, body: _Body, block_size: int) -> bytes:
     """The directory, the size of all blocks, and the blocks."""
     order = np.arange(coded.cardinality) if coded.ordered else keys.sort_indices(coded.dictionary)
     ordered = coded.dictionary if coded.ordered else coded.dictionary.take(pa.array(order))
@@ -241,7 +227,7 @@ class _Entries:
         self._order: Int64s | None = None
         self._sorted: Int64s | None = None
 
-    def find(self, key: Key) -> int | None:
+    def find(self, key: keyed.Key) -> int | None:
         if isinstance(self.keys, list):
             if self._index is None:
                 self._index = {k: i for i, k in enumerate(self.keys)}
@@ -260,14 +246,14 @@ class BitmapReader:
     """Evaluates ``=``, ``<>``, ``[NOT] IN`` and ``IS [NOT] NULL``; ranges and simple LIKE if there are few keys."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        self.keys = keys_for(kind, ACCEPTS)
+        self.keys = keyed.keys_for(kind, ACCEPTS)
         self._payload = LazyBytes(fetch, length)
         self.row_count = row_count
         self._open = False
         self._values = 0
         self._null_place: tuple[int, int] | None = None
         self._body = 0
-        self._first_keys: list[Key] = []
+        self._first_keys: list[keyed.Key] = []
         self._block_bounds: list[int] = []
         self._blocks: dict[int, _Entries] = {}
         self._nulls: BitMap | None = None
@@ -275,7 +261,7 @@ class BitmapReader:
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
         self._opened()
-        return self._like(leaf) if isinstance(leaf, Like) else evaluate_leaf(self, leaf)
+        return self._like(leaf) if isinstance(leaf, Like) else keyed.evaluate_leaf(self, leaf)
 
     def nulls(self) -> BitMap:
         """Return the rows that are NULL."""
@@ -287,7 +273,7 @@ class BitmapReader:
         """Return the rows that are not NULL."""
         return BitMap(range(self.row_count)) - self.nulls()
 
-    def having(self, keys: list[Key]) -> BitMap:
+    def having(self, keys: list[keyed.Key]) -> BitMap:
         """Return the rows with any of these keys."""
         places = [place for key in keys if (place := self._place(key)) is not None]
         if not places:
@@ -296,7 +282,7 @@ class BitmapReader:
             return self._rows(*places[0])
         return self._rows_of(np.array(places, np.int64).reshape(-1, 2))
 
-    def compared(self, op: Op, key: Key) -> BitMap | None:
+    def compared(self, op: Op, key: keyed.Key) -> BitMap | None:
         """Return the rows whose key is <, <=, > or >= another.  None if there are too many keys."""
         scanned = self._scan()
         if scanned is None:
@@ -336,7 +322,7 @@ class BitmapReader:
     def distinct(self) -> pa.Array | None:
         """Return the distinct values of all rows.  None if the keys are not the values."""
         self._opened()
-        return to_arrow(self.keys, self._everything()[0]) if are_values(self.keys) else None
+        return keyed.to_arrow(self.keys, self._everything()[0]) if keyed.are_values(self.keys) else None
 
     def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
         """Count how many of ``rows`` (None: all) have each value, mostly from the bitmaps' headers.
@@ -344,7 +330,7 @@ class BitmapReader:
         None if the keys are not the values, or if too many bitmaps would be read.
         """
         self._opened()
-        if not are_values(self.keys):
+        if not keyed.are_values(self.keys):
             return None
         keys, places = self._everything()
         stored = np.flatnonzero(places[:, 0] >= 0)
@@ -354,8 +340,8 @@ class BitmapReader:
             nulls = self._null_count()
             if int(counts.sum()) + nulls != self.row_count:
                 raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {self.row_count} rows")
-            return ValueCounts(to_arrow(self.keys, keys), counts, nulls)
-        if len(stored) > MAX_COUNTED:
+            return ValueCounts(keyed.to_arrow(self.keys, keys), counts, nulls)
+        if len(stored) > keyed.MAX_COUNTED:
             return None
         single = np.flatnonzero(places[:, 0] < 0)
         counts[single] = _contains(rows, -1 - places[single, 0])
@@ -365,7 +351,7 @@ class BitmapReader:
         if int(counts.sum()) + nulls != len(rows):
             raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {len(rows)} rows")
         there = np.flatnonzero(counts)
-        return ValueCounts(to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
+        return ValueCounts(keyed.to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
 
     # Estimating and comparing -------------------------------------------------------------------------------------
 
@@ -403,14 +389,14 @@ class BitmapReader:
         odd = self.nulls() ^ rebuilt.nulls()
         return f"it is wrong about whether row {odd[0]:,} is NULL, and {len(odd) - 1:,} more rows" if odd else None
 
-    def count_having(self, keys: list[Key]) -> int:
+    def count_having(self, keys: list[keyed.Key]) -> int:
         """Count the rows that have any of these (different) keys, from the bitmaps' headers."""
         self._opened()
         places = np.array([p for k in keys if (p := self._place(k)) is not None], np.int64).reshape(-1, 2)
         stored = places[:, 0] >= 0
         return int((~stored).sum()) + int(self._cardinalities(places[stored]).sum())
 
-    def rows_by_key(self) -> list[tuple[Key, BitMap]]:
+    def rows_by_key(self) -> list[tuple[keyed.Key, BitMap]]:
         """Return each key with its rows, without NULL; a Python object for each key."""
         self._opened()
         keys, places = self._everything()
@@ -426,9 +412,10 @@ class BitmapReader:
     def _cardinalities(self, places: Int64s) -> Int64s:
         if len(places) > _HEADERS_APART:
             end = int(places.sum(axis=1).max())
-            return cardinalities(self._payload.view(self._body, end), places[:, 0])
+            return keyed.cardinalities(self._payload.view(self._body, end), places[:, 0])
         return np.array(
-            [counted_rows(self._payload, self._body + int(o), int(n), self.row_count) for o, n in places], np.int64
+            [keyed.counted_rows(self._payload, self._body + int(o), int(n), self.row_count) for o, n in places],
+            np.int64,
         )
 
     def _everything(self) -> tuple[pa.Array, Int64s]:
@@ -448,7 +435,7 @@ class BitmapReader:
 
     # Finding values -----------------------------------------------------------------------------------------------
 
-    def _place(self, key: Key) -> tuple[int, int] | None:
+    def _place(self, key: keyed.Key) -> tuple[int, int] | None:
         """Return the (offset, length) of a key's rows."""
         if not self._first_keys:
             return None
@@ -499,7 +486,7 @@ class BitmapReader:
         keys, places = scanned
         match ends:
             case (False, False):
-                return evaluate_leaf(self, Comparison(leaf.column, Op.EQ, inner))
+                return keyed.evaluate_leaf(self, Comparison(leaf.column, Op.EQ, inner))
             case (False, True):
                 match_ = pc.starts_with(keys, inner.encode())
             case (True, False):
@@ -547,7 +534,7 @@ class BitmapReader:
             self._null_place = (null_offset, int(lengths[0]) if null_offset >= 0 else -1)
         self._body = body
         if self._values:
-            first: Key = b"" if isinstance(keys, list) else 0
+            first: keyed.Key = b"" if isinstance(keys, list) else 0
             self._first_keys = [first]
             self._block_bounds = [at, body]
             self._blocks[0] = _Entries(keys, places)
@@ -569,7 +556,7 @@ class BitmapReader:
             payload.view(at, min(listed, payload.length - at), ahead=0)  # with the number that follows, in one request
         keys, tails, at = read_records(self.keys, payload, at, count, 1)
         ordered = keys if isinstance(keys, list) else self.keys.order(keys.astype(self.keys.dtype)).tolist()
-        first: list[Key] = list(ordered)
+        first: list[keyed.Key] = list(ordered)
         size = Reader(payload.view(at, 4), at).i4()
         at += 4
         bounds = [*tails[:, 0].tolist(), size]
@@ -612,7 +599,7 @@ class _BitmapIndex(IndexType):
     reader = staticmethod(BitmapReader)
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        keys = keys_to_describe(section, kind)
+        keys = keyed.keys_to_describe(section, kind)
         if keys is not None:
             _describe(section, payload, keys, page)
 
@@ -629,7 +616,7 @@ class _BitmapIndex(IndexType):
             case Like():
                 return 3 if isinstance(kind, AtomicType) and kind.root in STRINGS else 0
             case Comparison(_, Op.EQ, _) | In(_, _, False):
-                return 2 if is_floating(kind) else 3
+                return 2 if keyed.is_floating(kind) else 3
         return 3
 
     def fixed_bytes(self, payload: bytes) -> int:
@@ -647,7 +634,7 @@ class _BitmapIndex(IndexType):
 BITMAP = _BitmapIndex()
 
 
-def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | None) -> None:
+def _describe(section: Section, payload: LazyBytes, keys: keyed.Keys, page: Page | None) -> None:
     """Add head, blocks and body; with a ``page`` its values, and where the rows of each are."""
     reader = Reader(payload.view(0, min(_READ_HEAD, payload.length)))
     version, rows, values, nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
@@ -659,7 +646,7 @@ def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | Non
 
 
 def _describe_v1(
-    section: Section, payload: LazyBytes, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
+    section: Section, payload: LazyBytes, keys: keyed.Keys, rows: int, values: int, nulls: bool, page: Page | None
 ) -> None:
     at = _READ_HEAD
     null_offset = None
@@ -676,14 +663,14 @@ def _describe_v1(
     if null_offset is not None:
         _describe_value(section, payload, body, "NULL", null_offset, ends.get(null_offset, -1), rows)
     if page is not None:
-        for i, text in zip(page.of(values), key_texts(keys, entries, page.of(values)), strict=True):
+        for i, text in zip(page.of(values), keyed.key_texts(keys, entries, page.of(values)), strict=True):
             offset = int(offsets[i])
             _describe_value(listed, payload, body, text, offset, ends.get(offset, offset) - offset, rows)
         listed.more = page.left(values)
 
 
 def _describe_v2(
-    section: Section, payload: LazyBytes, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
+    section: Section, payload: LazyBytes, keys: keyed.Keys, rows: int, values: int, nulls: bool, page: Page | None
 ) -> None:
     at = _READ_HEAD
     null_place = None
@@ -723,7 +710,7 @@ def _describe_v2(
                 entries, places, stop = read_records(keys, payload, begin + 4, held, 2, end)
                 if stop > end:
                     raise CorruptError("a block of a bitmap index is longer than its place", begin)
-                for i, text in zip(shown, key_texts(keys, entries, shown), strict=True):
+                for i, text in zip(shown, keyed.key_texts(keys, entries, shown), strict=True):
                     _describe_value(block, payload, body, text, int(places[i, 0]), int(places[i, 1]), rows)
         seen += held
     blocks.more = page.left(seen)
@@ -740,4 +727,4 @@ def _describe_value(
         value.facts.update({"bitmap at": value.base + body + offset, "bytes": length})
         if length <= 0:
             raise CorruptError(f"a bitmap of {length} bytes", body + offset)
-        value.facts = {"rows": counted_rows(payload, body + offset, length, rows), **value.facts}
+        value.facts = {"rows": keyed.counted_rows(payload, body + offset, length, rows), **value.facts}

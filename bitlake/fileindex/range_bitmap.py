@@ -46,41 +46,19 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
+from bitlake.fileindex import capabilities, keyed
 from bitlake.fileindex.bsi import MOST_SLICES, any_of, at_least, encode_slices, top
-from bitlake.fileindex.capabilities import (
-    ColumnFacts,
-    IndexOption,
-    IndexType,
-    RankedRows,
-    SampledColumn,
-    SampledRead,
-    ValueCounts,
-    memory,
-)
 from bitlake.fileindex.dictionary import Coder, pack
-from bitlake.fileindex.keyed import (
-    Key,
-    Keys,
-    are_values,
-    codes_of,
-    counted_rows,
-    difference_by_row,
-    evaluate_leaf,
-    is_floating,
-    key_texts,
-    keys_for,
-    keys_of,
-    keys_to_describe,
-    physical_value,
-    to_arrow,
-)
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES, TIMESTAMPS
 
-CHUNK_SIZE: IndexOption[int] = IndexOption(
-    "chunk-size", memory, None, "Most bytes of a chunk of values; default 16kb, and 0b for BOOLEAN, TINYINT, SMALLINT."
+CHUNK_SIZE: capabilities.IndexOption[int] = capabilities.IndexOption(
+    "chunk-size",
+    capabilities.memory,
+    None,
+    "Most bytes of a chunk of values; default 16kb, and 0b for BOOLEAN, TINYINT, SMALLINT.",
 )
 ACCEPTS = "range-bitmap takes strings, BOOLEAN, numbers (DECIMAL up to precision 18), DATE, TIME, timestamps up to 6"
 _DEFAULT_CHUNK = 16 * 1024
@@ -97,7 +75,7 @@ _SLICES = struct.Struct(">iBBii")
 
 def supports(kind: DataType) -> bool:
     """Whether the index takes values of a type."""
-    keys = keys_of(kind)
+    keys = keyed.keys_of(kind)
     if keys is None or keys.type.root in BINARIES:
         return False
     if keys.type.root is Root.DECIMAL:
@@ -109,7 +87,7 @@ class RangeBitmapWriter:
     """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
-        self._keys = keys_for(kind, ACCEPTS, supports)
+        self._keys = keyed.keys_for(kind, ACCEPTS, supports)
         size = CHUNK_SIZE.of(options)
         default = 0 if self._keys.type.root in _ONE_KEY_CHUNKS else _DEFAULT_CHUNK
         self._chunk_size = default if size is None else size
@@ -154,7 +132,7 @@ class RangeBitmapReader:
     """Evaluates every operator except LIKE, exactly, and TopN."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
-        self.keys = keys_for(kind, ACCEPTS)
+        self.keys = keyed.keys_for(kind, ACCEPTS)
         self.row_count = row_count
         self._payload = LazyBytes(fetch, length)
         self._cardinality = -1
@@ -167,7 +145,7 @@ class RangeBitmapReader:
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
         self._open()
-        return evaluate_leaf(self, leaf)
+        return keyed.evaluate_leaf(self, leaf)
 
     def present(self) -> BitMap:
         """Return the rows that are not NULL."""
@@ -180,13 +158,13 @@ class RangeBitmapReader:
         """Return the rows that are NULL."""
         return BitMap(range(self.row_count)) - self.present()
 
-    def having(self, keys: list[Key]) -> BitMap:
+    def having(self, keys: list[keyed.Key]) -> BitMap:
         """Return the rows with any of these keys."""
         found = [self._find(key) for key in keys]
         codes = [code for code, there in found if there]
         return any_of(self._all_slices(), self.present(), codes) if codes else BitMap()
 
-    def compared(self, op: Op, key: Key) -> BitMap:
+    def compared(self, op: Op, key: keyed.Key) -> BitMap:
         """Return the rows whose key is <, <=, > or >= another."""
         code, there = self._find(key)
         # Rows from the first code that is not smaller (or: is greater) on.
@@ -232,16 +210,18 @@ class RangeBitmapReader:
         above = 1 - self._find(key)[0] / self._cardinality
         return above if op in (Op.GT, Op.GE) else 1 - above
 
-    def ranked(self, rows: BitMap) -> RankedRows | None:
+    def ranked(self, rows: BitMap) -> capabilities.RankedRows | None:
         """See :class:`bitlake.fileindex.capabilities.RowRanker`."""
-        if not are_values(self.keys):
+        if not keyed.are_values(self.keys):
             return None
         positions, ranks, keys = self._ranked(rows)
-        return RankedRows(positions, ranks, [physical_value(self.keys, key) for key in keys.to_pylist()])
+        return capabilities.RankedRows(
+            positions, ranks, [keyed.physical_value(self.keys, key) for key in keys.to_pylist()]
+        )
 
     def difference(self, rebuilt: RangeBitmapReader) -> str | None:
         """See :class:`bitlake.fileindex.capabilities.Comparable`."""
-        odd = difference_by_row(self, rebuilt, self._row_keys(), rebuilt._row_keys())
+        odd = keyed.difference_by_row(self, rebuilt, self._row_keys(), rebuilt._row_keys())
         if odd is None and self._bounds() != rebuilt._bounds():
             return "its smallest or largest value is not the column's"
         return odd
@@ -261,43 +241,45 @@ class RangeBitmapReader:
         The keys ascend in the order of values.
         """
         self._open()
-        positions, codes = codes_of(self._all_slices(), rows & self.present(), self.row_count)
+        positions, codes = keyed.codes_of(self._all_slices(), rows & self.present(), self.row_count)
         distinct, ranks = np.unique(codes, return_inverse=True)
         return positions, ranks, self._keys_at(distinct)
 
     def extremes(self, rows: BitMap | None) -> pa.Array | None:
         """See :class:`bitlake.fileindex.capabilities.ValueBounds`; None if the keys are not the values."""
         self._open()
-        if not are_values(self.keys):
+        if not keyed.are_values(self.keys):
             return None
         if rows is None:
             codes = {0, self._cardinality - 1} if self._cardinality else set()
         else:
             held = rows & self.present()
             ends = [self._best(1, largest, held, True) for largest in (False, True)] if held else []
-            codes = {int(c) for end in ends for c in codes_of(self._all_slices(), end, self.row_count)[1]}
-        return to_arrow(self.keys, self._keys_at(np.array(sorted(codes), np.int64)))
+            codes = {int(c) for end in ends for c in keyed.codes_of(self._all_slices(), end, self.row_count)[1]}
+        return keyed.to_arrow(self.keys, self._keys_at(np.array(sorted(codes), np.int64)))
 
-    def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
+    def value_counts(self, rows: BitMap | None) -> capabilities.ValueCounts | None:
         """Count how many of ``rows`` (None: all) have each value.  None if the keys are not the values."""
         self._open()
-        if not are_values(self.keys):
+        if not keyed.are_values(self.keys):
             return None
         held = self.present() if rows is None else rows & self.present()
-        _, codes = codes_of(self._all_slices(), held, self.row_count)
+        _, codes = keyed.codes_of(self._all_slices(), held, self.row_count)
         if len(codes) and int(codes.max()) >= self._cardinality:
             raise CorruptError(f"a range-bitmap of {self._cardinality} values cannot have code {int(codes.max())}")
         counts = np.bincount(codes, minlength=self._cardinality).astype(np.int64)
         there = np.flatnonzero(counts)
         total = self.row_count if rows is None else len(rows)
-        return ValueCounts(to_arrow(self.keys, self._keys_at(there)), counts[there], total - len(held))
+        return capabilities.ValueCounts(
+            keyed.to_arrow(self.keys, self._keys_at(there)), counts[there], total - len(held)
+        )
 
     def distinct(self) -> pa.Array | None:
         """Return the distinct values of all rows.  None if the keys are not the values."""
         self._open()
-        if not are_values(self.keys):
+        if not keyed.are_values(self.keys):
             return None
-        return to_arrow(self.keys, self._keys_at(np.arange(self._cardinality, dtype=np.int64)))
+        return keyed.to_arrow(self.keys, self._keys_at(np.arange(self._cardinality, dtype=np.int64)))
 
     def _keys_at(self, codes: Int64s) -> pa.Array:
         if not len(codes):
@@ -320,7 +302,7 @@ class RangeBitmapReader:
                 best |= zeros
         return best
 
-    def _find(self, key: Key) -> tuple[int, bool]:
+    def _find(self, key: keyed.Key) -> tuple[int, bool]:
         self._open()
         return (0, False) if self._dictionary is None else self._dictionary.find(key)
 
@@ -395,7 +377,7 @@ _DICTIONARY_HEAD = struct.Struct(">iBiii")
 _FIVE = struct.Struct(">iiiii")
 
 
-def encode_dictionary(keys: Keys, values: pa.Array, chunk_size: int) -> bytes:
+def encode_dictionary(keys: keyed.Keys, values: pa.Array, chunk_size: int) -> bytes:
     """The dictionary of sorted, distinct keys without NULL."""
     if len(values) == 0:
         return _DICTIONARY_HEAD.pack(_DICTIONARY_HEAD.size - 4, _VERSION, 0, 0, 0)
@@ -404,7 +386,7 @@ def encode_dictionary(keys: Keys, values: pa.Array, chunk_size: int) -> bytes:
     return b"".join([head, offsets.astype(">i4").tobytes(), headers, areas])
 
 
-def _fixed(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, bytes, bytes]:
+def _fixed(keys: keyed.Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, bytes, bytes]:
     n, width = len(values), keys.width
     encoded = np.frombuffer(pack(keys, values)[0], np.uint8).reshape(n, width)
     starts = np.arange(0, n, 1 + chunk_size // width, dtype=np.int64)
@@ -423,12 +405,12 @@ def _fixed(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, bytes
     return offsets, headers.tobytes(), encoded[others].tobytes()
 
 
-def _fixed_header(keys: Keys) -> np.dtype[np.void]:
+def _fixed_header(keys: keyed.Keys) -> np.dtype[np.void]:
     four = [(name, ">i4") for name in ("code", "at", "size", "length", "width")]
     return np.dtype([("version", "u1"), ("key", f"V{keys.width}"), *four])
 
 
-def _variable(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, bytes, bytes]:
+def _variable(keys: keyed.Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, bytes, bytes]:
     data, ends = pack(keys, values)
     n = len(values)
     offsets, headers, areas, at, header_at, area_at = [], [], [], 0, 0, 0
@@ -451,7 +433,7 @@ def _variable(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, by
 class Dictionary:
     """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a payload, reading what it needs."""
 
-    def __init__(self, keys: Keys, payload: LazyBytes, start: int, length: int, cardinality: int) -> None:
+    def __init__(self, keys: keyed.Keys, payload: LazyBytes, start: int, length: int, cardinality: int) -> None:
         reader = Reader(payload.view(start, _DICTIONARY_HEAD.size), start)
         head, version, chunks = reader.i4(), reader.u1(), reader.i4()
         offsets_length, headers_length = reader.i4(), reader.i4()
@@ -469,9 +451,9 @@ class Dictionary:
         self._chunks = chunks
         self._cardinality = cardinality
         self._headers_length = headers_length
-        self._read: dict[int, tuple[Key, int, int, int, int]] = {}
+        self._read: dict[int, tuple[keyed.Key, int, int, int, int]] = {}
 
-    def find(self, key: Key) -> tuple[int, bool]:
+    def find(self, key: keyed.Key) -> tuple[int, bool]:
         """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""
         sortable = self._keys.sortable
         # The first chunk whose first key is greater.
@@ -530,7 +512,7 @@ class Dictionary:
         )
         return pa.concat_arrays([head, texts])
 
-    def _in_fixed(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
+    def _in_fixed(self, key: keyed.Key, at: int, size: int, length: int) -> tuple[int, bool]:
         if length != size * self._keys.width:
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
         others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
@@ -538,7 +520,7 @@ class Dictionary:
         place = int(np.searchsorted(ordered, self._keys.sortable(key)))
         return place, place < size and int(others[place]) == key
 
-    def _in_variable(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
+    def _in_variable(self, key: keyed.Key, at: int, size: int, length: int) -> tuple[int, bool]:
         assert isinstance(key, bytes)
         area = self._payload.view(at, 4 * size + length)
         offsets = np.frombuffer(area[: 4 * size], ">i4")
@@ -551,7 +533,7 @@ class Dictionary:
         place = bisect_left(range(size), key, key=other)
         return place, place < size and other(place) == key
 
-    def _chunk(self, i: int) -> tuple[Key, int, int, int, int]:
+    def _chunk(self, i: int) -> tuple[keyed.Key, int, int, int, int]:
         """Return (first key, its code, offset of the keys, number of other keys, length of the keys)."""
         if i not in self._read:
             offset = _I4.unpack(self._payload.view(self._offsets + 4 * i, 4))[0]
@@ -561,11 +543,11 @@ class Dictionary:
             self._read[i] = self._parse(self._payload.view(at, min(4096, self._areas - at), ahead=0), at)
         return self._read[i]
 
-    def _parse(self, view: memoryview, at: int) -> tuple[Key, int, int, int, int]:
+    def _parse(self, view: memoryview, at: int) -> tuple[keyed.Key, int, int, int, int]:
         reader = Reader(view, at)
         if reader.u1() != _VERSION:
             raise CorruptError("a chunk of a range-bitmap's dictionary has an unknown version", at)
-        first: Key
+        first: keyed.Key
         if self._keys.width:
             first = int.from_bytes(reader.take(self._keys.width), "big", signed=True)
         else:
@@ -596,7 +578,7 @@ _FEWEST_ADVISED = 8
 _ROWS_AT = 5
 
 
-class _RangeBitmapIndex(IndexType):
+class _RangeBitmapIndex(capabilities.IndexType):
     name = "range-bitmap"
     accepts = ACCEPTS
     options = (CHUNK_SIZE,)
@@ -609,11 +591,11 @@ class _RangeBitmapIndex(IndexType):
         return Reader(payload.view(_ROWS_AT, 4), _ROWS_AT).i4() if payload.length >= _ROWS_AT + 4 else None
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        keys = keys_to_describe(section, kind)
+        keys = keyed.keys_to_describe(section, kind)
         if keys is not None:
             _describe(section, payload, keys, page)
 
-    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+    def trial_options(self, column: capabilities.ColumnFacts) -> Mapping[str, str] | None:
         return {} if column.distinct > _FEWEST_ADVISED else None
 
     def suitability(self, leaf: Leaf, kind: DataType) -> int:
@@ -621,7 +603,7 @@ class _RangeBitmapIndex(IndexType):
             case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
                 return 3
             case Comparison(_, Op.EQ, _) | In(_, _, False):
-                return 0 if is_floating(kind) else 1
+                return 0 if keyed.is_floating(kind) else 1
             case Like():
                 return 0
         return 2
@@ -630,14 +612,14 @@ class _RangeBitmapIndex(IndexType):
         head = 4 + _I4.unpack_from(payload, 0)[0]
         return int(head + _I4.unpack_from(payload, head - 4)[0])
 
-    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
+    def growing_read(self, payload: bytes, read: capabilities.SampledRead) -> tuple[int, int | None]:
         slices = len(payload) - self.fixed_bytes(payload)
         return (slices if read.bytes_read >= slices else 0), None
 
     def row_scale(self, rows: int, file_rows: int) -> float:
         return _slice_bytes(file_rows) / max(_slice_bytes(rows), 1)
 
-    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
+    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: capabilities.SampledColumn) -> float:
         more = column.file_distinct / max(1, column.distinct)
         bits = max(1, int(column.file_distinct)).bit_length() / max(1, column.distinct.bit_length())
         slices = (payload_bytes - fixed_bytes) * self.row_scale(column.rows, column.file_rows) * bits
@@ -652,7 +634,7 @@ def _slice_bytes(rows: int) -> int:
     return rows // 65536 * 8192 + min(8192, rows % 65536)
 
 
-def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | None) -> None:
+def _describe(section: Section, payload: LazyBytes, keys: keyed.Keys, page: Page | None) -> None:
     """Add header, dictionary and slices; with a ``page`` the dictionary's values, and the rows of each slice."""
     length = Reader(payload.view(0, min(4, payload.length))).i4()
     if not 13 <= length <= payload.length - 4:
@@ -666,7 +648,7 @@ def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | Non
     for name in ("smallest", "largest") if values else ():
         raw = bytes(reader.take(keys.width or reader.i4()))
         key = int.from_bytes(raw, "big", signed=True) if keys.width else raw
-        head.facts[name] = key_texts(keys, [key], range(1))[0]
+        head.facts[name] = keyed.key_texts(keys, [key], range(1))[0]
     size, at = reader.i4(), 4 + length
     if not 0 <= size <= payload.length - at:
         raise CorruptError(f"a dictionary of {size:,} bytes does not fit", at)
@@ -679,7 +661,7 @@ def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | Non
 
 
 def _describe_dictionary(
-    section: Section, payload: LazyBytes, at: int, size: int, keys: Keys, values: int, page: Page | None
+    section: Section, payload: LazyBytes, at: int, size: int, keys: keyed.Keys, values: int, page: Page | None
 ) -> None:
     reader = Reader(payload.view(at, min(_DICTIONARY_HEAD.size, size)), at)
     _, version, chunks, offsets, headers = reader.i4(), reader.u1(), reader.i4(), reader.i4(), reader.i4()
@@ -695,7 +677,7 @@ def _describe_dictionary(
     shown = page.of(values)
     codes = np.arange(shown.start, shown.stop, dtype=np.int64)
     picked = Dictionary(keys, payload, at, size, values).keys_at(codes).to_pylist()
-    for code, text in zip(shown, key_texts(keys, picked, range(len(picked))), strict=True):
+    for code, text in zip(shown, keyed.key_texts(keys, picked, range(len(picked))), strict=True):
         areas.add(text, facts={"code": code})
     areas.more = page.left(values)
 
@@ -717,4 +699,4 @@ def _describe_slices(section: Section, payload: LazyBytes, at: int, rows: int, e
             if size < 0 or start < 0 or start + size > payload.length:
                 raise CorruptError(f"{size:,} bytes do not fit", start)
             if entries:
-                part.facts["rows"] = counted_rows(payload, start, size, rows)
+                part.facts["rows"] = keyed.counted_rows(payload, start, size, rows)

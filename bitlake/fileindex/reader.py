@@ -15,15 +15,7 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
-from bitlake.fileindex.capabilities import (
-    IndexReader,
-    RankedRows,
-    RowRanker,
-    ValueBounds,
-    ValueCounter,
-    ValueCounts,
-    ValueLister,
-)
+from bitlake.fileindex import capabilities
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
 from bitlake.fileindex.cost import IndexQuery, ReadPolicy
 from bitlake.fileindex.payload import Fetch, LazyBytes
@@ -44,7 +36,7 @@ class FileIndexReader:
         self._fields = tuple(fields)
         self._row_count = row_count
         self._strict = strict
-        self._readers: dict[tuple[str, str], IndexReader | None] = {}
+        self._readers: dict[tuple[str, str], capabilities.IndexReader | None] = {}
         self.columns: Mapping[str, Mapping[str, tuple[int, int]]] = {}
         """Column → index type → (start, length) in the container."""
         self.problems: list[str] = []
@@ -122,7 +114,7 @@ class FileIndexReader:
             selection &= rows
         return selection
 
-    def reader(self, column: str, index_type: str) -> IndexReader | None:
+    def reader(self, column: str, index_type: str) -> capabilities.IndexReader | None:
         """Return the reader of one index.  None if it is missing, empty, of an unknown type, or damaged."""
         place = self.columns.get(column, {}).get(index_type)
         if place is None or place == EMPTY:
@@ -136,7 +128,7 @@ class FileIndexReader:
                 self._problem(f"index '{index_type}' of column '{column}'", e)
         return self._readers[key]
 
-    def ask(self, column: str, index_type: str, question: Callable[[IndexReader], T | None]) -> T | None:
+    def ask(self, column: str, index_type: str, question: Callable[[capabilities.IndexReader], T | None]) -> T | None:
         """Query one index.  None if it is missing, cannot answer, or is damaged (then it is not queried again)."""
         reader = self.reader(column, index_type)
         if reader is None:
@@ -155,7 +147,7 @@ class FileIndexReader:
     def ranking_type(self, column: str) -> str | None:
         """Return the type of an index that ranks a column's rows by value.  None if no index does."""
         kinds = self.columns.get(column, ())
-        return next((k for k in _in_order(kinds) if isinstance(self.reader(column, k), RowRanker)), None)
+        return next((k for k in _in_order(kinds) if isinstance(self.reader(column, k), capabilities.RowRanker)), None)
 
     def top_n(
         self,
@@ -172,32 +164,35 @@ class FileIndexReader:
         tie for the last place, as sorting by further columns needs.
         """
         return self._first(
-            column, lambda r: r.top_n(k, descending, nulls_first, found, strict) if isinstance(r, RowRanker) else None
+            column,
+            lambda r: (
+                r.top_n(k, descending, nulls_first, found, strict) if isinstance(r, capabilities.RowRanker) else None
+            ),
         )
 
-    def ranked(self, column: str, rows: BitMap) -> RankedRows | None:
+    def ranked(self, column: str, rows: BitMap) -> capabilities.RankedRows | None:
         """Rank those of ``rows`` that are not NULL by value.  None without an index that can."""
-        return self._first(column, lambda r: r.ranked(rows) if isinstance(r, RowRanker) else None)
+        return self._first(column, lambda r: r.ranked(rows) if isinstance(r, capabilities.RowRanker) else None)
 
-    def value_counts(self, column: str, rows: BitMap | None = None) -> ValueCounts | None:
+    def value_counts(self, column: str, rows: BitMap | None = None) -> capabilities.ValueCounts | None:
         """Count how many of ``rows`` (None: all) have each value of a column.  None if no index can."""
-        return self._first(column, lambda r: r.value_counts(rows) if isinstance(r, ValueCounter) else None)
+        return self._first(column, lambda r: r.value_counts(rows) if isinstance(r, capabilities.ValueCounter) else None)
 
     def distinct(self, column: str) -> pa.Array | None:
         """Return the distinct values of a column's rows, without NULL.  None if no index has them."""
-        return self._first(column, lambda r: r.distinct() if isinstance(r, ValueLister) else None)
+        return self._first(column, lambda r: r.distinct() if isinstance(r, capabilities.ValueLister) else None)
 
     def extremes(self, column: str, rows: BitMap | None = None) -> pa.Array | None:
         """Return the smallest and largest value among ``rows`` (in that order, one if equal, none if all are NULL).
 
         None if no index can tell.
         """
-        return self._first(column, lambda r: r.extremes(rows) if isinstance(r, ValueBounds) else None)
+        return self._first(column, lambda r: r.extremes(rows) if isinstance(r, capabilities.ValueBounds) else None)
 
     def null_count(self, column: str, rows: BitMap | None = None) -> int | None:
         """Count how many of ``rows`` (None: all) are NULL in a column.  None if no index can tell."""
 
-        def question(reader: IndexReader) -> int | None:
+        def question(reader: capabilities.IndexReader) -> int | None:
             found = reader.test(IsNull(column))
             if found is None or not found.exact:
                 return None
@@ -207,7 +202,7 @@ class FileIndexReader:
 
         return self._first(column, question)
 
-    def _first(self, column: str, question: Callable[[IndexReader], T | None]) -> T | None:
+    def _first(self, column: str, question: Callable[[capabilities.IndexReader], T | None]) -> T | None:
         """Return the first answer of a column's indexes."""
         for index_type in _in_order(self.columns.get(column, ())):
             answer = self.ask(column, index_type, question)
@@ -242,7 +237,7 @@ class FileIndexReader:
             self._container.check(header.checksums)
         return header.columns
 
-    def _open(self, column: str, index_type: str, start: int, length: int) -> IndexReader | None:
+    def _open(self, column: str, index_type: str, start: int, length: int) -> capabilities.IndexReader | None:
         known = indexed_type(column, self._fields)
         index = find_index_type(index_type)
         if index is None:

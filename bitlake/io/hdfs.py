@@ -36,21 +36,10 @@ from bitlake.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from bitlake.io import webhdfs
 from bitlake.io.base import GAP, WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
 from bitlake.io.http import attempts
 from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
-from bitlake.io.webhdfs import (
-    LATER,
-    QUOTA,
-    REFUSED,
-    SCHEMES,
-    HdfsOptions,
-    TryAgain,
-    WebHdfs,
-    hadoop_settings,
-    hdfs_options,
-    member,
-)
 
 _AT_A_TIME = 8
 """Requests on their way at once, of those that one call needs."""
@@ -246,7 +235,7 @@ class HdfsStore(Store):
         """The path inside the cluster: nothing is decoded, as everywhere."""
         scheme, found, rest = path.partition("://")
         authority, _, tail = rest.partition("/")
-        if not found or scheme.lower() not in SCHEMES or authority != self._authority:
+        if not found or scheme.lower() not in webhdfs.SCHEMES or authority != self._authority:
             raise InvalidRequest(f"{path} is not in this cluster, which is {self._authority or 'the default'}")
         return "/" + tail.strip("/")
 
@@ -276,7 +265,7 @@ class WebHdfsStore(HdfsStore):
     """A cluster by WebHDFS."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
-        self.__setstate__(hdfs_options(uri, options or {}, lenient))
+        self.__setstate__(webhdfs.hdfs_options(uri, options or {}, lenient))
 
     def __repr__(self) -> str:
         return f"WebHdfsStore({self._options!r})"
@@ -286,12 +275,12 @@ class WebHdfsStore(HdfsStore):
         """See :attr:`Store.identity`."""
         return ("webhdfs", *astuple(self._options))
 
-    def __getstate__(self) -> HdfsOptions:
+    def __getstate__(self) -> webhdfs.HdfsOptions:
         return self._options
 
-    def __setstate__(self, state: HdfsOptions) -> None:
+    def __setstate__(self, state: webhdfs.HdfsOptions) -> None:
         self._options, self._authority = state, state.authority
-        self._client = WebHdfs(state)
+        self._client = webhdfs.WebHdfs(state)
 
     def _fetch(self, path: str, offset: int, length: int) -> bytes:
         place = self._place(path)
@@ -304,7 +293,7 @@ class WebHdfsStore(HdfsStore):
             found = self._client.fetch(place, path, offset, length)
             if len(found) != length:
                 check_ends(path, ranges, self.size(path))
-                raise TryAgain("fewer bytes came than were asked for", unknown=False)
+                raise webhdfs.TryAgain("fewer bytes came than were asked for", unknown=False)
             return found
 
         try:
@@ -316,12 +305,12 @@ class WebHdfsStore(HdfsStore):
     def _status(self, path: str) -> FileInfo:
         place = self._place(path)
         answer = self._client.call("stat", path, lambda: self._client.ask("GET", "GETFILESTATUS", place, path))
-        return _webhdfs_file_info(member(answer, "FileStatus"))
+        return _webhdfs_file_info(webhdfs.member(answer, "FileStatus"))
 
     def _entries(self, directory: str) -> builtins.list[FileInfo]:
         place = self._place(directory)
         answer = self._client.call("list", directory, lambda: self._client.ask("GET", "LISTSTATUS", place, directory))
-        return [_webhdfs_file_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
+        return [_webhdfs_file_info(status) for status in webhdfs.member(answer, "FileStatuses", "FileStatus")]
 
     def open_output(self, path: str) -> Any:
         """A file whose bytes go to a datanode as they are written."""
@@ -337,7 +326,7 @@ class WebHdfsStore(HdfsStore):
             aside = f"{folder}/.{name}.{new_uuid()}.tmp"
             try:
                 self._client.put(self._place(aside), path, data)
-            except TryAgain as e:
+            except webhdfs.TryAgain as e:
                 last = str(e)
                 self._forget(aside)
             except NotFound as e:
@@ -352,7 +341,7 @@ class WebHdfsStore(HdfsStore):
         for _ in attempts(self._options.max_retries, self._options.retry_seconds):
             try:
                 answer = self._client.ask("PUT", "RENAME", origin, target, destination=place, renameoptions=how)
-            except TryAgain as e:
+            except webhdfs.TryAgain as e:
                 unknown, last = unknown or e.unknown, str(e)
                 continue
             except AlreadyExists:
@@ -365,7 +354,7 @@ class WebHdfsStore(HdfsStore):
                 if unknown:
                     return True  # it was there: the try whose answer got lost has moved it
                 raise
-            if not answer.body.strip() or member(answer, "boolean"):
+            if not answer.body.strip() or webhdfs.member(answer, "boolean"):
                 return True
             # A gateway that knows no rename options.
             if unknown and not self._there(source):
@@ -396,7 +385,7 @@ class WebHdfsStore(HdfsStore):
         self._client.call("make folder", path, lambda: self._client.ask("PUT", "MKDIRS", place, path))
 
     def _forget(self, path: str) -> None:
-        with contextlib.suppress(TryAgain, NotFound, StorageUnavailable):
+        with contextlib.suppress(webhdfs.TryAgain, NotFound, StorageUnavailable):
             self._client.ask("DELETE", "DELETE", self._place(path), path, recursive="false")
 
 
@@ -454,8 +443,8 @@ class NativeHdfsStore(HdfsStore):
     """Access a cluster by Hadoop's own protocol.  A forked process reconnects."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
-        settings, own = hadoop_settings(options or {}, lenient or {})
-        self.__setstate__((hdfs_options(uri, own, addressed=False), settings))
+        settings, own = webhdfs.hadoop_settings(options or {}, lenient or {})
+        self.__setstate__((webhdfs.hdfs_options(uri, own, addressed=False), settings))
 
     def __repr__(self) -> str:
         return f"NativeHdfsStore({self._authority!r})"
@@ -465,10 +454,10 @@ class NativeHdfsStore(HdfsStore):
         """See :attr:`Store.identity`."""
         return ("hdfs", *astuple(self._options), sorted(self._settings.items()))
 
-    def __getstate__(self) -> tuple[HdfsOptions, dict[str, str]]:
+    def __getstate__(self) -> tuple[webhdfs.HdfsOptions, dict[str, str]]:
         return self._options, self._settings
 
-    def __setstate__(self, state: tuple[HdfsOptions, dict[str, str]]) -> None:
+    def __setstate__(self, state: tuple[webhdfs.HdfsOptions, dict[str, str]]) -> None:
         self._options, self._settings = state
         self._authority = self._options.authority
         self._connected: tuple[int, Any] | None = None
@@ -607,9 +596,11 @@ class NativeHdfsStore(HdfsStore):
             return NotFound(f"no such file: {shown}")
         if kind in ("InvalidPathException", "IllegalArgumentException", "HadoopIllegalArgumentException"):
             return NotFound(f"no file can have this name: {shown!r} ({told})")
-        if kind.startswith(REFUSED) or text.startswith(_SECURITY):
+        if kind.startswith(webhdfs.REFUSED) or text.startswith(_SECURITY):
             return AccessDenied(f"cannot {action} {shown}: the cluster refused this user ({told}); is `kinit` needed?")
-        kind_of = StorageFull if kind.endswith(QUOTA) else _Passing if kind in LATER else StorageUnavailable
+        kind_of = (
+            StorageFull if kind.endswith(webhdfs.QUOTA) else _Passing if kind in webhdfs.LATER else StorageUnavailable
+        )
         return kind_of(f"cannot {action} {shown}: {told}")
 
 

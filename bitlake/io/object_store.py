@@ -41,18 +41,7 @@ from obstore import store as stores
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.formatting import counted
-from bitlake.io.base import (
-    GAP,
-    MAX_RETRIES,
-    RETRY_SECONDS,
-    WHOLE_FILE_BYTES,
-    FileInfo,
-    Store,
-    check_ends,
-    check_ranges,
-    check_whole,
-    number_option,
-)
+from bitlake.io import base
 from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 
 KINDS = {
@@ -147,8 +136,8 @@ class StoreOptions:
     kind: str
     values: tuple[tuple[str, str], ...]
     client: tuple[tuple[str, str], ...] = ()
-    max_retries: int = MAX_RETRIES
-    retry_seconds: float = RETRY_SECONDS
+    max_retries: int = base.MAX_RETRIES
+    retry_seconds: float = base.RETRY_SECONDS
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.kind!r}, {', '.join(k for k, _ in (*self.values, *self.client))})"
@@ -256,8 +245,8 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
         kind,
         tuple(sorted(found.items())),
         client,
-        int(number_option("max_retries", retries, MAX_RETRIES)),
-        number_option("retry_timeout", seconds, RETRY_SECONDS),
+        int(base.number_option("max_retries", retries, base.MAX_RETRIES)),
+        base.number_option("retry_timeout", seconds, base.RETRY_SECONDS),
     )
 
 
@@ -285,7 +274,7 @@ _memories: dict[str, Any] = {}
 _memory_lock = threading.Lock()
 
 
-class ObjectStore(Store):
+class ObjectStore(base.Store):
     """The :class:`~bitlake.io.base.Store` of one kind of object store; all buckets share the options."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
@@ -318,12 +307,12 @@ class ObjectStore(Store):
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
+    def read(self, path: str, limit: int = base.WHOLE_FILE_BYTES) -> bytes:
         """The whole object."""
         client, key = self._at(path)
         with self._mapped("read", path):
             found = obstore.get(client, key)
-            check_whole(path, int(found.meta["size"]), limit)
+            base.check_whole(path, int(found.meta["size"]), limit)
             return found.bytes().to_bytes()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -332,24 +321,24 @@ class ObjectStore(Store):
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, by ten concurrent requests; ranges close together share a request."""
-        check_ranges(path, ranges)
+        base.check_ranges(path, ranges)
         full = [r for r in ranges if r[1]]
         if not full:
             size = self.size(path)
-            check_ends(path, ranges, size)
+            base.check_ends(path, ranges, size)
             return [b""] * len(ranges)
         client, key = self._at(path)
         with self._mapped("read", path):
             try:
                 starts, lengths = [o for o, _ in full], [n for _, n in full]
-                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=GAP)
+                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=base.GAP)
             except FAILURES as e:
                 if is_short(e):
-                    check_ends(path, ranges, self.size(path))
+                    base.check_ends(path, ranges, self.size(path))
                 raise
         parts = [part.to_bytes() for part in found]
         if any(len(part) != length for part, (_, length) in zip(parts, full)):
-            check_ends(path, ranges, self.size(path))
+            base.check_ends(path, ranges, self.size(path))
             raise StorageUnavailable(f"cannot read {path}: the store returned fewer bytes than requested; try again")
         rest = iter(parts)
         return [next(rest) if length else b"" for _, length in ranges]
@@ -378,17 +367,17 @@ class ObjectStore(Store):
         with self._mapped("list", path):
             return any(len(chunk) for chunk in obstore.list(client, prefix=key or None, chunk_size=1))
 
-    def list(self, directory: str) -> builtins.list[FileInfo]:
+    def list(self, directory: str) -> builtins.list[base.FileInfo]:
         """The entries of a folder, sorted by name; empty when it is missing."""
         client, key = self._at(directory)
         with self._mapped("list", directory):
             found = obstore.list_with_delimiter(client, key or None)
         skip = len(key) + 1 if key else 0
-        out = [FileInfo(name[skip:], 0, True, 0) for name in found["common_prefixes"]]
+        out = [base.FileInfo(name[skip:], 0, True, 0) for name in found["common_prefixes"]]
         for entry in found["objects"]:
             name = entry["path"][skip:]
             if name:  # Hadoop creates an object with the folder's name and a slash
-                out.append(FileInfo(name, entry["size"], False, int(entry["last_modified"].timestamp() * 1000)))
+                out.append(base.FileInfo(name, entry["size"], False, int(entry["last_modified"].timestamp() * 1000)))
         return sorted(out, key=lambda f: f.name)
 
     def open_input(self, path: str, size: int | None = None) -> Any:

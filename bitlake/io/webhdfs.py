@@ -41,17 +41,8 @@ from bitlake.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from bitlake.io import http
 from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS, number_option
-from bitlake.io.http import (
-    MAX_RESPONSE_BYTES,
-    TIMEOUT,
-    Broken,
-    HttpClient,
-    Response,
-    TooLarge,
-    Unreachable,
-    attempts,
-)
 
 T = TypeVar("T")
 REFUSED = ("AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken", "SecretManager")
@@ -78,7 +69,7 @@ class WebHdfs:
     def __init__(self, options: HdfsOptions) -> None:
         self.options = options
         self._active = 0
-        self._http = HttpClient(options.timeout)
+        self._http = http.HttpClient(options.timeout)
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
@@ -88,7 +79,7 @@ class WebHdfs:
         ``action`` (a verb) and ``shown`` (the path) are for the :class:`StorageUnavailable` that ends it.
         """
         options, last = self.options, ""
-        for _ in attempts(options.max_retries, options.retry_seconds):
+        for _ in http.attempts(options.max_retries, options.retry_seconds):
             try:
                 return work()
             except TryAgain as e:
@@ -102,7 +93,7 @@ class WebHdfs:
             f"cannot {action} {shown}: {why}; is WebHDFS of the namenode at {where} (dfs.namenode.http-address)?"
         )
 
-    def ask(self, method: str, op: str, path: str, shown: str, **arguments: str) -> Response:
+    def ask(self, method: str, op: str, path: str, shown: str, **arguments: str) -> http.Response:
         """One request to a namenode, once; raises :class:`TryAgain` or what the answer means."""
         return self.checked(self._send(method, op, path, shown, arguments), op, shown)
 
@@ -132,7 +123,7 @@ class WebHdfs:
             raise StorageUnavailable(f"cannot write {shown}: the namenode did not say to which datanode")
         return Upload(self, _location(answer), shown)
 
-    def _send(self, method: str, op: str, path: str, shown: str, arguments: dict[str, str]) -> Response:
+    def _send(self, method: str, op: str, path: str, shown: str, arguments: dict[str, str]) -> http.Response:
         who = {"delegation": self.options.token} if self.options.token else {"user.name": self.options.user}
         query = urlencode({"op": op, **{k: v for k, v in who.items() if v}, **arguments}, quote_via=quote)
         try:
@@ -150,19 +141,19 @@ class WebHdfs:
             self._active = number + 1
         return answer
 
-    def once(self, method: str, url: str, body: Any = None, limit: int = MAX_RESPONSE_BYTES) -> Response:
+    def once(self, method: str, url: str, body: Any = None, limit: int = http.MAX_RESPONSE_BYTES) -> http.Response:
         """One request, whatever its answer means; raises :class:`TryAgain` for a lost connection."""
         headers = {} if body is None else {"Content-Type": "application/octet-stream"}
         try:
             return self._http.send(method, url, body, headers, limit)
-        except TooLarge as e:
+        except http.TooLarge as e:
             raise StorageUnavailable(f"cannot use an answer of the cluster: {e}; is this WebHDFS?") from None
-        except Unreachable as e:
+        except http.Unreachable as e:
             raise TryAgain(str(e), unknown=False) from None
-        except Broken as e:
+        except http.Broken as e:
             raise TryAgain(str(e), unknown=True) from None
 
-    def checked(self, answer: Response, op: str, shown: str) -> Response:
+    def checked(self, answer: http.Response, op: str, shown: str) -> http.Response:
         """The answer, unless it is a failure; raises :class:`TryAgain` or what the failure means."""
         if answer.status < 300:
             return answer
@@ -171,7 +162,7 @@ class WebHdfs:
             raise TryAgain(self._told(kind, message, answer.status), unknown=answer.status >= 500)
         raise self._meaning(kind, message, answer, op, shown)
 
-    def _meaning(self, kind: str, message: str, answer: Response, op: str, shown: str) -> BitlakeError:
+    def _meaning(self, kind: str, message: str, answer: http.Response, op: str, shown: str) -> BitlakeError:
         told = self._told(kind, message, answer.status)
         if kind == "FileAlreadyExistsException":
             return AlreadyExists(f"{shown} exists already")
@@ -203,7 +194,7 @@ class Upload:
     def __init__(self, client: WebHdfs, location: str, shown: str) -> None:
         self._client = client
         self._shown = shown
-        self._answer: Future[Response] = Future()
+        self._answer: Future[http.Response] = Future()
         source, sink = os.pipe()
         self._sink = open(sink, "wb", _PIPE_BYTES)  # noqa: SIM115 - closed by close()
         threading.Thread(target=self._send, args=(location, source), name="bitlake-hdfs-upload", daemon=True).start()
@@ -244,7 +235,7 @@ class Upload:
             self.close()
 
 
-def _location(answer: Response) -> str:
+def _location(answer: http.Response) -> str:
     """Where a redirect leads.  It may hold a token, so no text shows it."""
     place = answer.headers.get("location", "")
     if not re.match(r"https?://[^/]+/", place):
@@ -252,7 +243,7 @@ def _location(answer: Response) -> str:
     return place
 
 
-def _remote(answer: Response) -> tuple[str, str]:
+def _remote(answer: http.Response) -> tuple[str, str]:
     """The exception's bare name and the first line of its message; two empty texts for another kind of answer."""
     try:
         found = json.loads(answer.body)["RemoteException"]
@@ -265,7 +256,7 @@ def _remote(answer: Response) -> tuple[str, str]:
     return (inner.group(1) if inner else kind), message[:_LONGEST_REASON]
 
 
-def member(answer: Response, *path: str) -> Any:
+def member(answer: http.Response, *path: str) -> Any:
     """A member of a JSON answer; raises :class:`StorageUnavailable` when it is not there."""
     try:
         found = json.loads(answer.body)
@@ -314,7 +305,7 @@ class HdfsOptions:
     token: str | None = None
     max_retries: int = MAX_RETRIES
     retry_seconds: float = RETRY_SECONDS
-    timeout: float = TIMEOUT
+    timeout: float = http.TIMEOUT
 
     def __repr__(self) -> str:
         return f"HdfsOptions({self.authority!r}, {', '.join(self.addresses)}, user={self.user!r})"
@@ -383,7 +374,7 @@ def hdfs_options(
         found.get("delegation-token"),
         int(number_option("max_retries", found.get("max-retries"), MAX_RETRIES)),
         number_option("retry_timeout", found.get("retry-timeout"), RETRY_SECONDS),
-        number_option("timeout", found.get("timeout"), TIMEOUT),
+        number_option("timeout", found.get("timeout"), http.TIMEOUT),
     )
 
 

@@ -56,16 +56,8 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
+from bitlake.schema import merge_spec
 from bitlake.schema.evolution import stored_alike
-from bitlake.schema.merge_spec import (
-    AGGREGATION,
-    DEDUPLICATE,
-    FIRST_ROW,
-    PARTIAL_UPDATE,
-    MergeSpec,
-    max_level,
-    needs_lookup,
-)
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
@@ -107,7 +99,7 @@ class _CompactTask:
         schema, options = context.schema, context.schema.opts
         self._context, self._store, self._state, self._unit = context, store, state, unit
         self._new_files = new_files
-        self._spec = MergeSpec.of(schema)
+        self._spec = merge_spec.MergeSpec.of(schema)
         self._marks_rows = options.of(opt.DV_ENABLED)
         self._vectors: dict[str, DeletionVector] = {}
         if self._marks_rows and state.vectors is not None:
@@ -118,13 +110,13 @@ class _CompactTask:
         self._reader = BucketReader(context, store, state.partition, self._vectors)
         self._expire = RecordExpire.of(context)
         self._output = unit.output_level
-        self._highest = max_level(options, (r.level for r in sorted_runs(state.files, schema)))
+        self._highest = merge_spec.max_level(options, (r.level for r in sorted_runs(state.files, schema)))
         filled = max((e.file.level for e in state.files), default=0)
         hides_nothing = self._output >= filled or self._marks_rows
         self._drop_deletes = self._output != 0 and hides_nothing if drop_deletes is None else drop_deletes
         producer = options.of(opt.CHANGELOG_PRODUCER)
         self._full_changelog = producer == "full-compaction"
-        self._looks_up = needs_lookup(schema) and not self._full_changelog
+        self._looks_up = merge_spec.needs_lookup(schema) and not self._full_changelog
         self._lookup_changelog = self._looks_up and producer == "lookup"
         self._lookup = KeyLookup(self._reader, state.files, self._output + 1)
         self._marked: dict[str, list[npt.NDArray[np.int64]]] = {}
@@ -190,7 +182,7 @@ class _CompactTask:
             return True
         if self._output == self._highest:
             return False
-        return not (self._spec.engine == DEDUPLICATE and not self._spec.sequence)
+        return not (self._spec.engine == merge_spec.DEDUPLICATE and not self._spec.sequence)
 
     def _look_up_only(self, entry: ManifestEntry) -> None:
         """Look up the keys of a file that is kept: for marks and the changelog."""
@@ -223,9 +215,9 @@ class _CompactTask:
             return FullMerge(self._spec, columns, self._highest, ChangelogMaker.of(self._context.schema))
         has_level_0 = any(e.file.level == 0 for section in parts for e in section)
         if not self._looks_up or not has_level_0 or self._output == 0:
-            lowest_wins = self._looks_up and self._spec.engine in (PARTIAL_UPDATE, AGGREGATION)
+            lowest_wins = self._looks_up and self._spec.engine in (merge_spec.PARTIAL_UPDATE, merge_spec.AGGREGATION)
             return PlainMerge(self._spec, columns, lowest_wins=lowest_wins)
-        if self._spec.engine == FIRST_ROW:
+        if self._spec.engine == merge_spec.FIRST_ROW:
             return FirstRowMerge(self._spec, self._lookup, columns, changelog=self._lookup_changelog)
         return LookupMerge(
             self._spec,
@@ -347,7 +339,7 @@ class PlainMerge:
     the others.
     """
 
-    spec: MergeSpec
+    spec: merge_spec.MergeSpec
     columns: tuple[str, ...]
     lowest_wins: bool = False
 
@@ -367,7 +359,7 @@ class LookupMerge:
 
     def __init__(
         self,
-        spec: MergeSpec,
+        spec: merge_spec.MergeSpec,
         reader: BucketReader,
         lookup: KeyLookup,
         mark: Callable[[FileHits], None] | None,
@@ -385,12 +377,12 @@ class LookupMerge:
     def only_marks(self) -> bool:
         """Whether the rows above do not affect the result: the newest row wins, and no changelog is written."""
         spec = self._spec
-        return spec.engine == DEDUPLICATE and not spec.sequence and self._changes is None
+        return spec.engine == merge_spec.DEDUPLICATE and not spec.sequence and self._changes is None
 
     def merge(self, chunk: pa.Table) -> MergeResult:
         """Look keys up, mark the rows they supersede, and merge."""
         spec, columns = self._spec, self._reader.schema.field_names
-        if spec.engine == DEDUPLICATE and spec.ignore_delete:
+        if spec.engine == merge_spec.DEDUPLICATE and spec.ignore_delete:
             chunk = chunk.filter(pa.array(is_add(chunk)))
         if not chunk.num_rows:
             return MergeResult(chunk.drop_columns([LEVEL]))
@@ -446,8 +438,10 @@ class LookupMerge:
 class FirstRowMerge:
     """Keeps the first row of a key: rows of keys that a level above 0 already has are dropped."""
 
-    def __init__(self, spec: MergeSpec, lookup: KeyLookup, columns: tuple[str, ...], *, changelog: bool) -> None:
-        assert spec.engine == FIRST_ROW
+    def __init__(
+        self, spec: merge_spec.MergeSpec, lookup: KeyLookup, columns: tuple[str, ...], *, changelog: bool
+    ) -> None:
+        assert spec.engine == merge_spec.FIRST_ROW
         self._spec = spec
         self._lookup = lookup
         self._columns = columns
@@ -476,7 +470,7 @@ class FirstRowMerge:
 class FullMerge:
     """Merges into the highest level; its former rows are the old rows of the changelog."""
 
-    spec: MergeSpec
+    spec: merge_spec.MergeSpec
     columns: tuple[str, ...]
     highest: int
     changes: ChangelogMaker
@@ -484,7 +478,7 @@ class FullMerge:
     def merge(self, chunk: pa.Table) -> MergeResult:
         """Merge, and compare the result with the rows of the highest level."""
         keys = [chunk.column(k) for k in self.spec.keys]
-        if self.spec.engine == DEDUPLICATE and self.spec.ignore_delete:
+        if self.spec.engine == merge_spec.DEDUPLICATE and self.spec.ignore_delete:
             chunk = chunk.filter(pa.array(is_add(chunk)))
             keys = [chunk.column(k) for k in self.spec.keys]
         rows = merge_rows(self.spec, chunk, self.columns, keep_deletes=True)

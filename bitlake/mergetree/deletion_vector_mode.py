@@ -40,14 +40,7 @@ from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
-from bitlake.write.append_dml import (
-    RowDeletion,
-    discard_index_files,
-    read_vectors_of,
-    replaced_index_files,
-    rewrite,
-    vector_change,
-)
+from bitlake.write import append_dml
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
 
@@ -184,24 +177,24 @@ def drop_all_vectors(state: TableState, runner: Runner, user: str) -> Snapshot |
     try:
         for slot, entries in files.items():
             rows = {e.file.file_name: e.file.row_count for e in entries}
-            base = replaced_index_files(state, indexes[slot], set(rows))
-            vectors = read_vectors_of(state, base, rows)
+            base = append_dml.replaced_index_files(state, indexes[slot], set(rows))
+            vectors = append_dml.read_vectors_of(state, base, rows)
             marked_here = [e for e in entries if e.file.file_name in vectors]
             if not marked_here:
                 continue
             marked += marked_here
             deleted |= {e.file.file_name: vectors.pop(e.file.file_name).rows for e in marked_here}
-            changes.append(vector_change(state, slot, base, vectors))
+            changes.append(append_dml.vector_change(state, slot, base, vectors))
         if not marked:
             return None
         live = {e.file.file_name: Selection.all().minus(deleted[e.file.file_name], e.file.row_count) for e in marked}
         kept = [e for e in marked if len(deleted[e.file.file_name]) < e.file.row_count]
-        for copies in rewrite(state, [(e,) for e in kept], live, runner, FileSource.COMPACT):
+        for copies in append_dml.rewrite(state, [(e,) for e in kept], live, runner, FileSource.COMPACT):
             adds += copies
     except BaseException:
-        discard_index_files(state, [e for c in changes for e in c.new])
+        append_dml.discard_index_files(state, [e for c in changes for e in c.new])
         raise
-    deletion = RowDeletion({}, tuple(marked), tuple(adds), tuple(changes))
+    deletion = append_dml.RowDeletion({}, tuple(marked), tuple(adds), tuple(changes))
     return commit(
         state.store,
         state.paths,

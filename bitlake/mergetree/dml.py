@@ -44,29 +44,11 @@ from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, alive, read_file, tasks_of
 from bitlake.scan.scan import TableScan
+from bitlake.schema import merge_spec
 from bitlake.schema.create import check_options
-from bitlake.schema.merge_spec import (
-    AGGREGATION,
-    DEDUPLICATE,
-    DELETE,
-    PARTIAL_UPDATE,
-    SEQUENCE_NUMBER,
-    UPDATE_AFTER,
-    VALUE_KIND,
-    MergeSpec,
-    max_level,
-)
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
-from bitlake.write.append_dml import (
-    CommitRows,
-    Hits,
-    RowDeletion,
-    find_hits,
-    resolve_assignments,
-    updated_batches,
-    write_deletion,
-)
+from bitlake.write import append_dml
 from bitlake.write.commit import is_committed
 from bitlake.write.commit_plan import BatchCommitted, Overwrite
 from bitlake.write.frames import Rows, arrow_tables, is_repeatable
@@ -142,19 +124,21 @@ def deletes_by_rows(state: TableState) -> bool:
     if not schema.primary_keys or options.of(opt.IGNORE_DELETE):
         return False
     engine = options.of(opt.MERGE_ENGINE)
-    if engine == PARTIAL_UPDATE:
-        spec = MergeSpec.of(schema)
+    if engine == merge_spec.PARTIAL_UPDATE:
+        spec = merge_spec.MergeSpec.of(schema)
         return spec.remove_on_delete or bool(spec.remove_on_group)
-    return engine == DEDUPLICATE or (engine == AGGREGATION and MergeSpec.of(schema).remove_on_delete)
+    return engine == merge_spec.DEDUPLICATE or (
+        engine == merge_spec.AGGREGATION and merge_spec.MergeSpec.of(schema).remove_on_delete
+    )
 
 
 def check_row_changes(table: str, schema: TableSchema, statement: str) -> None:
     """Raise :class:`InvalidRequest` unless a new row replaces the old one, as UPDATE and MERGE need (as in Paimon)."""
     engine = schema.opts.of(opt.MERGE_ENGINE)
-    if engine not in (DEDUPLICATE, PARTIAL_UPDATE):
+    if engine not in (merge_spec.DEDUPLICATE, merge_spec.PARTIAL_UPDATE):
         raise InvalidRequest(
-            f"table '{table}': {statement} needs merge engine '{DEDUPLICATE}' or '{PARTIAL_UPDATE}', and the table has "
-            f"'{engine}'"
+            f"table '{table}': {statement} needs merge engine '{merge_spec.DEDUPLICATE}' or "
+            f"'{merge_spec.PARTIAL_UPDATE}', and the table has '{engine}'"
         )
     check_row_kinds(table, schema)
 
@@ -186,7 +170,7 @@ def delete_planned(table: MergeTreeTable, scan: TableScan) -> int:
 
     Whole rows are written, as in Paimon: the audit log and change streams show the deleted rows.
     """
-    return _write_kind(table, scan, DELETE, "DELETE", None)
+    return _write_kind(table, scan, merge_spec.DELETE, "DELETE", None)
 
 
 def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) -> int:
@@ -197,9 +181,9 @@ def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) ->
     schema = scan.state.schema
     check_primary_key(table.name, schema)
     check_row_changes(table.name, schema, "UPDATE")
-    assignments = resolve_assignments(schema, values)
+    assignments = append_dml.resolve_assignments(schema, values)
     check_assignable(table.name, schema, assignments)
-    return _write_kind(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", assignments)
+    return _write_kind(table, scan.select(schema.field_names), merge_spec.UPDATE_AFTER, "UPDATE", assignments)
 
 
 def _write_kind(
@@ -211,7 +195,9 @@ def _write_kind(
     def rows() -> Iterator[pa.Table]:
         nonlocal count
         batches = (
-            (pa.Table.from_batches([b]) for b in scan.to_batches()) if values is None else updated_batches(scan, values)
+            (pa.Table.from_batches([b]) for b in scan.to_batches())
+            if values is None
+            else append_dml.updated_batches(scan, values)
         )
         for batch in batches:
             count += batch.num_rows
@@ -219,7 +205,7 @@ def _write_kind(
             yield from prepare_rows(table.name, state.schema, [batch], kinds)
 
     # An UPDATE must not be renumbered: it has to read the rows that another writer committed first.
-    _write(table, state, rows(), operation, renumber=kind == DELETE)
+    _write(table, state, rows(), operation, renumber=kind == merge_spec.DELETE)
     return count
 
 
@@ -284,11 +270,11 @@ def delete_by_rewrite(
     state: TableState,
     scan_of: Callable[[TableState], TableScan],
     runner: Runner,
-    commit: CommitRows,
+    commit: append_dml.CommitRows,
 ) -> int:
     """Delete the rows that a scan selects by rewriting files; returns their number."""
     state = complete_changelog(table, state)
-    deletion = write_table_deletion(state, find_hits(position_scan(scan_of(state)), runner), runner)
+    deletion = write_table_deletion(state, append_dml.find_hits(position_scan(scan_of(state)), runner), runner)
     if deletion.rows:
         commit(state, deletion, "DELETE", ())
     return deletion.rows
@@ -301,7 +287,7 @@ def complete_changelog(table: MergeTreeTable, state: TableState) -> TableState:
     """
     producer = state.schema.opts.of(opt.CHANGELOG_PRODUCER)
     entries = [e for e in state.entries() if e.bucket >= 0]
-    top = max_level(state.schema.opts)
+    top = merge_spec.max_level(state.schema.opts)
     pending = {"lookup": lambda level: level == 0, "full-compaction": lambda level: level < top}.get(producer)
     if pending is None or not any(pending(e.file.level) for e in entries):
         return state
@@ -314,10 +300,10 @@ def position_scan(scan: TableScan) -> TableScan:
     return scan.select([ROW_INDEX])
 
 
-def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDeletion:
+def write_table_deletion(state: TableState, hits: append_dml.Hits, runner: Runner) -> append_dml.RowDeletion:
     """Write a deletion of hits in any table, like :func:`bitlake.write.append_dml.write_deletion` or by rewriting."""
     if not deletes_by_rewrite(state):
-        return write_deletion(state, hits, runner)
+        return append_dml.write_deletion(state, hits, runner)
     plan = position_scan(TableScan(state, state.store, state.schema.field_names)).exact_plan()
     units = [f for f in plan.files if hits.get(f.entry.file.file_name)]
     unit_hits = {f.entry.file.file_name: hits[f.entry.file.file_name] for f in units}
@@ -334,7 +320,7 @@ def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDe
     if error is not None:
         discard_entries(state.table_files, state.schema, adds)
         raise error
-    return RowDeletion(unit_hits, tuple(e for f in units for e in _files(f)), tuple(adds))
+    return append_dml.RowDeletion(unit_hits, tuple(e for f in units for e in _files(f)), tuple(adds))
 
 
 def _files(unit: PlannedFile) -> Sequence[ManifestEntry]:
@@ -363,14 +349,14 @@ def _rewrite_or_error(
 
 def _rewrite_unit(context: MergeTreeContext, store: Store, job: _RewriteJob) -> tuple[ManifestEntry, ...]:
     schema, entry = context.schema, job.entry
-    request = ReadRequest(schema, (SEQUENCE_NUMBER, VALUE_KIND, *schema.field_names), None)
+    request = ReadRequest(schema, (merge_spec.SEQUENCE_NUMBER, merge_spec.VALUE_KIND, *schema.field_names), None)
     deleted = positions_of(deserialize(memoryview(job.deleted), 1 << 32)[0])
     source = FileSource.COMPACT if job.level else FileSource.APPEND
     arguments: Any = (context, store, entry.partition, entry.bucket, job.level)
     with KeyValueWriter(*arguments, source=source, total_buckets=entry.total_buckets) as writer:
         at = 0
         for stored in read_file(store, job.task, request, ReadCounts()):
-            rows = stored.filter(pa.array(alive(stored.column(VALUE_KIND).to_numpy())))
+            rows = stored.filter(pa.array(alive(stored.column(merge_spec.VALUE_KIND).to_numpy())))
             kept = np.ones(rows.num_rows, bool)
             first, end = np.searchsorted(deleted, [at, at + rows.num_rows])
             kept[deleted[first:end] - at] = False

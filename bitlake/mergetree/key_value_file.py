@@ -26,18 +26,7 @@ from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.paths import data_file_name, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import StatsPlan, build_stats
-from bitlake.schema.merge_spec import (
-    DELETE,
-    KEY_PREFIX,
-    SEQUENCE_NUMBER,
-    SYSTEM_FIELDS,
-    UPDATE_BEFORE,
-    VALUE_KIND,
-    encode_key,
-    file_fields,
-    key_fields,
-    stored_keys,
-)
+from bitlake.schema import merge_spec
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import arrow_schema
 from bitlake.write.data_file_writer import FileShape, RollingWriter, store_index
@@ -57,7 +46,7 @@ def file_shape(schema: TableSchema, level: int, source: FileSource, *, changelog
         codec = options.of(opt.CHANGELOG_COMPRESSION) or codec
     return replace(
         base,
-        fields=file_fields(schema),
+        fields=merge_spec.file_fields(schema),
         # A changelog is read as a whole.
         indexes=() if changelog else base.indexes,
         file_format=file_format,
@@ -98,13 +87,15 @@ class KeyValueWriter(RollingWriter):
         self._total = schema.num_buckets if total_buckets is None else total_buckets
         self._partitions = PartitionReader(schema, context.paths)
         self._arrow = arrow_schema(shape.fields)
-        self._keys = [f.name.removeprefix(KEY_PREFIX) for f in stored_keys(schema)]
-        self._sources = [*self._keys, *(f.name for f in SYSTEM_FIELDS), *schema.field_names]
+        self._keys = [f.name.removeprefix(merge_spec.KEY_PREFIX) for f in merge_spec.stored_keys(schema)]
+        self._sources = [*self._keys, *(f.name for f in merge_spec.SYSTEM_FIELDS), *schema.field_names]
         modes = _stats_modes(schema, shape.file_format, level, changelog)
         stored, at = len(shape.fields), {f.name: i for i, f in enumerate(shape.fields)}
         # The positions of the table's columns, and of the key (in thin mode one of them).
         self._start = stored - len(schema.fields)
-        self._key_at = [at[KEY_PREFIX + f.name] if self._keys else at[f.name] for f in key_fields(schema)]
+        self._key_at = [
+            at[merge_spec.KEY_PREFIX + f.name] if self._keys else at[f.name] for f in merge_spec.key_fields(schema)
+        ]
         self._plan = StatsPlan(tuple(modes[self._start :]), schema.opts.of(opt.STATS_DENSE))
         self._key_plan = StatsPlan(tuple(modes[i] for i in self._key_at), dense=False)
         self._begin()
@@ -120,14 +111,14 @@ class KeyValueWriter(RollingWriter):
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         if not self._first:
-            self._first = encode_key(self._schema, rows, 0)
+            self._first = merge_spec.encode_key(self._schema, rows, 0)
         self._tail = rows.slice(rows.num_rows - 1)
-        ends = pc.min_max(rows.column(SEQUENCE_NUMBER))
+        ends = pc.min_max(rows.column(merge_spec.SEQUENCE_NUMBER))
         self._low = min(self._low, ends["min"].as_py())
         self._high = max(self._high, ends["max"].as_py())
-        kinds = rows.column(VALUE_KIND)
+        kinds = rows.column(merge_spec.VALUE_KIND)
         if (pc.max(kinds).as_py() or 0) != 0:
-            retracts = pc.or_(pc.equal(kinds, UPDATE_BEFORE), pc.equal(kinds, DELETE))
+            retracts = pc.or_(pc.equal(kinds, merge_spec.UPDATE_BEFORE), pc.equal(kinds, merge_spec.DELETE))
             self._deletes += pc.sum(retracts).as_py() or 0
         return retyped(pa.table([rows.column(n) for n in self._sources], names=self._arrow.names), self._arrow)
 
@@ -138,7 +129,7 @@ class KeyValueWriter(RollingWriter):
         start, keys = self._start, self._key_at
         value_stats, columns = build_stats(schema.fields, mins[start:], maxs[start:], nulls[start:], self._plan)
         key_stats, _ = build_stats(
-            key_fields(schema),
+            merge_spec.key_fields(schema),
             [mins[i] for i in keys],
             [maxs[i] for i in keys],
             [nulls[i] for i in keys],
@@ -151,7 +142,7 @@ class KeyValueWriter(RollingWriter):
             file_size=written.size,
             row_count=written.row_count,
             min_key=self._first,
-            max_key=encode_key(schema, self._tail, 0),
+            max_key=merge_spec.encode_key(schema, self._tail, 0),
             key_stats=key_stats,
             value_stats=value_stats,
             min_sequence_number=self._low,
@@ -190,11 +181,11 @@ def _stats_modes(schema: TableSchema, file_format: str, level: int, changelog: b
     if changelog:
         mode = options.of(opt.CHANGELOG_STATS) or mode
     keep, counted = options.of(opt.STATS_KEEP_FIRST), 0
-    system = {f.name for f in file_fields(schema)} - set(schema.field_names)
+    system = {f.name for f in merge_spec.file_fields(schema)} - set(schema.field_names)
     if options.of(opt.THIN_MODE):
         system |= set(schema.trimmed_primary_keys)
     out = []
-    for field in file_fields(schema):
+    for field in merge_spec.file_fields(schema):
         own = f"fields.{field.name}.stats-mode" in options
         if not own and file_format != "avro" and field.name in system:
             out.append(_KEY_STATS)

@@ -61,6 +61,12 @@ def load_object(data: bytes, path: str) -> JsonObject:
     return JsonObject(value, path)
 
 
+def camel_case(name: str) -> str:
+    """A member's name of an attribute's: ``schema_id`` → ``schemaId``."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 def check_members(found: JsonObject, known: frozenset[str]) -> None:
     """Refuse an unknown member whose name differs from a known one in one character: a damaged name, which would count
     as absent.  Other unknown members are those of later versions.

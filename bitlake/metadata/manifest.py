@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from bitlake.codec import avro
@@ -200,6 +201,11 @@ _LIST_FIELDS = [
     *(_nullable(n, "int") for n in ("_MIN_BUCKET", "_MAX_BUCKET", "_MIN_LEVEL", "_MAX_LEVEL")),
     *(_nullable(n, "long") for n in ("_MIN_ROW_ID", "_MAX_ROW_ID")),
 ]
+_FILE_COLUMNS = [f["name"] for f in _FILE_FIELDS]
+_LIST_COLUMNS = [f["name"] for f in _LIST_FIELDS[1:]]
+# DataFileMeta and ManifestFileMeta have a field for each column, in their order.
+_list_values = attrgetter(*ManifestFileMeta.__slots__)
+_UNION_LISTS = ("_VALUE_STATS_COLS", "_WRITE_COLS", "_WRITE_COLS_SEQUENCES")
 MANIFEST = avro.AvroFormat(_record(_ENTRY_FIELDS))
 MANIFEST_LIST = avro.AvroFormat(_record(_LIST_FIELDS))
 
@@ -238,39 +244,17 @@ def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) ->
 def _decode_any(data: bytes) -> list[ManifestEntry]:
     """Of any writer, field by field: older ones lack some, newer ones may have more."""
     partitions: dict[bytes, bytes] = {}
-    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    names: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     out: list[ManifestEntry] = []
     try:
         for r in avro.decode(data, "the manifest", MANIFEST):
             if r["_VERSION"] != VERSION:
                 raise _other_version("entry", r["_VERSION"])
-            f = r["_FILE"]
-            partition = r["_PARTITION"]
-            get = f.get
-            sequences = get("_WRITE_COLS_SEQUENCES")
-            meta = DataFileMeta(
-                f["_FILE_NAME"],
-                f["_FILE_SIZE"],
-                f["_ROW_COUNT"],
-                f["_MIN_KEY"],
-                f["_MAX_KEY"],
-                _stats(f["_KEY_STATS"]),
-                _stats(f["_VALUE_STATS"]),
-                f["_MIN_SEQUENCE_NUMBER"],
-                f["_MAX_SEQUENCE_NUMBER"],
-                f["_SCHEMA_ID"],
-                f["_LEVEL"],
-                tuple(f["_EXTRA_FILES"]),
-                get("_CREATION_TIME"),
-                get("_DELETE_ROW_COUNT"),
-                get("_EMBEDDED_FILE_INDEX"),
-                get("_FILE_SOURCE"),
-                _names(get("_VALUE_STATS_COLS"), names),
-                get("_EXTERNAL_PATH"),
-                get("_FIRST_ROW_ID"),
-                _names(get("_WRITE_COLS"), names),
-                None if sequences is None else tuple(sequences),
-            )
+            f, partition = r["_FILE"], r["_PARTITION"]
+            f |= {n: _stats(f[n]) for n in ("_KEY_STATS", "_VALUE_STATS")}
+            f["_EXTRA_FILES"] = tuple(f["_EXTRA_FILES"])
+            f |= {n: _names(f.get(n), names) for n in _UNION_LISTS}
+            meta = DataFileMeta(*map(f.__getitem__, _FILE_COLUMNS[:12]), *map(f.get, _FILE_COLUMNS[12:]))
             kind = _KINDS[r["_KIND"]]
             shared = partitions.setdefault(partition, partition)
             out.append(ManifestEntry(kind, shared, r["_BUCKET"], r["_TOTAL_BUCKETS"], meta))
@@ -312,18 +296,8 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> b
     records = [
         {
             "_VERSION": VERSION,
-            "_FILE_NAME": m.file_name,
-            "_FILE_SIZE": m.file_size,
-            "_NUM_ADDED_FILES": m.num_added_files,
-            "_NUM_DELETED_FILES": m.num_deleted_files,
+            **dict(zip(_LIST_COLUMNS, _list_values(m), strict=True)),
             "_PARTITION_STATS": _stats_record(m.partition_stats),
-            "_SCHEMA_ID": m.schema_id,
-            "_MIN_BUCKET": m.min_bucket,
-            "_MAX_BUCKET": m.max_bucket,
-            "_MIN_LEVEL": m.min_level,
-            "_MAX_LEVEL": m.max_level,
-            "_MIN_ROW_ID": m.min_row_id,
-            "_MAX_ROW_ID": m.max_row_id,
         }
         for m in metas
     ]
@@ -338,22 +312,10 @@ def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
         if strange is not None:
             raise _other_version("list entry", strange)
         check_file_names([r["_FILE_NAME"] for r in records], "manifest")
+        for r in records:
+            r["_PARTITION_STATS"] = _stats(r["_PARTITION_STATS"])
         return [
-            ManifestFileMeta(
-                r["_FILE_NAME"],
-                r["_FILE_SIZE"],
-                r["_NUM_ADDED_FILES"],
-                r["_NUM_DELETED_FILES"],
-                _stats(r["_PARTITION_STATS"]),
-                r["_SCHEMA_ID"],
-                r.get("_MIN_BUCKET"),
-                r.get("_MAX_BUCKET"),
-                r.get("_MIN_LEVEL"),
-                r.get("_MAX_LEVEL"),
-                r.get("_MIN_ROW_ID"),
-                r.get("_MAX_ROW_ID"),
-            )
-            for r in records
+            ManifestFileMeta(*map(r.__getitem__, _LIST_COLUMNS[:6]), *map(r.get, _LIST_COLUMNS[6:])) for r in records
         ]
     except (KeyError, TypeError, AttributeError) as e:
         raise CorruptError(f"a manifest list entry lacks or garbles {e}") from e
@@ -363,7 +325,7 @@ def _other_version(what: str, version: int) -> UnsupportedFeature:
     return UnsupportedFeature(f"manifest {what} of version {version}: only version {VERSION} is known")
 
 
-def _names(found: list[str] | None, seen: dict[tuple[str, ...], tuple[str, ...]]) -> tuple[str, ...] | None:
+def _names(found: list[Any] | None, seen: dict[tuple[Any, ...], tuple[Any, ...]]) -> tuple[Any, ...] | None:
     if found is None:
         return None
     made = tuple(found)
@@ -438,6 +400,7 @@ def paused() -> Iterator[None]:
 
 # --- fast decoder for the known schema --------------------------------------------------------------------------------
 
+Make = Callable[..., Any]
 _MAX_SHIFT = 63
 _FEW = 4
 """Partitions that are looked for one by one in a block."""
@@ -451,7 +414,7 @@ def decode_entries(
     data: bytes,
     schema: bytes,
     make_stats: Callable[[bytes, bytes, tuple[int | None, ...] | None], Any],
-    make_file: Callable[..., Any],
+    make_file: Make,
     make_entry: Callable[[tuple[int, int, bytes, int, int], Any], Any],
     partitions: Collection[bytes] | None = None,
 ) -> list[Any] | None:
@@ -469,7 +432,7 @@ def decode_entries(
         for count, block in _blocks(data, schema):
             if wanted is not None and not wanted(block):
                 continue
-            _records(block, count, make_stats, make_file, make_entry, out)
+            out += _records(block, count, make_stats, make_file, make_entry)
         return out
     except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, EOFError, zstd.ZstdError):
         return None
@@ -530,27 +493,14 @@ def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
         yield count, block
 
 
-def _records(
-    data: bytes,
-    count: int,
-    make_stats: Callable[..., Any],
-    make_file: Callable[..., Any],
-    make_entry: Callable[..., Any],
-    out: list[Any],
-) -> None:
-    """Append the records of one block to ``out``.
-
-    Slices never raise: a length beyond the end shows in the position, which only grows, at the record's end.
-    """
-    at, end = 0, len(data)
-    starts = data.startswith
+def _records(data: bytes, count: int, make_stats: Make, make_file: Make, make_entry: Make) -> list[Any]:
+    """The records of one block; a length beyond the end shows in the position, which only grows: slices never raise."""
+    at, end, starts = 0, len(data), data.startswith
     # Nothing starts with these, so that the first record decodes every section.
     head_bytes = key_bytes = level_bytes = tail_bytes = counts_bytes = data + b"?"
-    head: Any = None
-    keys: Any = None
-    level: Any = None
-    tail: Any = None
-    counts: Any = None
+    undecoded: Any = None
+    head = keys = level = tail = counts = undecoded
+    out: list[Any] = []
     names: list[str] = []
     for _ in range(count):
         if starts(head_bytes, at):
@@ -558,15 +508,9 @@ def _records(
         else:
             head, stop = _head(data, at)
             head_bytes, at = data[at:stop], stop
-        # _FILE_NAME … _ROW_COUNT
-        size = data[at]
-        at += 1
-        if size >= 0x80 or size & 1:
-            size, at = _long(data, at - 1)
-            if size < 0:
-                raise _Unexpected
-        else:
-            size >>= 1
+        size, at = _long(data, at) if data[at] & 0x81 else (data[at] >> 1, at + 1)
+        if size < 0:
+            raise _Unexpected
         name = data[at : at + size].decode()
         names.append(name)
         file_size, at = _long(data, at + size)
@@ -584,8 +528,8 @@ def _records(
         else:
             counts, stop = _maybe(data, at, _null_counts)
             counts_bytes, at = data[at:stop], stop
-        first_sequence, at = _long(data, at)
-        last_sequence, at = _long(data, at)
+        first, at = _long(data, at)
+        last, at = _long(data, at)
         if starts(level_bytes, at):
             at += len(level_bytes)
         else:
@@ -603,23 +547,11 @@ def _records(
         if at > end:
             raise _Unexpected
         stats = make_stats(low, high, counts)
-        file = make_file(
-            name,
-            file_size,
-            row_count,
-            *keys,
-            stats,
-            first_sequence,
-            last_sequence,
-            *level,
-            created,
-            deleted,
-            index,
-            *tail,
-        )
+        file = make_file(name, file_size, row_count, *keys, stats, first, last, *level, created, deleted, index, *tail)
         out.append(make_entry(head, file))
     if at != end or not are_file_names(names):
         raise _Unexpected
+    return out
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:

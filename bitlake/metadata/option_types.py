@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,6 +45,14 @@ class StatsMode:
         return f"truncate({self.length})" if self.kind == "truncate" else self.kind
 
 
+@dataclass(frozen=True)  # no slots, as below
+class Kind(Generic[T]):
+    """What an option takes: ``parse`` raises ``ValueError`` for other text, ``allowed`` describes it in words."""
+
+    parse: Callable[[str], T]
+    allowed: str
+
+
 @dataclass(frozen=True)  # no slots: typing's Option[int](…) sets an attribute, which slots break on Python 3.11
 class Option(Generic[T]):
     """One table option, declared once.
@@ -58,7 +66,6 @@ class Option(Generic[T]):
     parse: Callable[[str], T]
     default: T
     allowed: str
-    doc: str
     default_text: str | None = None
     immutable: bool = False
 
@@ -77,20 +84,12 @@ def parse_int(text: str) -> int:
     return int(text)
 
 
-DIRECTORY = "a path below the table's folder such as 'data', without '..'"
-"""What :func:`parse_directory` takes."""
-
-
 def parse_directory(text: str) -> str | None:
     """A folder relative to the table's, without needless slashes and dots."""
     names = [n for n in text.strip().split("/") if n not in ("", ".")]
     if text.strip().startswith("/") or not all(map(is_file_name, names)) or ":" in text:
         raise ValueError(text)
     return "/".join(names) or None
-
-
-EXTERNAL = "absolute URIs with commas between, such as 's3://bucket/folder', without '..'"
-"""What :func:`parse_external_paths` takes."""
 
 
 def parse_external_paths(text: str) -> tuple[str, ...]:
@@ -106,11 +105,7 @@ def parse_external_paths(text: str) -> tuple[str, ...]:
 
 def parse_weights(text: str) -> tuple[int, ...]:
     """Positive whole numbers between commas."""
-    return tuple(map(at_least(1), text.split(",")))
-
-
-FILE_PREFIX = "text without '/', '\\' or NUL"
-"""What :func:`parse_file_prefix` takes."""
+    return tuple(map(at_least(1).parse, text.split(",")))
 
 
 def parse_file_prefix(text: str) -> str:
@@ -165,8 +160,24 @@ def parse_column_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def words(*allowed: str) -> Callable[[str], str]:
-    """A parser of one of some words, in any case; returns the word as declared."""
+def parse_ratio(text: str) -> float:
+    """A number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
+def parse_bucket(text: str) -> int:
+    """A number of buckets, -1 or -2."""
+    value = between(-2, 2**31 - 1).parse(text)
+    if value == 0:
+        raise ValueError(text)
+    return value
+
+
+def word(*allowed: str) -> Kind[str]:
+    """One of some words, in any case; the value is the word as declared."""
     by_key = {w.lower().replace("_", "-"): w for w in allowed}
 
     def parse(text: str) -> str:
@@ -175,24 +186,27 @@ def words(*allowed: str) -> Callable[[str], str]:
             raise ValueError(text)
         return by_key[key]
 
-    return parse
+    return Kind(parse, "one of " + ", ".join(allowed))
 
 
-def between(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers from ``low`` to ``high``."""
+def between(low: int, high: int) -> Kind[int]:
+    """Whole numbers from ``low`` to ``high``."""
 
-    def parsed(text: str) -> int:
+    def parse(text: str) -> int:
         value = parse_int(text)
         if not low <= value <= high:
             raise ValueError(text)
         return value
 
-    return parsed
+    return Kind(parse, f"a whole number from {low} to {high}")
 
 
-def at_least(low: int, parse: Callable[[str], int] = parse_int) -> Callable[[str], int]:
-    """A parser of numbers not below ``low``."""
+def at_least(low: int) -> Kind[int]:
+    """Whole numbers not below ``low``."""
+    return Kind(_not_below(low, parse_int), f"a whole number ≥ {low}")
 
+
+def _not_below(low: int, parse: Callable[[str], int]) -> Callable[[str], int]:
     def parsed(text: str) -> int:
         value = parse(text)
         if value < low:
@@ -200,3 +214,47 @@ def at_least(low: int, parse: Callable[[str], int] = parse_int) -> Callable[[str
         return value
 
     return parsed
+
+
+def by_level(value: Kind[T], example: str) -> Kind[Mapping[int, T]]:
+    """Values by level, such as ``0:lz4,1:zstd``."""
+
+    def parse(text: str) -> Mapping[int, T]:
+        out = {}
+        for item in filter(None, map(str.strip, text.split(","))):
+            level, colon, shown = item.partition(":")
+            if not colon:
+                raise ValueError(text)
+            out[at_least(0).parse(level)] = value.parse(shown.strip())
+        return out
+
+    return Kind(parse, f"level:value pairs such as '{example}'")
+
+
+def text(allowed: str) -> Kind[str]:
+    """Any text; ``allowed`` says what it should be."""
+    return Kind(str, allowed)
+
+
+TEXT = text("text")
+ZONE = text("the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'")
+BOOL = Kind(parse_bool, "true or false")
+SIZE = Kind(parse_memory, "a size such as '128 mb' (b, kb, mb, gb, tb)")
+SIZE_ABOVE_0 = Kind(_not_below(1, parse_memory), "a size such as '128 mb', above 0")
+DURATION = Kind(parse_duration_ms, "a duration such as '10 ms', '5 s', '2 min', '1 h' or '7 d'")
+RATIO = Kind(parse_ratio, "a number from 0 to 1")
+HOUR = Kind(between(-1, 23).parse, "an hour, 0 to 23, or -1")
+BUCKET = Kind(parse_bucket, "a number > 0 of buckets, -1 (unaware or dynamic) or -2 (postpone)")
+CODEC = Kind(lambda name: name.strip().lower(), "a codec name")
+STATS_MODE = Kind(parse_stats_mode, "none, counts, full or truncate(n) with n ≥ 1")
+COLUMN_LIST = Kind(parse_column_list, "column names between commas")
+FILE_PREFIX = Kind(parse_file_prefix, "text without '/', '\\' or NUL")
+DIRECTORY = Kind(parse_directory, "a path below the table's folder such as 'data', without '..'")
+EXTERNAL_PATHS = Kind(
+    parse_external_paths, "absolute URIs with commas between, such as 's3://bucket/folder', without '..'"
+)
+WEIGHTS = Kind(parse_weights, "whole numbers ≥ 1 with commas between")
+PERIOD_FORMAT = Kind(
+    word("with-dashes", "without-dashes", "without-dashes-and-spaces").parse,
+    "one of with_dashes, without_dashes, without_dashes_and_spaces",
+)

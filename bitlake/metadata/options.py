@@ -1,38 +1,22 @@
 """Table options: every option that bitlake reads or must recognise, declared once.
 
-A declaration has a name, a type, a default and a description.  Values live as text in the schema file;
-:class:`Options` reads them typed.  Unknown options are kept as they are, because another engine may know them.
+A declaration has a name, a kind of value, a default and, below it, its description.  Values live as text in the schema
+file; :class:`Options` reads them typed.  Unknown options are kept as they are, because another engine may know them.
 
 Sources: table-format spec, sections 2 (what cannot change) and 10; index-format spec, sections 9.3, 10 and 11
-(primary-key tables); Paimon's options ``tag.*``, ``partition.expiration-*``, ``partition.timestamp-*`` and
-``end-input.*``.
+(primary-key tables); Paimon's options ``tag.*``, ``partition.expiration-*``, ``partition.timestamp-*``,
+``end-input.*`` and ``metadata.iceberg.*``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.option_types import (
-    DIRECTORY,
-    EXTERNAL,
-    FILE_PREFIX,
-    at_least,
-    between,
-    parse_bool,
-    parse_column_list,
-    parse_directory,
-    parse_duration_ms,
-    parse_external_paths,
-    parse_file_prefix,
-    parse_int,
-    parse_memory,
-    parse_stats_mode,
-    parse_weights,
-    words,
-)
+from bitlake.metadata import option_types as kind
+from bitlake.metadata.option_types import Kind, parse_stats_mode
 from bitlake.metadata.option_types import Option as Option
 from bitlake.metadata.option_types import StatsMode as StatsMode
 
@@ -41,593 +25,427 @@ OPTIONS: dict[str, Option[Any]] = {}
 """Every declared option by name."""
 
 
-def _add(option: Option[T]) -> Option[T]:
-    OPTIONS[option.name] = option
+def _declare(name: str, kind: Kind[T], default: T, text: str | None = None, immutable: bool = False) -> Option[T]:
+    """Declare an option; ``text``: its default as written in a statement."""
+    option = Option(name, kind.parse, default, kind.allowed, text, immutable)
+    OPTIONS[name] = option
     return option
 
 
-def _text(name: str, default: str | None, doc: str, immutable: bool = False) -> Option[str | None]:
-    return _add(Option[str | None](name, str, default, "text", doc, default, immutable))
+def _option(name: str, kind: Kind[T], default: str, immutable: bool = False) -> Option[T]:
+    return _declare(name, kind, kind.parse(default), default or None, immutable)
 
 
-def _bool(name: str, default: bool, doc: str, immutable: bool = False) -> Option[bool]:
-    return _add(Option(name, parse_bool, default, "true or false", doc, str(default).lower(), immutable))
-
-
-def _int(name: str, default: int, low: int, doc: str) -> Option[int]:
-    return _add(Option(name, at_least(low), default, f"a whole number ≥ {low}", doc, str(default)))
-
-
-def _maybe_int(name: str, low: int, doc: str, immutable: bool = False) -> Option[int | None]:
-    return _add(Option[int | None](name, at_least(low), None, f"a whole number ≥ {low}", doc, None, immutable))
-
-
-def _memory(name: str, default: str, doc: str) -> Option[int]:
-    allowed = "a size such as '128 mb' (b, kb, mb, gb, tb)"
-    return _add(Option(name, parse_memory, parse_memory(default), allowed, doc, default))
-
-
-def _maybe_memory(name: str, doc: str, least: int = 1) -> Option[int | None]:
-    allowed = "a size such as '128 mb'" + (", above 0" if least else "")
-    return _add(Option[int | None](name, at_least(least, parse_memory), None, allowed, doc))
-
-
-_DURATION = "a duration such as '10 ms', '5 s', '2 min', '1 h' or '7 d'"
-
-
-def _duration(name: str, default: str, doc: str) -> Option[int]:
-    return _add(Option(name, parse_duration_ms, parse_duration_ms(default), _DURATION, doc, default))
-
-
-def _word(name: str, default: str, allowed: tuple[str, ...], doc: str, immutable: bool = False) -> Option[str]:
-    return _add(Option(name, words(*allowed), default, "one of " + ", ".join(allowed), doc, default, immutable))
-
-
-def _per_level(parse: Callable[[str], T]) -> Callable[[str], Mapping[int, T]]:
-    def parsed(text: str) -> Mapping[int, T]:
-        out = {}
-        for item in filter(None, map(str.strip, text.split(","))):
-            level, colon, value = item.partition(":")
-            if not colon:
-                raise ValueError(text)
-            out[at_least(0)(level)] = parse(value.strip())
-        return out
-
-    return parsed
-
-
-def _levels(name: str, parse: Callable[[str], T], example: str, doc: str) -> Option[Mapping[int, T]]:
-    return _add(Option[Mapping[int, T]](name, _per_level(parse), {}, f"level:value pairs such as '{example}'", doc))
-
-
-def _lower(text: str) -> str:
-    return text.strip().lower()
-
-
-def _ratio(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError(text)
-    return value
-
-
-def _bucket(text: str) -> int:
-    value = parse_int(text)
-    if value < -2 or value == 0 or value > 2**31 - 1:
-        raise ValueError(text)
-    return value
-
-
-_STATS = "none, counts, full or truncate(n) with n ≥ 1"
+def _unset(name: str, kind: Kind[T], immutable: bool = False) -> Option[T | None]:
+    """Declare an option whose value is None where it is not set."""
+    return _declare(name, Kind[T | None](kind.parse, kind.allowed), None, immutable=immutable)
 
 
 # --- tables, data files, snapshots and commits ------------------------------------------------------------------------
 
-TYPE = _text("type", "table", "Kind of table; only 'table' can be read here.", immutable=True)
-PATH = _text("path", None, "Where the table is; never stored by bitlake.")
-BUCKET = _add(
-    Option("bucket", _bucket, -1, "a number > 0 of buckets, -1 (unaware or dynamic) or -2 (postpone)",
-           "Number of buckets a partition's rows are spread over.", "-1")
-)  # fmt: skip
-BUCKET_KEY = _add(
-    Option[tuple[str, ...]]("bucket-key", parse_column_list, (), "column names between commas",
-           "Columns whose hash picks the bucket; blanks count and so does the order.", None, True)
-)  # fmt: skip
-BUCKET_FUNCTION = _word(
-    "bucket-function.type", "default", ("default", "mod", "hive"), "How the bucket key becomes a bucket.", True
-)
-PRIMARY_KEY = _text("primary-key", None, "Key columns; moved into the schema's list at creation.", immutable=True)
-PARTITION = _text("partition", None, "Partition columns; moved into the schema's list at creation.", immutable=True)
-PRIMARY_KEY_NULLABLE = _bool("primary-key.nullable", False, "Whether key columns may hold NULL.", immutable=True)
-PARTITION_DEFAULT_NAME = _add(
-    Option("partition.default-name", str, "__DEFAULT_PARTITION__", "text",
-           "Folder name of NULL and blank partition values.", "__DEFAULT_PARTITION__")
-)  # fmt: skip
-PARTITION_LEGACY_NAME = _bool(
-    "partition.legacy-name", True, "Render DATE partitions as epoch days and timestamps in ISO form."
-)
-PARTITION_END_INPUT_DONE = _bool(
-    "partition.end-input-to-done", False, "Batch writes mark the partitions that they wrote to as complete."
-)
-FILE_FORMAT = _word("file.format", "parquet", ("parquet", "orc", "avro", "csv", "json"), "Format of new data files.")
-FILE_COMPRESSION = _add(
-    Option("file.compression", lambda text: str(text).strip().lower(), "zstd", "a codec name",
-           "Compression of data files: zstd, snappy, gzip, lz4 or none.", "zstd")
-)  # fmt: skip
-ZSTD_LEVEL = _add(
-    Option("file.compression.zstd-level", between(1, 22), 1, "a whole number from 1 to 22",
-           "zstd level of data files and manifests.", "1")
-)  # fmt: skip
-FILE_BLOCK_SIZE = _maybe_memory("file.block-size", "Row group (Parquet) or stripe size; unset: 128 MB.")
+TYPE = _option("type", kind.TEXT, "table", immutable=True)
+"""Kind of table; only 'table' can be read here."""
+PATH = _unset("path", kind.TEXT)
+"""Where the table is; never stored by bitlake."""
+BUCKET = _option("bucket", kind.BUCKET, "-1")
+"""Number of buckets a partition's rows are spread over."""
+BUCKET_KEY = _declare("bucket-key", kind.COLUMN_LIST, (), immutable=True)
+"""Columns whose hash picks the bucket; blanks count and so does the order."""
+BUCKET_FUNCTION = _option("bucket-function.type", kind.word("default", "mod", "hive"), "default", immutable=True)
+"""How the bucket key becomes a bucket."""
+PRIMARY_KEY = _unset("primary-key", kind.TEXT, immutable=True)
+"""Key columns; moved into the schema's list at creation."""
+PARTITION = _unset("partition", kind.TEXT, immutable=True)
+"""Partition columns; moved into the schema's list at creation."""
+PRIMARY_KEY_NULLABLE = _option("primary-key.nullable", kind.BOOL, "false", immutable=True)
+"""Whether key columns may hold NULL."""
+PARTITION_DEFAULT_NAME = _option("partition.default-name", kind.TEXT, "__DEFAULT_PARTITION__")
+"""Folder name of NULL and blank partition values."""
+PARTITION_LEGACY_NAME = _option("partition.legacy-name", kind.BOOL, "true")
+"""Render DATE partitions as epoch days and timestamps in ISO form."""
+PARTITION_END_INPUT_DONE = _option("partition.end-input-to-done", kind.BOOL, "false")
+"""Batch writes mark the partitions that they wrote to as complete."""
+FILE_FORMAT = _option("file.format", kind.word("parquet", "orc", "avro", "csv", "json"), "parquet")
+"""Format of new data files."""
+FILE_COMPRESSION = _option("file.compression", kind.CODEC, "zstd")
+"""Compression of data files: zstd, snappy, gzip, lz4 or none."""
+ZSTD_LEVEL = _option("file.compression.zstd-level", kind.between(1, 22), "1")
+"""zstd level of data files and manifests."""
+FILE_BLOCK_SIZE = _unset("file.block-size", kind.SIZE_ABOVE_0)
+"""Row group (Parquet) or stripe size; unset: 128 MB."""
 # Plain numbers, no units: Paimon (Java) hands both to Parquet's own configuration.
-PARQUET_PAGE_SIZE = _maybe_int(
-    "parquet.page.size", 1024, "Uncompressed bytes of a Parquet page at which the next begins; unset: 262144."
-)
-PARQUET_PAGE_ROWS = _maybe_int(
-    "parquet.page.row.count.limit",
-    64,
-    "Rows of a Parquet page at which the next begins; unset: 4096 with file indexes or a primary key, else 20000.",
-)
-FILE_SUFFIX_COMPRESSION = _bool("file.suffix.include.compression", False, "Put the codec into data file names.")
-TARGET_FILE_SIZE = _maybe_memory("target-file-size", "Roll data files at this size; unset: 256 MB for append tables.")
-TARGET_FILE_ROWS = _maybe_int("target-file-row-num", 1, "Roll data files at this many rows; unset: never.")
-DATA_FILE_PREFIX = _add(
-    Option("data-file.prefix", parse_file_prefix, "data-", FILE_PREFIX, "Prefix of data file names.", "data-")
-)
-DATA_FILE_DIRECTORY = _add(
-    Option[str | None](
-        "data-file.path-directory",
-        parse_directory,
-        None,
-        DIRECTORY,
-        "Folder of data files under the table.",
-        None,
-        True,
-    )
-)
-EXTERNAL_PATHS = _add(
-    Option[tuple[str, ...] | None](
-        "data-file.external-paths",
-        parse_external_paths,
-        None,
-        EXTERNAL,
-        "Where new data files go, not to the table.",
-    )
-)
-EXTERNAL_PATHS_STRATEGY = _word(
+PARQUET_PAGE_SIZE = _unset("parquet.page.size", kind.at_least(1024))
+"""Uncompressed bytes of a Parquet page at which the next begins; unset: 262144."""
+PARQUET_PAGE_ROWS = _unset("parquet.page.row.count.limit", kind.at_least(64))
+"""Rows of a Parquet page at which the next begins; unset: 4096 with file indexes or a primary key, else 20000."""
+FILE_SUFFIX_COMPRESSION = _option("file.suffix.include.compression", kind.BOOL, "false")
+"""Put the codec into data file names."""
+TARGET_FILE_SIZE = _unset("target-file-size", kind.SIZE_ABOVE_0)
+"""Roll data files at this size; unset: 256 MB for append tables."""
+TARGET_FILE_ROWS = _unset("target-file-row-num", kind.at_least(1))
+"""Roll data files at this many rows; unset: never."""
+DATA_FILE_PREFIX = _option("data-file.prefix", kind.FILE_PREFIX, "data-")
+"""Prefix of data file names."""
+DATA_FILE_DIRECTORY = _unset("data-file.path-directory", kind.DIRECTORY, immutable=True)
+"""Folder of data files under the table."""
+EXTERNAL_PATHS = _unset("data-file.external-paths", kind.EXTERNAL_PATHS)
+"""Where new data files go, not to the table."""
+EXTERNAL_PATHS_STRATEGY = _option(
     "data-file.external-paths.strategy",
+    kind.word("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
     "none",
-    ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
-    "How a new data file chooses an external path; none: it goes to the table's folder.",
 )
-EXTERNAL_PATHS_FS = _text("data-file.external-paths.specific-fs", None, "The scheme that specific-fs chooses.")
-EXTERNAL_PATHS_WEIGHTS = _add(
-    Option[tuple[int, ...] | None](
-        "data-file.external-paths.weights",
-        parse_weights,
-        None,
-        "whole numbers ≥ 1 with commas between",
-        "Weights of the external paths, in their order, for weight-robin.",
-    )
+"""How a new data file chooses an external path; none: it goes to the table's folder."""
+EXTERNAL_PATHS_FS = _unset("data-file.external-paths.specific-fs", kind.TEXT)
+"""The scheme that specific-fs chooses."""
+EXTERNAL_PATHS_WEIGHTS = _unset("data-file.external-paths.weights", kind.WEIGHTS)
+"""Weights of the external paths, in their order, for weight-robin."""
+STATS_MODE = _option("metadata.stats-mode", kind.STATS_MODE, "truncate(16)")
+"""What column statistics manifests keep."""
+STATS_KEEP_FIRST = _option("metadata.stats-keep-first-n-columns", kind.at_least(-1), "-1")
+"""Keep statistics of the first n columns only; -1: of all."""
+STATS_DENSE = _option("metadata.stats-dense-store", kind.BOOL, "true")
+"""Leave columns without statistics out, listing the others."""
+MANIFEST_TARGET_SIZE = _option("manifest.target-file-size", kind.SIZE, "8 mb")
+"""Roll and merge manifests at this size."""
+MANIFEST_MERGE_MIN = _option("manifest.merge-min-count", kind.at_least(1), "30")
+"""Merge the newest manifests once there are this many."""
+MANIFEST_FULL_SIZE = _option("manifest.full-compaction-threshold-size", kind.SIZE, "16 mb")
+"""Rewrite small and deleting manifests from this total size on."""
+MANIFEST_FORMAT = _option("manifest.format", kind.TEXT, "avro")
+"""Format of manifests; only 'avro' is written here."""
+MANIFEST_COMPRESSION = _option("manifest.compression", kind.word("zstd", "snappy", "deflate", "none"), "zstd")
+"""Codec of manifests."""
+SNAPSHOT_RETAINED_MIN = _option("snapshot.num-retained.min", kind.at_least(1), "10")
+"""Snapshots that expiry always keeps."""
+SNAPSHOT_RETAINED_MAX = _option("snapshot.num-retained.max", kind.at_least(1), "2147483647")
+"""Snapshots above this number expire."""
+SNAPSHOT_TIME_RETAINED = _option("snapshot.time-retained", kind.DURATION, "1 h")
+"""Snapshots younger than this are kept."""
+SNAPSHOT_EXPIRE_LIMIT = _option("snapshot.expire.limit", kind.at_least(1), "50")
+"""Snapshots that one expiry removes at most."""
+SNAPSHOT_IGNORE_EMPTY = _unset("snapshot.ignore-empty-commit", kind.BOOL)
+"""Make no snapshot for a commit of nothing; unset: batch writes make none."""
+COMMIT_MAX_RETRIES = _option("commit.max-retries", kind.at_least(0), "10")
+"""Attempts after a failed one."""
+COMMIT_MIN_WAIT = _option("commit.min-retry-wait", kind.DURATION, "10 ms")
+"""First wait between attempts; it doubles."""
+COMMIT_MAX_WAIT = _option("commit.max-retry-wait", kind.DURATION, "10 s")
+"""Longest wait between attempts."""
+COMMIT_TIMEOUT = _unset("commit.timeout", kind.DURATION)
+"""Give up a commit after this long; unset: never."""
+COMMIT_USER_PREFIX = _unset("commit.user-prefix", kind.TEXT)
+"""Put before the random commit user."""
+FORCE_SNAPSHOT = _option("commit.force-create-snapshot", kind.BOOL, "false")
+"""Make a snapshot even for an empty commit."""
+INDEX_THRESHOLD = _option("file-index.in-manifest-threshold", kind.SIZE, "500 b")
+"""Embed a file's index in the manifest up to this size."""
+INDEX_READ = _option("file-index.read.enabled", kind.BOOL, "true")
+"""Use file indexes when reading."""
+INDEX_ON_UNREADABLE = _option("file-index.on-unreadable", kind.word("scan", "fail"), "scan")
+"""What to do with an index that cannot be read: scan the file with a warning, or fail (bitlake's own option)."""
+SPARK_READ_PATH = _option("read.spark-path", kind.word("auto", "driver", "spark", "workers"), "auto")
+"""How a query on Spark reads data files: auto chooses by cost; driver, spark (Spark's own Parquet reader, for the files
+that it can read) or workers (Python workers) forces a way, to diagnose a query (bitlake's own option)."""
+DYNAMIC_OVERWRITE = _option("dynamic-partition-overwrite", kind.BOOL, "true")
+"""INSERT OVERWRITE replaces only the partitions it writes."""
+WRITE_ONLY = _option("write-only", kind.BOOL, "false")
+"""Writers neither compact nor expire."""
+SCAN_IGNORE_CORRUPT = _option("scan.ignore-corrupt-files", kind.BOOL, "false")
+"""Leave data files out of queries that are damaged."""
+SCAN_IGNORE_LOST = _option("scan.ignore-lost-files", kind.BOOL, "false")
+"""Leave data files out of queries that are missing."""
+DV_ENABLED = _option("deletion-vectors.enabled", kind.BOOL, "false")
+"""Mark deleted rows in deletion vectors."""
+DV_MODIFIABLE = _option("deletion-vectors.modifiable", kind.BOOL, "false")
+"""Allow deletion-vectors.enabled to change."""
+DV_BITMAP64 = _option("deletion-vectors.bitmap64", kind.BOOL, "false")
+"""Write 64-bit deletion vectors."""
+DV_MERGE_ON_READ = _option("deletion-vectors.merge-on-read", kind.BOOL, "false")
+"""Merge level 0 too when reading."""
+DV_TARGET_SIZE = _option("deletion-vector.index-file.target-size", kind.SIZE, "2 mb")
+"""Roll deletion vector files at this size."""
+MERGE_ENGINE = _option(
+    "merge-engine",
+    kind.word("deduplicate", "partial-update", "aggregation", "first-row"),
+    "deduplicate",
+    immutable=True,
 )
-STATS_MODE = _add(
-    Option("metadata.stats-mode", parse_stats_mode, StatsMode("truncate", 16), _STATS,
-           "What column statistics manifests keep.", "truncate(16)")
-)  # fmt: skip
-STATS_KEEP_FIRST = _int(
-    "metadata.stats-keep-first-n-columns", -1, -1, "Keep statistics of the first n columns only; -1: of all."
-)
-STATS_DENSE = _bool("metadata.stats-dense-store", True, "Leave columns without statistics out, listing the others.")
-MANIFEST_TARGET_SIZE = _memory("manifest.target-file-size", "8 mb", "Roll and merge manifests at this size.")
-MANIFEST_MERGE_MIN = _int("manifest.merge-min-count", 30, 1, "Merge the newest manifests once there are this many.")
-MANIFEST_FULL_SIZE = _memory(
-    "manifest.full-compaction-threshold-size", "16 mb", "Rewrite small and deleting manifests from this total size on."
-)
-MANIFEST_FORMAT = _text("manifest.format", "avro", "Format of manifests; only 'avro' is written here.")
-MANIFEST_COMPRESSION = _word(
-    "manifest.compression", "zstd", ("zstd", "snappy", "deflate", "none"), "Codec of manifests."
-)
-SNAPSHOT_RETAINED_MIN = _int("snapshot.num-retained.min", 10, 1, "Snapshots that expiry always keeps.")
-SNAPSHOT_RETAINED_MAX = _int("snapshot.num-retained.max", 2**31 - 1, 1, "Snapshots above this number expire.")
-SNAPSHOT_TIME_RETAINED = _duration("snapshot.time-retained", "1 h", "Snapshots younger than this are kept.")
-SNAPSHOT_EXPIRE_LIMIT = _int("snapshot.expire.limit", 50, 1, "Snapshots that one expiry removes at most.")
-SNAPSHOT_IGNORE_EMPTY = _add(
-    Option[bool | None]("snapshot.ignore-empty-commit", parse_bool, None, "true or false",
-           "Make no snapshot for a commit of nothing; unset: batch writes make none.")
-)  # fmt: skip
-COMMIT_MAX_RETRIES = _int("commit.max-retries", 10, 0, "Attempts after a failed one.")
-COMMIT_MIN_WAIT = _duration("commit.min-retry-wait", "10 ms", "First wait between attempts; it doubles.")
-COMMIT_MAX_WAIT = _duration("commit.max-retry-wait", "10 s", "Longest wait between attempts.")
-COMMIT_TIMEOUT = _add(
-    Option[int | None]("commit.timeout", parse_duration_ms, None, _DURATION,
-           "Give up a commit after this long; unset: never.")
-)  # fmt: skip
-COMMIT_USER_PREFIX = _text("commit.user-prefix", None, "Put before the random commit user.")
-FORCE_SNAPSHOT = _bool("commit.force-create-snapshot", False, "Make a snapshot even for an empty commit.")
-INDEX_THRESHOLD = _memory(
-    "file-index.in-manifest-threshold", "500 b", "Embed a file's index in the manifest up to this size."
-)
-INDEX_READ = _bool("file-index.read.enabled", True, "Use file indexes when reading.")
-INDEX_ON_UNREADABLE = _word(
-    "file-index.on-unreadable", "scan", ("scan", "fail"),
-    "What to do with an index that cannot be read: scan the file with a warning, or fail (bitlake's own option).",
-)  # fmt: skip
-SPARK_READ_PATH = _word(
-    "read.spark-path", "auto", ("auto", "driver", "spark", "workers"),
-    "How a query on Spark reads data files: auto chooses by cost; driver, spark (Spark's own Parquet reader, for the "
-    "files that it can read) or workers (Python workers) forces a way, to diagnose a query (bitlake's own option).",
-)  # fmt: skip
-DYNAMIC_OVERWRITE = _bool(
-    "dynamic-partition-overwrite", True, "INSERT OVERWRITE replaces only the partitions it writes."
-)
-WRITE_ONLY = _bool("write-only", False, "Writers neither compact nor expire.")
-SCAN_IGNORE_CORRUPT = _bool("scan.ignore-corrupt-files", False, "Leave data files out of queries that are damaged.")
-SCAN_IGNORE_LOST = _bool("scan.ignore-lost-files", False, "Leave data files out of queries that are missing.")
-DV_ENABLED = _bool("deletion-vectors.enabled", False, "Mark deleted rows in deletion vectors.")
-DV_MODIFIABLE = _bool("deletion-vectors.modifiable", False, "Allow deletion-vectors.enabled to change.")
-DV_BITMAP64 = _bool("deletion-vectors.bitmap64", False, "Write 64-bit deletion vectors.")
-DV_MERGE_ON_READ = _bool("deletion-vectors.merge-on-read", False, "Merge level 0 too when reading.")
-DV_TARGET_SIZE = _memory("deletion-vector.index-file.target-size", "2 mb", "Roll deletion vector files at this size.")
-MERGE_ENGINE = _word(
-    "merge-engine", "deduplicate", ("deduplicate", "partial-update", "aggregation", "first-row"),
-    "How rows of one primary key become one.", True,
-)  # fmt: skip
-CHANGELOG_PRODUCER = _word(
-    "changelog-producer", "none", ("none", "input", "full-compaction", "lookup"), "How changelogs are made."
-)
-SEQUENCE_FIELD = _text("sequence.field", None, "Columns that order rows of one key.")
-DYNAMIC_BUCKET_TARGET = _int("dynamic-bucket.target-row-num", 2_000_000, 1, "Rows a dynamic bucket takes.")
-DYNAMIC_BUCKET_INITIAL = _maybe_int("dynamic-bucket.initial-buckets", 1, "Buckets to begin with.", immutable=True)
-DYNAMIC_BUCKET_MAX = _int("dynamic-bucket.max-buckets", -1, -1, "Most dynamic buckets; -1: no limit.")
-INDEX_IN_DATA_DIR = _bool("index-file-in-data-file-dir", False, "Put table index files beside data.", immutable=True)
-ROW_TRACKING = _bool("row-tracking.enabled", False, "Give every row an id.", immutable=True)
-DATA_EVOLUTION = _bool("data-evolution.enabled", False, "Store columns of a row in several files.", immutable=True)
-NULL_TO_NOT_NULL_OFF = _bool("alter-column-null-to-not-null.disabled", True, "Refuse to make a column NOT NULL.")
-EXPLICIT_CAST_OFF = _bool("disable-explicit-type-casting", False, "Allow only implicit casts when a type changes.")
+"""How rows of one primary key become one."""
+CHANGELOG_PRODUCER = _option("changelog-producer", kind.word("none", "input", "full-compaction", "lookup"), "none")
+"""How changelogs are made."""
+SEQUENCE_FIELD = _unset("sequence.field", kind.TEXT)
+"""Columns that order rows of one key."""
+DYNAMIC_BUCKET_TARGET = _option("dynamic-bucket.target-row-num", kind.at_least(1), "2000000")
+"""Rows a dynamic bucket takes."""
+DYNAMIC_BUCKET_INITIAL = _unset("dynamic-bucket.initial-buckets", kind.at_least(1), immutable=True)
+"""Buckets to begin with."""
+DYNAMIC_BUCKET_MAX = _option("dynamic-bucket.max-buckets", kind.at_least(-1), "-1")
+"""Most dynamic buckets; -1: no limit."""
+INDEX_IN_DATA_DIR = _option("index-file-in-data-file-dir", kind.BOOL, "false", immutable=True)
+"""Put table index files beside data."""
+ROW_TRACKING = _option("row-tracking.enabled", kind.BOOL, "false", immutable=True)
+"""Give every row an id."""
+DATA_EVOLUTION = _option("data-evolution.enabled", kind.BOOL, "false", immutable=True)
+"""Store columns of a row in several files."""
+NULL_TO_NOT_NULL_OFF = _option("alter-column-null-to-not-null.disabled", kind.BOOL, "true")
+"""Refuse to make a column NOT NULL."""
+EXPLICIT_CAST_OFF = _option("disable-explicit-type-casting", kind.BOOL, "false")
+"""Allow only implicit casts when a type changes."""
 
 
 # --- primary-key tables: files ----------------------------------------------------------------------------------------
 
-FORMAT_PER_LEVEL = _levels(
-    "file.format.per.level", words("parquet", "orc", "avro"), "0:avro,3:parquet", "Format of new files by level."
+FORMAT_PER_LEVEL = _option(
+    "file.format.per.level", kind.by_level(kind.word("parquet", "orc", "avro"), "0:avro,3:parquet"), ""
 )
-COMPRESSION_PER_LEVEL = _levels(
-    "file.compression.per.level", _lower, "0:lz4,1:zstd", "Compression of new files by level."
-)
-STATS_PER_LEVEL = _levels(
-    "metadata.stats-mode.per.level", parse_stats_mode, "0:none", "What statistics manifests keep, by level."
-)
-THIN_MODE = _bool("data-file.thin-mode", False, "Leave the key's copy out of data files.")
-CHANGELOG_PREFIX = _add(
-    Option(
-        "changelog-file.prefix",
-        parse_file_prefix,
-        "changelog-",
-        FILE_PREFIX,
-        "Begins changelog file names.",
-        "changelog-",
-    )
-)
-CHANGELOG_FORMAT = _add(
-    Option[str | None]("changelog-file.format", words("parquet", "orc", "avro"), None, "parquet, orc or avro",
-           "Format of changelog files; unset: as data files.")
-)  # fmt: skip
-CHANGELOG_COMPRESSION = _add(
-    Option[str | None]("changelog-file.compression", _lower, None, "a codec name",
-           "Compression of changelog files; unset: as data files.")
-)  # fmt: skip
-CHANGELOG_STATS = _add(
-    Option[StatsMode | None]("changelog-file.stats-mode", parse_stats_mode, None,
-           _STATS, "Statistics of changelog files; unset: as data files.")
-)  # fmt: skip
+"""Format of new files by level."""
+COMPRESSION_PER_LEVEL = _option("file.compression.per.level", kind.by_level(kind.CODEC, "0:lz4,1:zstd"), "")
+"""Compression of new files by level."""
+STATS_PER_LEVEL = _option("metadata.stats-mode.per.level", kind.by_level(kind.STATS_MODE, "0:none"), "")
+"""What statistics manifests keep, by level."""
+THIN_MODE = _option("data-file.thin-mode", kind.BOOL, "false")
+"""Leave the key's copy out of data files."""
+CHANGELOG_PREFIX = _option("changelog-file.prefix", kind.FILE_PREFIX, "changelog-")
+"""Begins changelog file names."""
+CHANGELOG_FORMAT = _unset("changelog-file.format", kind.word("parquet", "orc", "avro"))
+"""Format of changelog files; unset: as data files."""
+CHANGELOG_COMPRESSION = _unset("changelog-file.compression", kind.CODEC)
+"""Compression of changelog files; unset: as data files."""
+CHANGELOG_STATS = _unset("changelog-file.stats-mode", kind.STATS_MODE)
+"""Statistics of changelog files; unset: as data files."""
 
 
 # --- primary-key tables: writing --------------------------------------------------------------------------------------
 
-WRITE_BUFFER_SIZE = _add(
-    Option("write-buffer-size", at_least(1, parse_memory), 256 << 20, "a size such as '256 mb', above 0",
-           "Rows of a bucket that are gathered and sorted in memory before they become a file.", "256 mb")
-)  # fmt: skip
-IGNORE_DELETE = _bool("ignore-delete", False, "Drop rows of kind -U and -D.")
-IGNORE_UPDATE_BEFORE = _bool("ignore-update-before", False, "Drop rows of kind -U.")
-ROWKIND_FIELD = _add(
-    Option[str | None]("rowkind.field", str, None, "a column name", "Column that holds the row kind.", None, True)
-)
-OVERWRITE_UPGRADE = _bool(
-    "overwrite-upgrade", True, "An overwrite puts files that do not overlap straight into the highest level."
-)
+WRITE_BUFFER_SIZE = _option("write-buffer-size", kind.SIZE_ABOVE_0, "256 mb")
+"""Rows of a bucket that are gathered and sorted in memory before they become a file."""
+IGNORE_DELETE = _option("ignore-delete", kind.BOOL, "false")
+"""Drop rows of kind -U and -D."""
+IGNORE_UPDATE_BEFORE = _option("ignore-update-before", kind.BOOL, "false")
+"""Drop rows of kind -U."""
+ROWKIND_FIELD = _unset("rowkind.field", kind.text("a column name"), immutable=True)
+"""Column that holds the row kind."""
+OVERWRITE_UPGRADE = _option("overwrite-upgrade", kind.BOOL, "true")
+"""An overwrite puts files that do not overlap straight into the highest level."""
 
-POSTPONE_BUCKETS = _maybe_int(
-    "postpone.default-bucket-num",
-    1,
-    "Buckets of a partition whose rows get their first ones; unset: by their size.",
-)
-POSTPONE_FIXED = _bool(
-    "postpone.batch-write-fixed-bucket", True, "Batch writes put rows into buckets at once, instead of postponing them."
-)
-POSTPONE_FIXED_MOST = _int(
-    "postpone.batch-write-fixed-bucket.max-parallelism",
-    2048,
-    1,
-    "Buckets that such a write gives a new partition, at most.",
-)
-POSTPONE_ROWS = _maybe_int(
-    "postpone.target-row-num-per-bucket", 1, "Postponed rows that a bucket is to get; unset: by size."
-)
-POSTPONE_SIZE = _add(
-    Option("postpone.target-size-per-bucket", at_least(1, parse_memory), 1 << 30, "a size such as '1 gb', above 0",
-           "Bytes of postponed rows that a bucket is to get.", "1 gb")
-)  # fmt: skip
+POSTPONE_BUCKETS = _unset("postpone.default-bucket-num", kind.at_least(1))
+"""Buckets of a partition whose rows get their first ones; unset: by their size."""
+POSTPONE_FIXED = _option("postpone.batch-write-fixed-bucket", kind.BOOL, "true")
+"""Batch writes put rows into buckets at once, instead of postponing them."""
+POSTPONE_FIXED_MOST = _option("postpone.batch-write-fixed-bucket.max-parallelism", kind.at_least(1), "2048")
+"""Buckets that such a write gives a new partition, at most."""
+POSTPONE_ROWS = _unset("postpone.target-row-num-per-bucket", kind.at_least(1))
+"""Postponed rows that a bucket is to get; unset: by size."""
+POSTPONE_SIZE = _option("postpone.target-size-per-bucket", kind.SIZE_ABOVE_0, "1 gb")
+"""Bytes of postponed rows that a bucket is to get."""
 
 
 # --- compaction -------------------------------------------------------------------------------------------------------
 
-COMPACTION_TRIGGER = _int("num-sorted-run.compaction-trigger", 5, 1, "Sorted runs from which on a bucket is compacted.")
-STOP_TRIGGER = _maybe_int("num-sorted-run.stop-trigger", 1, "Sorted runs above which writes wait; unset: trigger + 3.")
-NUM_LEVELS = _maybe_int("num-levels", 2, "Levels of a bucket; unset: the compaction trigger + 1.")
-SIZE_AMPLIFICATION = _int(
-    "compaction.max-size-amplification-percent", 200, 0, "Size of all runs but the oldest, in percent of it, at most."
-)
-SIZE_RATIO = _int("compaction.size-ratio", 1, 0, "Percent by which a run may be larger than those compacted with it.")
-OFFPEAK_START = _add(
-    Option("compaction.offpeak.start.hour", between(-1, 23), -1, "an hour, 0 to 23, or -1", "Off-peak begins.", "-1")
-)
-OFFPEAK_END = _add(
-    Option("compaction.offpeak.end.hour", between(-1, 23), -1, "an hour, 0 to 23, or -1", "Off-peak ends.", "-1")
-)
-OFFPEAK_RATIO = _int("compaction.offpeak-ratio", 0, 0, "Added to the size ratio in off-peak hours.")
-OPTIMIZATION_INTERVAL = _add(
-    Option[int | None]("compaction.optimization-interval", parse_duration_ms, None, "a duration such as '1 h'",
-           "Compact a bucket fully this often.")
-)  # fmt: skip
-TOTAL_SIZE_THRESHOLD = _maybe_memory(
-    "compaction.total-size-threshold", "Compact a bucket fully below this size.", least=0
-)
-INCREMENTAL_SIZE_THRESHOLD = _maybe_memory(
-    "compaction.incremental-size-threshold",
-    "Compact a bucket fully when more than this is above its highest level.",
-    least=0,
-)
-FORCE_UP_LEVEL_0 = _bool("compaction.force-up-level-0", False, "Every compaction takes all of level 0.")
-FORCE_REWRITE_ALL = _bool("compaction.force-rewrite-all-files", False, "A full compaction rewrites every file.")
-SMALL_FILE_RATIO = _add(
-    Option("compaction.small-file-ratio", _ratio, 0.7, "a number from 0 to 1",
-           "Files above this part of the target size are left as they are.", "0.7")
-)  # fmt: skip
-MIN_FILES = _int("compaction.min.file-num", 5, 1, "Append tables: small files are merged from this many on.")
-DELETE_RATIO = _add(
-    Option("compaction.delete-ratio-threshold", _ratio, 0.2, "a number from 0 to 1",
-           "A file is rewritten when more of its rows than this part are deleted; with a primary key: only if set.",
-           "0.2")
-)  # fmt: skip
-OPEN_FILE_COST = _add(
-    Option("source.split.open-file-cost", parse_memory, 4 << 20, "a size such as '4 mb'",
-           "What a file counts beyond its size when files are put together.", "4 mb")
-)  # fmt: skip
-LOOKUP_COMPACT = _word("lookup-compact", "radical", ("radical", "gentle"), "How eagerly level 0 is compacted.")
-LOOKUP_INTERVAL = _maybe_int(
-    "lookup-compact.max-interval", 1, "Gentle: level 0 is compacted at this many writes; unset: twice the trigger."
-)
-FORCE_LOOKUP = _add(
-    Option("force-lookup", parse_bool, False, "true or false", "Compact level 0 by looking keys up.", "false", True)
-)
+COMPACTION_TRIGGER = _option("num-sorted-run.compaction-trigger", kind.at_least(1), "5")
+"""Sorted runs from which on a bucket is compacted."""
+STOP_TRIGGER = _unset("num-sorted-run.stop-trigger", kind.at_least(1))
+"""Sorted runs above which writes wait; unset: trigger + 3."""
+NUM_LEVELS = _unset("num-levels", kind.at_least(2))
+"""Levels of a bucket; unset: the compaction trigger + 1."""
+SIZE_AMPLIFICATION = _option("compaction.max-size-amplification-percent", kind.at_least(0), "200")
+"""Size of all runs but the oldest, in percent of it, at most."""
+SIZE_RATIO = _option("compaction.size-ratio", kind.at_least(0), "1")
+"""Percent by which a run may be larger than those compacted with it."""
+OFFPEAK_START = _option("compaction.offpeak.start.hour", kind.HOUR, "-1")
+"""Off-peak begins."""
+OFFPEAK_END = _option("compaction.offpeak.end.hour", kind.HOUR, "-1")
+"""Off-peak ends."""
+OFFPEAK_RATIO = _option("compaction.offpeak-ratio", kind.at_least(0), "0")
+"""Added to the size ratio in off-peak hours."""
+OPTIMIZATION_INTERVAL = _unset("compaction.optimization-interval", kind.DURATION)
+"""Compact a bucket fully this often."""
+TOTAL_SIZE_THRESHOLD = _unset("compaction.total-size-threshold", kind.SIZE)
+"""Compact a bucket fully below this size."""
+INCREMENTAL_SIZE_THRESHOLD = _unset("compaction.incremental-size-threshold", kind.SIZE)
+"""Compact a bucket fully when more than this is above its highest level."""
+FORCE_UP_LEVEL_0 = _option("compaction.force-up-level-0", kind.BOOL, "false")
+"""Every compaction takes all of level 0."""
+FORCE_REWRITE_ALL = _option("compaction.force-rewrite-all-files", kind.BOOL, "false")
+"""A full compaction rewrites every file."""
+SMALL_FILE_RATIO = _option("compaction.small-file-ratio", kind.RATIO, "0.7")
+"""Files above this part of the target size are left as they are."""
+MIN_FILES = _option("compaction.min.file-num", kind.at_least(1), "5")
+"""Append tables: small files are merged from this many on."""
+DELETE_RATIO = _option("compaction.delete-ratio-threshold", kind.RATIO, "0.2")
+"""A file is rewritten when more of its rows than this part are deleted; with a primary key: only if set."""
+OPEN_FILE_COST = _option("source.split.open-file-cost", kind.SIZE, "4 mb")
+"""What a file counts beyond its size when files are put together."""
+LOOKUP_COMPACT = _option("lookup-compact", kind.word("radical", "gentle"), "radical")
+"""How eagerly level 0 is compacted."""
+LOOKUP_INTERVAL = _unset("lookup-compact.max-interval", kind.at_least(1))
+"""Gentle: level 0 is compacted at this many writes; unset: twice the trigger."""
+FORCE_LOOKUP = _option("force-lookup", kind.BOOL, "false", immutable=True)
+"""Compact level 0 by looking keys up."""
 
 
 # --- primary-key tables: merging rows of one key ----------------------------------------------------------------------
 
-SEQUENCE_ORDER = _add(
-    Option("sequence.field.sort-order", words("ascending", "descending"), "ascending", "ascending or descending",
-           "Whether the largest or the smallest value of the sequence field is the newest.", "ascending")
-)  # fmt: skip
-SNAPSHOT_ORDERING = _bool(
-    "sequence.snapshot-ordering", False, "Order rows of one key by their snapshot.", immutable=True
+SEQUENCE_ORDER = _option("sequence.field.sort-order", kind.word("ascending", "descending"), "ascending")
+"""Whether the largest or the smallest value of the sequence field is the newest."""
+SNAPSHOT_ORDERING = _option("sequence.snapshot-ordering", kind.BOOL, "false", immutable=True)
+"""Order rows of one key by their snapshot."""
+AGGREGATION_REMOVE = _option("aggregation.remove-record-on-delete", kind.BOOL, "false", immutable=True)
+"""Aggregation: a row of kind -D removes the key's row."""
+PARTIAL_REMOVE = _option("partial-update.remove-record-on-delete", kind.BOOL, "false", immutable=True)
+"""Partial update: a row of kind -D removes the key's row."""
+PARTIAL_REMOVE_GROUP = _unset(
+    "partial-update.remove-record-on-sequence-group", kind.text("columns between commas"), immutable=True
 )
-AGGREGATION_REMOVE = _bool(
-    "aggregation.remove-record-on-delete", False, "Aggregation: a row of kind -D removes the key's row.", immutable=True
-)
-PARTIAL_REMOVE = _bool(
-    "partial-update.remove-record-on-delete",
-    False,
-    "Partial update: a row of kind -D removes the key's row.",
-    immutable=True,
-)
-PARTIAL_REMOVE_GROUP = _add(
-    Option[str | None]("partial-update.remove-record-on-sequence-group", str, None, "columns between commas",
-           "Partial update: a -D that is newer for these sequence groups removes the row.", None, True)
-)  # fmt: skip
+"""Partial update: a -D that is newer for these sequence groups removes the row."""
 
 
 # --- primary-key tables: changelogs and record-level expiry -----------------------------------------------------------
 
-ROW_DEDUPLICATE = _bool(
-    "changelog-producer.row-deduplicate", False, "Leave changes that change nothing out of changelogs."
-)
-STREAMING_OVERWRITE = _bool("streaming-read-overwrite", False, "Streaming readers see what an overwrite changes.")
-FULL_COMPACTION_COMMITS = _add(
-    Option[int | None]("full-compaction.delta-commits", at_least(1), None, "a whole number ≥ 1",
-           "Compact fully after this many commits.")
-)  # fmt: skip
-EXPIRE_TIME = _add(
-    Option[int | None]("record-level.expire-time", parse_duration_ms, None, "a duration such as '7 d'",
-           "Compactions drop rows that are older than this by the time field.")
-)  # fmt: skip
-EXPIRE_FIELD = _add(
-    Option[str | None]("record-level.time-field", str, None, "a column name",
-           "The column that record-level expiry goes by: INT (seconds), BIGINT (seconds or milliseconds) or TIMESTAMP.")
-)  # fmt: skip
-CHANGELOG_RETAINED_MIN = _add(
-    Option[int | None]("changelog.num-retained.min", at_least(1), None, "a whole number ≥ 1",
-           "Changelogs that expiry always keeps; unset: as snapshots.")
-)  # fmt: skip
-CHANGELOG_RETAINED_MAX = _add(
-    Option[int | None]("changelog.num-retained.max", at_least(1), None, "a whole number ≥ 1",
-           "Changelogs above this number expire; unset: as snapshots.")
-)  # fmt: skip
-CHANGELOG_TIME_RETAINED = _add(
-    Option[int | None]("changelog.time-retained", parse_duration_ms, None, "a duration such as '7 d'",
-           "Changelogs younger than this are kept; unset: as snapshots.")
-)  # fmt: skip
+ROW_DEDUPLICATE = _option("changelog-producer.row-deduplicate", kind.BOOL, "false")
+"""Leave changes that change nothing out of changelogs."""
+STREAMING_OVERWRITE = _option("streaming-read-overwrite", kind.BOOL, "false")
+"""Streaming readers see what an overwrite changes."""
+FULL_COMPACTION_COMMITS = _unset("full-compaction.delta-commits", kind.at_least(1))
+"""Compact fully after this many commits."""
+EXPIRE_TIME = _unset("record-level.expire-time", kind.DURATION)
+"""Compactions drop rows that are older than this by the time field."""
+EXPIRE_FIELD = _unset("record-level.time-field", kind.text("a column name"))
+"""The column that record-level expiry goes by: INT (seconds), BIGINT (seconds or milliseconds) or TIMESTAMP."""
+CHANGELOG_RETAINED_MIN = _unset("changelog.num-retained.min", kind.at_least(1))
+"""Changelogs that expiry always keeps; unset: as snapshots."""
+CHANGELOG_RETAINED_MAX = _unset("changelog.num-retained.max", kind.at_least(1))
+"""Changelogs above this number expire; unset: as snapshots."""
+CHANGELOG_TIME_RETAINED = _unset("changelog.time-retained", kind.DURATION)
+"""Changelogs younger than this are kept; unset: as snapshots."""
 
 
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 # Commits create and expire tags; ``CALL sys.trigger_tag_automatic_creation`` creates them without a commit.
 
-_ZONE = "the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'"
-TAG_AUTOMATIC_CREATION = _add(
-    Option(
-        "tag.automatic-creation",
-        words("none", "process-time", "watermark", "batch"),
-        "none",
-        "one of none, process-time, watermark, batch",
-        "Which time of a snapshot says of which period it is; batch: each write moves a tag of its day.",
-        "none",
-    )
+TAG_AUTOMATIC_CREATION = _option(
+    "tag.automatic-creation", kind.word("none", "process-time", "watermark", "batch"), "none"
 )
-TAG_CREATION_PERIOD = _add(
-    Option(
-        "tag.creation-period",
-        words("daily", "hourly", "two-hours"),
-        "daily",
-        "one of daily, hourly, two-hours",
-        "How long a period is.",
-        "daily",
-    )
-)
-TAG_CREATION_PERIOD_DURATION = _add(
-    Option[int | None](
-        "tag.creation-period-duration",
-        parse_duration_ms,
-        None,
-        _DURATION,
-        "How long a period is, instead of the words.",
-    )
-)
-TAG_CREATION_DELAY = _add(
-    Option("tag.creation-delay", parse_duration_ms, 0, _DURATION, "How late rows of a period may still come.", "0 ms")
-)
-TAG_PERIOD_FORMATTER = _add(
-    Option(
-        "tag.period-formatter",
-        words("with-dashes", "without-dashes", "without-dashes-and-spaces"),
-        "with-dashes",
-        "one of with_dashes, without_dashes, without_dashes_and_spaces",
-        "How a period is written as a tag's name.",
-        "with_dashes",
-    )
-)
-TAG_NUM_RETAINED = _add(
-    Option[int | None](
-        "tag.num-retained-max", at_least(1), None, "a whole number ≥ 1", "How many tags made by commits there may be."
-    )
-)
-TAG_BATCH_NAME = _add(
-    Option[str | None](
-        "tag.batch.customized-name", str, None, "a tag's name", "The tag that writes move, instead of one a day."
-    )
-)
-TAG_TIME_EXPIRE = _add(
-    Option(
-        "tag.time-expire-enabled",
-        parse_bool,
-        False,
-        "true or false",
-        "Whether commits delete the tags whose retention is over.",
-        "false",
-    )
-)
-TAG_DEFAULT_RETAINED = _add(
-    Option[int | None](
-        "tag.default-time-retained", parse_duration_ms, None, _DURATION, "How long new tags stay that do not say it."
-    )
-)
-TAG_AUTOMATIC_COMPLETION = _add(
-    Option(
-        "tag.automatic-completion",
-        parse_bool,
-        False,
-        "true or false",
-        "Whether periods without a snapshot of their own get a tag too.",
-        "false",
-    )
-)
-WATERMARK_ZONE = _add(
-    Option("sink.watermark-time-zone", str, "UTC", _ZONE, "The time zone in which watermarks are read as times.", "UTC")
-)
-PROCESS_TIME_ZONE = _add(
-    Option[str | None](
-        "sink.process-time-zone", str, None, _ZONE, "The time zone of commit times; unset: this machine's."
-    )
-)
+"""Which time of a snapshot says of which period it is; batch: each write moves a tag of its day."""
+TAG_CREATION_PERIOD = _option("tag.creation-period", kind.word("daily", "hourly", "two-hours"), "daily")
+"""How long a period is."""
+TAG_CREATION_PERIOD_DURATION = _unset("tag.creation-period-duration", kind.DURATION)
+"""How long a period is, instead of the words."""
+TAG_CREATION_DELAY = _option("tag.creation-delay", kind.DURATION, "0 ms")
+"""How late rows of a period may still come."""
+TAG_PERIOD_FORMATTER = _option("tag.period-formatter", kind.PERIOD_FORMAT, "with_dashes")
+"""How a period is written as a tag's name."""
+TAG_NUM_RETAINED = _unset("tag.num-retained-max", kind.at_least(1))
+"""How many tags made by commits there may be."""
+TAG_BATCH_NAME = _unset("tag.batch.customized-name", kind.text("a tag's name"))
+"""The tag that writes move, instead of one a day."""
+TAG_TIME_EXPIRE = _option("tag.time-expire-enabled", kind.BOOL, "false")
+"""Whether commits delete the tags whose retention is over."""
+TAG_DEFAULT_RETAINED = _unset("tag.default-time-retained", kind.DURATION)
+"""How long new tags stay that do not say it."""
+TAG_AUTOMATIC_COMPLETION = _option("tag.automatic-completion", kind.BOOL, "false")
+"""Whether periods without a snapshot of their own get a tag too."""
+WATERMARK_ZONE = _option("sink.watermark-time-zone", kind.ZONE, "UTC")
+"""The time zone in which watermarks are read as times."""
+PROCESS_TIME_ZONE = _unset("sink.process-time-zone", kind.ZONE)
+"""The time zone of commit times; unset: this machine's."""
 
 
 # --- partition expiry -------------------------------------------------------------------------------------------------
 
 # Partitions expire on request (``CALL sys.expire_partitions``), or after batch writes.
 
-PARTITION_EXPIRATION_TIME = _add(
-    Option[int | None](
-        "partition.expiration-time", parse_duration_ms, None, _DURATION, "Partitions older than this may expire."
-    )
+PARTITION_EXPIRATION_TIME = _unset("partition.expiration-time", kind.DURATION)
+"""Partitions older than this may expire."""
+PARTITION_EXPIRATION_CHECK_INTERVAL = _option("partition.expiration-check-interval", kind.DURATION, "1 h")
+"""How often Paimon's streaming writers expire partitions; bitlake's do not go by it."""
+PARTITION_EXPIRATION_MAX_NUM = _option("partition.expiration-max-num", kind.at_least(1), "100")
+"""Partitions that one call expires."""
+PARTITION_EXPIRATION_STRATEGY = _option(
+    "partition.expiration-strategy", kind.word("values-time", "update-time"), "values-time"
 )
-PARTITION_EXPIRATION_CHECK_INTERVAL = _add(
-    Option(
-        "partition.expiration-check-interval",
-        parse_duration_ms,
-        3_600_000,
-        _DURATION,
-        "How often Paimon's streaming writers expire partitions; bitlake's do not go by it.",
-        "1 h",
-    )
+"""Whether a partition's age is that of a time in its values, or of its last file."""
+PARTITION_TIMESTAMP_FORMATTER = _unset(
+    "partition.timestamp-formatter", kind.text("a pattern of Java's DateTimeFormatter")
 )
-PARTITION_EXPIRATION_MAX_NUM = _add(
-    Option(
-        "partition.expiration-max-num",
-        at_least(1),
-        100,
-        "a whole number ≥ 1",
-        "Partitions that one call expires.",
-        "100",
-    )
+"""How times are written in partition values; unset: 'yyyy-MM-dd HH:mm:ss' or 'yyyy-MM-dd'."""
+PARTITION_TIMESTAMP_PATTERN = _unset("partition.timestamp-pattern", kind.text("text with $column in it"))
+"""Where times are in partition values, as '$dt $hour:00:00'; unset: in the first partition column."""
+END_INPUT_CHECK_PARTITION_EXPIRE = _option("end-input.check-partition-expire", kind.BOOL, "false")
+"""Batch writes and compactions expire partitions when they are committed, by partition.expiration-time."""
+
+
+# --- Iceberg metadata -------------------------------------------------------------------------------------------------
+
+# bitlake writes Iceberg metadata into the table's folder, or into the folder of an Iceberg Hadoop catalog.  It
+# registers tables in no Hive metastore and no REST catalog, so the options for these are refused.
+
+DISABLED, TABLE_LOCATION, HADOOP_CATALOG, CATALOG_LOCATION = (
+    *("disabled", "table-location", "hadoop-catalog", "catalog-location"),
 )
-PARTITION_EXPIRATION_STRATEGY = _add(
-    Option(
-        "partition.expiration-strategy",
-        words("values-time", "update-time"),
-        "values-time",
-        "one of values-time, update-time",
-        "Whether a partition's age is that of a time in its values, or of its last file.",
-        "values-time",
-    )
+_AVRO_CODECS = {"snappy": "snappy", "zstd": "zstandard", "zstandard": "zstandard", "deflate": "deflate", "null": "null"}
+_STORAGES = kind.word(DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
+ICEBERG_STORAGE = _option(
+    "metadata.iceberg.storage",
+    Kind(
+        _STORAGES.parse,
+        f"{_STORAGES.allowed}; bitlake registers tables in no Hive or REST catalog: a reader loads the table from the "
+        "path of its metadata file, or through an Iceberg Hadoop catalog",
+    ),
+    DISABLED,
 )
-PARTITION_TIMESTAMP_FORMATTER = _add(
-    Option[str | None](
-        "partition.timestamp-formatter",
-        str,
-        None,
-        "a pattern of Java's DateTimeFormatter",
-        "How times are written in partition values; unset: 'yyyy-MM-dd HH:mm:ss' or 'yyyy-MM-dd'.",
-    )
+"""Where every commit writes Iceberg metadata, so that Iceberg readers can read the table's data files."""
+ICEBERG_STORAGE_LOCATION = _unset("metadata.iceberg.storage-location", kind.word(TABLE_LOCATION, CATALOG_LOCATION))
+"""The folder of Iceberg metadata: the table's own, or that of a Hadoop catalog; unset: as the storage says."""
+ICEBERG_VERSION = _option("metadata.iceberg.format-version", Kind(kind.between(2, 3).parse, "2 or 3"), "2")
+"""Iceberg format version; only 3 has deletion vectors."""
+ICEBERG_COMPACT_MIN = _option("metadata.iceberg.compaction.min.file-num", kind.at_least(1), "10")
+"""Small Iceberg manifests from which on they are merged, once they have the target size together."""
+ICEBERG_COMPACT_MAX = _option("metadata.iceberg.compaction.max.file-num", kind.at_least(1), "50")
+"""Small Iceberg manifests from which on they are always merged."""
+ICEBERG_DELETE_OLD = _option("metadata.iceberg.delete-after-commit.enabled", kind.BOOL, "true")
+"""Delete old Iceberg metadata files after each commit."""
+ICEBERG_PREVIOUS_MAX = _option("metadata.iceberg.previous-versions-max", kind.at_least(0), "0")
+"""Old Iceberg metadata files that each commit keeps."""
+ICEBERG_COMPRESSION = _option(
+    "metadata.iceberg.manifest-compression",
+    Kind(lambda text: _AVRO_CODECS[kind.word(*_AVRO_CODECS).parse(text)], "one of snappy, zstd, deflate, null"),
+    "snappy",
 )
-PARTITION_TIMESTAMP_PATTERN = _add(
-    Option[str | None](
-        "partition.timestamp-pattern",
-        str,
-        None,
-        "text with $column in it",
-        "Where times are in partition values, as '$dt $hour:00:00'; unset: in the first partition column.",
-    )
+"""Codec of Iceberg manifests and manifest lists."""
+ICEBERG_LEGACY = _option("metadata.iceberg.manifest-legacy-version", kind.BOOL, "false")
+"""Name the counts in manifest lists as Iceberg 1.4 does."""
+
+
+def _refused(text: str) -> str:
+    raise ValueError(text)
+
+
+_NO_CATALOG = Kind(
+    _refused,
+    "no value: it configures a Hive or REST catalog, in which bitlake registers no tables; use "
+    f"'{ICEBERG_STORAGE.name}' = '{TABLE_LOCATION}' or '{HADOOP_CATALOG}'",
 )
-END_INPUT_CHECK_PARTITION_EXPIRE = _add(
-    Option(
-        "end-input.check-partition-expire",
-        parse_bool,
-        False,
-        "true or false",
-        "Batch writes and compactions expire partitions when they are committed, by partition.expiration-time.",
-        "false",
-    )
-)
+ICEBERG_URI = _unset("metadata.iceberg.uri", _NO_CATALOG)
+"""Refused: the URI of a Hive metastore."""
+ICEBERG_DATABASE = _unset("metadata.iceberg.database", _NO_CATALOG)
+"""Refused: the database in a Hive or REST catalog."""
+ICEBERG_TABLE = _unset("metadata.iceberg.table", _NO_CATALOG)
+"""Refused: the name in a Hive or REST catalog."""
+ICEBERG_HIVE_CONF = _unset("metadata.iceberg.hive-conf-dir", _NO_CATALOG)
+"""Refused: the configuration folder of Hive."""
+ICEBERG_HADOOP_CONF = _unset("metadata.iceberg.hadoop-conf-dir", _NO_CATALOG)
+"""Refused: the configuration folder of Hadoop for a Hive catalog."""
+ICEBERG_HIVE_CLIENT = _unset("metadata.iceberg.hive-client-class", _NO_CATALOG)
+"""Refused: the client class of a Hive metastore."""
+ICEBERG_HIVE_STATS = _unset("metadata.iceberg.hive-skip-update-stats", _NO_CATALOG)
+"""Refused: whether Hive's statistics stay as they are."""
+ICEBERG_GLUE_ARCHIVE = _unset("metadata.iceberg.glue.skip-archive", _NO_CATALOG)
+"""Refused: whether AWS Glue keeps no old versions."""
+_CATALOG_PREFIXES = ("metadata.iceberg.rest.", "metadata.iceberg.table-properties.")
+"""Options of an Iceberg REST catalog by their prefixes, which are refused too."""
 
 
 # --- options of a table: reading and checks ---------------------------------------------------------------------------
@@ -644,7 +462,6 @@ IMMUTABLE = frozenset(
 """Names that neither SET nor RESET may touch once the table has a snapshot."""
 
 _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
-_COLUMN_STATS_OPTION = Option[StatsMode | None]("fields.<column>.stats-mode", parse_stats_mode, None, _STATS, "")
 FIELDS = "fields."
 """Options of one column or of several: ``fields.<column>.<option>``."""
 SEQUENCE_GROUP = ".sequence-group"
@@ -693,7 +510,9 @@ def parse_column_stats(column: str, text: str) -> StatsMode:
     try:
         return parse_stats_mode(text)
     except ValueError as e:
-        raise InvalidRequest(f"option 'fields.{column}.stats-mode' = '{text}' is not allowed; it takes {_STATS}") from e
+        raise InvalidRequest(
+            f"option 'fields.{column}.stats-mode' = '{text}' is not allowed; it takes {kind.STATS_MODE.allowed}"
+        ) from e
 
 
 def is_known(name: str) -> bool:
@@ -741,6 +560,8 @@ def validate(values: Mapping[str, str]) -> None:
         if option is not None:
             option.read(text)
             continue
+        if name.startswith(_CATALOG_PREFIXES):
+            Option(name, _refused, "", _NO_CATALOG.allowed).read(text)
         column = _COLUMN_STATS.match(name)
         if column is not None:
             parse_column_stats(column.group(1), text)

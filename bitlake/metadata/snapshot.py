@@ -10,7 +10,7 @@ from typing import Any
 
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.formatting import time_words
-from bitlake.metadata.java_json import check_members, dumps, load_object
+from bitlake.metadata.java_json import camel_case, check_members, dumps, load_object
 from bitlake.metadata.paths import check_file_names
 
 VERSION = 3
@@ -19,50 +19,25 @@ BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of every batch commit."""
 KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")
 OPERATIONS = frozenset(
-    {
-        "WRITE",
-        "OVERWRITE",
-        "DELETE",
-        "TRUNCATE",
-        "UPDATE",
-        "MERGE",
-        "CREATE_TABLE_AS_SELECT",
-        "REPLACE_TABLE_AS_SELECT",
-        "CREATE_OR_REPLACE_TABLE_AS_SELECT",
-    }
+    (
+        "WRITE OVERWRITE DELETE TRUNCATE UPDATE MERGE CREATE_TABLE_AS_SELECT REPLACE_TABLE_AS_SELECT "
+        "CREATE_OR_REPLACE_TABLE_AS_SELECT"
+    ).split()
 )
 """What ``operation`` may say: Paimon cannot read a snapshot with another word."""
 
-_MEMBERS = (
-    ("version", "version"),
-    ("uuid", "uuid"),
-    ("id", "id"),
-    ("schemaId", "schema_id"),
-    ("baseManifestList", "base_manifest_list"),
-    ("baseManifestListSize", "base_manifest_list_size"),
-    ("deltaManifestList", "delta_manifest_list"),
-    ("deltaManifestListSize", "delta_manifest_list_size"),
-    ("changelogManifestList", "changelog_manifest_list"),
-    ("changelogManifestListSize", "changelog_manifest_list_size"),
-    ("indexManifest", "index_manifest"),
-    ("commitUser", "commit_user"),
-    ("writerVersion", "writer_version"),
-    ("commitIdentifier", "commit_identifier"),
-    ("commitKind", "commit_kind"),
-    ("timeMillis", "time_millis"),
-    ("totalRecordCount", "total_record_count"),
-    ("deltaRecordCount", "delta_record_count"),
-    ("changelogRecordCount", "changelog_record_count"),
-    ("watermark", "watermark"),
-    ("statistics", "statistics"),
-    ("properties", "properties"),
-    ("nextRowId", "next_row_id"),
-    ("operation", "operation"),
-)
+_ATTRIBUTES = (
+    "version uuid id schema_id base_manifest_list base_manifest_list_size delta_manifest_list "
+    "delta_manifest_list_size changelog_manifest_list changelog_manifest_list_size index_manifest commit_user "
+    "writer_version commit_identifier commit_kind time_millis total_record_count delta_record_count "
+    "changelog_record_count watermark statistics properties next_row_id operation"
+).split()
+_MEMBERS = {camel_case(name): name for name in _ATTRIBUTES}
+"""The file's members in their order, such as ``schemaId``, each with its attribute."""
 _EARLIEST_MS = -62_135_510_400_000
 _LATEST_MS = 253_402_214_400_000
 """A day after the first and before the last instant of Python's calendar, so that every time zone can show them."""
-_NAMES = frozenset(name for name, _ in _MEMBERS)
+_NAMES = frozenset(_MEMBERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +88,7 @@ class Snapshot:
     def to_json(self) -> str:
         """The file's text, as Jackson writes it."""
         out: dict[str, Any] = {}
-        for name, attribute in _MEMBERS:
+        for name, attribute in _MEMBERS.items():
             value = getattr(self, attribute)
             if value is not None and value != {}:
                 out[name] = value

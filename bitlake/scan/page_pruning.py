@@ -27,17 +27,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions import statistics
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.statistics import (
-    Bools,
-    ColumnBounds,
-    Form,
-    NotVectorised,
-    Verdict,
-    Verdicts,
-    judge,
-    judge_leaf,
-)
 from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.footer import Footer, number_units
@@ -143,11 +134,11 @@ def _kept(
             return None
         rows = np.diff(pages.starts)
 
-        def leaf(leaf: Leaf) -> Verdicts:
-            return judge_leaf(leaf, bounds, rows)
+        def leaf(leaf: Leaf) -> statistics.Verdicts:
+            return statistics.judge_leaf(leaf, bounds, rows)
 
-        keep: Bools = judge(term, rows, leaf) != Verdict.NONE.value
-    except (BitlakeError, NotVectorised):
+        keep: statistics.Bools = statistics.judge(term, rows, leaf) != statistics.Verdict.NONE.value
+    except (BitlakeError, statistics.NotVectorised):
         return None
     if keep.all():
         return None
@@ -158,7 +149,7 @@ def _kept(
     return left
 
 
-def _bounds(pages: PageBounds, units: tuple[int, int] | None) -> ColumnBounds | None:
+def _bounds(pages: PageBounds, units: tuple[int, int] | None) -> statistics.ColumnBounds | None:
     """Page bounds in the form of file bounds; ``units`` are those of numbers (:func:`number_units`), None for text.
 
     The number of NULLs is known only for pages without any other value.
@@ -177,8 +168,8 @@ def _bounds(pages: PageBounds, units: tuple[int, int] | None) -> ColumnBounds | 
         low, high = low * times // by, -(-high * times // by)
     known = ~pages.empty
     nulls = np.where(pages.empty, np.diff(pages.starts), -1)
-    form = Form.TEXT if units is None else Form.INTEGER
-    return ColumnBounds(form, low, high, known, known, nulls, truncated=True)
+    form = statistics.Form.TEXT if units is None else statistics.Form.INTEGER
+    return statistics.ColumnBounds(form, low, high, known, known, nulls, truncated=True)
 
 
 def prune_by_pages(

@@ -47,18 +47,8 @@ from bitlake.scan.column_reader import (
     stream_whole,
 )
 from bitlake.scan.page_pruning import rows_by_pages
+from bitlake.schema import merge_spec
 from bitlake.schema.evolution import align, map_fields
-from bitlake.schema.merge_spec import (
-    AGGREGATION,
-    DELETE,
-    PARTIAL_UPDATE,
-    SEQUENCE_NUMBER,
-    SYSTEM_FIELDS,
-    UPDATE_BEFORE,
-    VALUE_KIND,
-    MergeSpec,
-    needs_lookup,
-)
 from bitlake.types import DataField, arrow_field, arrow_type
 
 log = logging.getLogger("bitlake")
@@ -67,7 +57,7 @@ FILE_PATH = "__paimon_file_path"
 ROW_INDEX = "__paimon_row_index"
 PARTITION = "__paimon_partition"
 BUCKET = "__paimon_bucket"
-STORED_SYSTEM = {VALUE_KIND: pa.int8(), SEQUENCE_NUMBER: pa.int64()}
+STORED_SYSTEM = {merge_spec.VALUE_KIND: pa.int8(), merge_spec.SEQUENCE_NUMBER: pa.int64()}
 """What files of primary-key tables store beside the columns.  Asked for, merging keeps deleted rows; rows of append
 tables are +I, and have no number."""
 
@@ -351,9 +341,9 @@ class _FileColumns:
             return pa.array(np.full(count, self._task.bucket, np.int32))
         if name == FILE_PATH:
             return pa.repeat(self._task.path, count)
-        if name == VALUE_KIND:
+        if name == merge_spec.VALUE_KIND:
             return pa.array(np.zeros(count, np.int8))
-        if name == SEQUENCE_NUMBER:
+        if name == merge_spec.SEQUENCE_NUMBER:
             return pa.nulls(count, pa.int64())
         members = self._schema.partition_fields
         arrays = [_repeat(f, v, count) for f, v in zip(members, self._task.partition, strict=True)]
@@ -471,7 +461,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     """Yield the matching rows of files that are merged by key, as :func:`read_file` does."""
     assert task.merge is not None
     schema = task.merge.schema or request.schema
-    spec = MergeSpec.of(schema)
+    spec = merge_spec.MergeSpec.of(schema)
     names = {f.name for f in schema.fields}
     requested = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
     # The keys are always read, so that the number of rows is never lost.
@@ -479,7 +469,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
     costs = [ReadCounts() for _ in task.merge.files]
     tables: list[pa.Table] = []
-    by_level = needs_lookup(schema) and spec.engine in (PARTIAL_UPDATE, AGGREGATION)
+    by_level = merge_spec.needs_lookup(schema) and spec.engine in (merge_spec.PARTIAL_UPDATE, merge_spec.AGGREGATION)
     for file, cost in zip(task.merge.files, costs, strict=True):
         for rows in read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost):
             tables.append(_with_level(rows, file.level) if by_level else rows)
@@ -496,7 +486,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
         positioned = ROW_INDEX in requested or task.selection.rows is not None
         merged = merge_rows(spec, together, columns, keep_deletes=stored or positioned)
         if positioned and not stored:
-            merged = merged.filter(pa.array(alive(merged.column(VALUE_KIND).to_numpy())))
+            merged = merged.filter(pa.array(alive(merged.column(merge_spec.VALUE_KIND).to_numpy())))
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
     positions = np.arange(merged.num_rows, dtype=np.int64)
@@ -522,7 +512,7 @@ def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: n
 
 def alive(kinds: np.ndarray) -> np.ndarray:
     """Whether readers see rows of these kinds: neither deletes nor the old values of updates."""
-    live: np.ndarray = (kinds != UPDATE_BEFORE) & (kinds != DELETE)
+    live: np.ndarray = (kinds != merge_spec.UPDATE_BEFORE) & (kinds != merge_spec.DELETE)
     return live
 
 
@@ -533,7 +523,7 @@ def _with_level(rows: pa.Table, level: int) -> pa.Table:
 @by_identity
 def _extended(schema: TableSchema) -> TableSchema:
     """The schema with the system columns that merging needs; they are found by id like any other."""
-    return replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))
+    return replace(schema, fields=(*schema.fields, *merge_spec.SYSTEM_FIELDS))
 
 
 def _folder(path: str) -> str:

@@ -12,6 +12,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.file_format import CODECS, check_format
+from bitlake.iceberg.schema import check_publishable
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.schema.validation import check_combinations, check_honoured, check_reading
@@ -130,6 +131,7 @@ def check_options(
     try:
         check_honoured(options)
         check_combinations(fields, partition_keys, primary_keys, options)
+        check_publishable(fields, parsed, bool(primary_keys))
     except (InvalidRequest, UnsupportedFeature) as e:
         raise type(e)(f"table '{table}': {e}") from e
     _check_format(table, options, parsed, fields)

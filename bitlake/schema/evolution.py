@@ -22,22 +22,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.expressions.tree import (
-    FALSE,
-    TRUE,
-    And,
-    Comparison,
-    Computed,
-    Constant,
-    In,
-    IsNull,
-    Leaf,
-    Like,
-    MapKey,
-    Op,
-    Or,
-    Predicate,
-)
+from bitlake.expressions import tree
 from bitlake.formats.conform import null_column
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import (
@@ -161,11 +146,11 @@ def _no_longer(file: AtomicType, table: AtomicType) -> bool:
 class MappedPredicate:
     """A predicate in a file's names; ``exact`` if it is TRUE for the same rows, else it is TRUE for more."""
 
-    predicate: Predicate
+    predicate: tree.Predicate
     exact: bool = True
 
 
-def map_predicate(predicate: Predicate, table: Sequence[DataField], mapping: FileMapping) -> MappedPredicate:
+def map_predicate(predicate: tree.Predicate, table: Sequence[DataField], mapping: FileMapping) -> MappedPredicate:
     """Say a bound predicate in a file's own names; what cannot be said exactly becomes TRUE (keeps every row).
 
     A column the file lacks is NULL in every row: comparisons with it are never TRUE, IS NULL always is.
@@ -175,50 +160,50 @@ def map_predicate(predicate: Predicate, table: Sequence[DataField], mapping: Fil
     return _map(predicate, {f.name: f.type for f in table}, mapping)
 
 
-_UNKNOWN = MappedPredicate(TRUE, exact=False)
+_UNKNOWN = MappedPredicate(tree.TRUE, exact=False)
 
 
-def _map(predicate: Predicate, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
+def _map(predicate: tree.Predicate, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
     match predicate:
-        case And(children):
+        case tree.And(children):
             mapped = [_map(c, types, mapping) for c in children]
             kept = tuple(m.predicate for m in mapped if m != _UNKNOWN)
-            return MappedPredicate(And(kept), all(m.exact for m in mapped))
-        case Or(children):
+            return MappedPredicate(tree.And(kept), all(m.exact for m in mapped))
+        case tree.Or(children):
             mapped = [_map(c, types, mapping) for c in children]
             if _UNKNOWN in mapped:
                 return _UNKNOWN
-            return MappedPredicate(Or(tuple(m.predicate for m in mapped)), all(m.exact for m in mapped))
-        case Constant():
+            return MappedPredicate(tree.Or(tuple(m.predicate for m in mapped)), all(m.exact for m in mapped))
+        case tree.Constant():
             return MappedPredicate(predicate)
-        case Comparison() | In() | Like() | IsNull():
+        case tree.Comparison() | tree.In() | tree.Like() | tree.IsNull():
             return _map_leaf(predicate, types, mapping)
-        case Computed():
+        case tree.Computed():
             return _UNKNOWN
     raise AssertionError(f"not a bound predicate: {predicate}")
 
 
-def _map_leaf(leaf: Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
+def _map_leaf(leaf: tree.Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
     column = leaf.column
-    top = column.column if isinstance(column, MapKey) else column
+    top = column.column if isinstance(column, tree.MapKey) else column
     if top not in mapping.fields:
         return _UNKNOWN
     source = mapping.fields[top]
     if source is None:
-        return MappedPredicate(TRUE if isinstance(leaf, IsNull) and not leaf.negated else FALSE)
+        return MappedPredicate(tree.TRUE if isinstance(leaf, tree.IsNull) and not leaf.negated else tree.FALSE)
     table, file, name = types[top], source.type, source.name
-    if isinstance(column, MapKey):
+    if isinstance(column, tree.MapKey):
         if not (isinstance(table, MapType) and isinstance(file, MapType) and _same(table.key, file.key)):
             return _UNKNOWN
-        table, file, name = table.value, file.value, MapKey(name, column.key)
+        table, file, name = table.value, file.value, tree.MapKey(name, column.key)
     if _same(table, file):
         return MappedPredicate(replace(leaf, column=name))
-    if isinstance(leaf, IsNull):
+    if isinstance(leaf, tree.IsNull):
         # Numbers that do not fit a DECIMAL are read as NULL: there the file knows too few NULLs.
         decimal = isinstance(table, AtomicType) and table.root is Root.DECIMAL and not _whole_range(table, file)
         return _UNKNOWN if decimal else MappedPredicate(replace(leaf, column=name))
     held = _whole_range(table, file)
-    if held is None or isinstance(leaf, Like):
+    if held is None or isinstance(leaf, tree.Like):
         return _UNKNOWN
     return MappedPredicate(_narrowed(replace(leaf, column=name), *held))
 
@@ -239,18 +224,18 @@ def _whole_range(table: DataType, file: DataType) -> tuple[int, int] | None:
     return None
 
 
-def _narrowed(leaf: Comparison | In, low: int, high: int) -> Predicate:
+def _narrowed(leaf: tree.Comparison | tree.In, low: int, high: int) -> tree.Predicate:
     """A leaf over values of ``low`` to ``high``, without literals beyond: these are never equal, always less …"""
-    some = IsNull(leaf.column, negated=True)
-    if isinstance(leaf, In):
+    some = tree.IsNull(leaf.column, negated=True)
+    if isinstance(leaf, tree.In):
         fitting = tuple(v for v in leaf.values if low <= v <= high)
         if fitting:
             return replace(leaf, values=fitting)
-        return some if leaf.negated else FALSE
+        return some if leaf.negated else tree.FALSE
     if low <= leaf.value <= high:
         return leaf
-    always = (Op.NE, Op.LT, Op.LE) if leaf.value > high else (Op.NE, Op.GT, Op.GE)
-    return some if leaf.op in always else FALSE
+    always = (tree.Op.NE, tree.Op.LT, tree.Op.LE) if leaf.value > high else (tree.Op.NE, tree.Op.GT, tree.Op.GE)
+    return some if leaf.op in always else tree.FALSE
 
 
 def align(

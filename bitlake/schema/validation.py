@@ -324,49 +324,29 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
 )
 # The same, of options that are not declared because nothing else is done with them: name → the value that is harmless.
 _NOT_KNOWN: Mapping[str, str | None] = {
-    "pk-clustering-override": "false",
-    "chain-table.enabled": "false",
-    "partition.timestamp-format.strict": "false",
-    "compaction.skip-expired-partitions": "false",
+    **dict.fromkeys(
+        "pk-clustering-override chain-table.enabled partition.timestamp-format.strict "
+        "compaction.skip-expired-partitions clustering.incremental postpone.merge-on-read "
+        "key-value.sequence_number.enabled write.hive-style-dynamic-partition.enabled".split(),
+        "false",
+    ),
+    **dict.fromkeys(
+        "tag.callbacks commit.callbacks global-index.external-path blob-field blob-descriptor-field blob-view-field "
+        "vector-field pk-vector.index.columns pk-btree.index.columns pk-bitmap.index.columns "
+        "pk-multivalue.index.columns pk-full-text.index.columns upsert-key".split()
+    ),
     "partition.mark-done-action": "success-file",
     "lookup-wait": "true",
     "changelog-producer.lookup-wait": "true",
-    "tag.callbacks": None,
-    "commit.callbacks": None,
-    "clustering.incremental": "false",
-    "postpone.merge-on-read": "false",
     "batch-scan-mode": "none",
-    "key-value.sequence_number.enabled": "false",
-    "global-index.external-path": None,
-    "blob-field": None,
-    "blob-descriptor-field": None,
-    "blob-view-field": None,
-    "vector-field": None,
-    "pk-vector.index.columns": None,
-    "pk-btree.index.columns": None,
-    "pk-bitmap.index.columns": None,
-    "pk-multivalue.index.columns": None,
-    "pk-full-text.index.columns": None,
-    "upsert-key": None,
-    "write.hive-style-dynamic-partition.enabled": "false",
 }
 # What readers would be shown, of options that Paimon takes from a query or else from the table.
 _READING: Mapping[str, str | None] = {
     "scan.mode": "default",
     **dict.fromkeys(
-        (
-            "scan.snapshot-id",
-            "scan.tag-name",
-            "scan.version",
-            "scan.timestamp",
-            "scan.timestamp-millis",
-            "scan.watermark",
-            "scan.creation-time-millis",
-            "scan.file-creation-time-millis",
-            "incremental-between",
-            "incremental-between-timestamp",
-            "incremental-to-auto-tag",
-        )
+        "scan.snapshot-id scan.tag-name scan.version scan.timestamp scan.timestamp-millis scan.watermark "
+        "scan.creation-time-millis scan.file-creation-time-millis incremental-between incremental-between-timestamp "
+        "incremental-to-auto-tag".split()
     ),
 }
 _LAYOUT = ".map.storage-layout"

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
@@ -28,6 +29,7 @@ from bitlake.io import has_cheap_rename
 from bitlake.metadata.options import branch_option
 from bitlake.metadata.paths import DROPPED
 from bitlake.snapshot.fast_forward import FastForward, leaving
+from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import load_tag
@@ -177,6 +179,7 @@ def fast_forward(state: TableState, name: str) -> None:
     if schema is None:
         raise NotFound(f"table '{state.name}' was dropped or renamed meanwhile")
     FastForward(main, find_branch(state, name), state.name, schema).run()
+    publish_history(replace(state, paths=main.paths, schema=latest_schema(main) or schema))
 
 
 def _checked(name: str) -> str:

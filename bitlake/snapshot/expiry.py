@@ -39,20 +39,12 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
+from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
+from bitlake.snapshot.iceberg_metadata import forget_expired
 from bitlake.snapshot.manifests import rolled_back_to
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files
-from bitlake.snapshot.removal_markers import (
-    HOLD_MS,
-    Line,
-    begun_at,
-    delete_strays,
-    load_line,
-    new_marker,
-    parse_hold,
-    steadily,
-)
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, delete_files
 from bitlake.snapshot.versions import earliest_snapshot_id, existing_snapshots, load_snapshot
@@ -92,7 +84,7 @@ class Expiry:
 
 def plan_expiry(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
     """Find what an expiry would delete now; raises :class:`InvalidRequest` for limits that contradict each other."""
-    return steadily(lambda: _plan(table, schema, _range(table, schema, retention)))
+    return removal_markers.steadily(lambda: _plan(table, schema, _range(table, schema, retention)))
 
 
 def expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
@@ -100,21 +92,21 @@ def expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expi
 
     Raises :class:`StorageUnavailable` if the store fails; the next call resumes.
     """
-    return steadily(lambda: _expire(table, schema, retention))
+    return removal_markers.steadily(lambda: _expire(table, schema, retention))
 
 
 def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
     check_history(table.store, table.paths)
-    line = load_line(table)
+    line = removal_markers.load_line(table)
     if line.records:
-        delete_strays(table, line.announced)
+        removal_markers.delete_strays(table, line.announced)
     going = _range(table, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
     own = _announce(table, going)
     try:
         # A consumer or rollback may have been created before it could see the announcement.
-        needed = _first_needed(table, load_line(table))
+        needed = _first_needed(table, removal_markers.load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
             first = own
@@ -136,11 +128,12 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
         )
         for name in (*going.markers, own, *_dead_holds(table, going)):
             table.store.delete(f"{table.paths.snapshot_dir}/{name}")
+        forget_expired(table, schema, expiry.end)
     return expiry
 
 
 def _announce(table: TableFiles, going: _Going) -> str:
-    name = new_marker(going.end)
+    name = removal_markers.new_marker(going.end)
     table.store.write(f"{table.paths.snapshot_dir}/{name}", str(going.first).encode())
     return name
 
@@ -180,7 +173,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     older = retention.older_than_ms
     if older is None:
         older = _clock.now_ms() - options.of(opt.SNAPSHOT_TIME_RETAINED)
-    line = load_line(table)
+    line = removal_markers.load_line(table)
     first = earliest_snapshot_id(table)
     if not line.ids or first is None:
         return _Going(0, 0)
@@ -198,14 +191,14 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
         if following is not None and following.time_millis >= older:
             end = number
             break
-    begun = begun_at(table, line.markers)
+    begun = removal_markers.begun_at(table, line.markers)
     if begun is None:
         return _Going(first, first, ids=line.ids, holds=line.holds).until(max(end, first))
     # Snapshots that a killed expiry announced are partly deleted, so they expire whatever the limits are now.
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
-def _first_needed(table: TableFiles, line: Line) -> int | None:
+def _first_needed(table: TableFiles, line: removal_markers.Line) -> int | None:
     """The first snapshot that a consumer or a running rollback needs; None if there is none."""
     needed = (least_next_snapshot(table), line.held)
     return min((number for number in needed if number is not None), default=None)
@@ -220,8 +213,12 @@ def _fences(table: TableFiles, going: _Going) -> list[Snapshot]:
 def _dead_holds(table: TableFiles, going: _Going) -> list[str]:
     """The holds of killed rollbacks without a fence."""
     live = [s.uuid for s in _fences(table, going)]
-    since = _clock.now_ms() - HOLD_MS
-    return [h for h in going.holds if parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)]
+    since = _clock.now_ms() - removal_markers.HOLD_MS
+    return [
+        h
+        for h in going.holds
+        if removal_markers.parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)
+    ]
 
 
 _LONGER = (

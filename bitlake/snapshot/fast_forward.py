@@ -59,33 +59,9 @@ from bitlake.metadata.options import Options
 from bitlake.metadata.paths import check_file_names, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot import removal_markers, versions
 from bitlake.snapshot.manifests import ManifestWriter, restore_snapshot, snapshot_manifests
-from bitlake.snapshot.removal_markers import (
-    DEAD_MS,
-    HOLD,
-    ROLLBACK_MS,
-    RemovalRecord,
-    create_snapshot,
-    load_line,
-    name_of,
-    new_hold,
-    on_base,
-)
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import (
-    JOURNAL,
-    branch_names,
-    existing_snapshots,
-    is_same_table,
-    latest_snapshot,
-    load_schema,
-    load_snapshot,
-    read_hint,
-    schema_ids,
-    snapshot_ids,
-    tag_names,
-    tag_snapshot,
-)
 
 _PROGRESS = ".fast-forward-progress"
 FORWARDED_TO = "bitlake.forwarded-to"
@@ -129,7 +105,7 @@ def leaving(branch: TableFiles, name: str) -> Iterator[None]:
 
 
 def _is_leaving(branch: TableFiles) -> bool:
-    since = _clock.now_ms() - DEAD_MS
+    since = _clock.now_ms() - removal_markers.DEAD_MS
     for name in branch.store.names(f"{branch.paths.root}/branch"):
         millis, _, rest = name.removeprefix(_LEAVING).partition("-")
         if name.startswith(_LEAVING) and rest.partition("-")[2] == branch.paths.branch:
@@ -206,7 +182,7 @@ class _Journal:
 
 
 def _read_journal(main: TableFiles) -> _Journal | None:
-    path = f"{main.paths.snapshot_dir}/{JOURNAL}"
+    path = f"{main.paths.snapshot_dir}/{versions.JOURNAL}"
     try:
         journal = _Journal.from_bytes(main.store.read(path, JSON_BYTES), path)
     except NotFound:
@@ -233,7 +209,7 @@ class FastForward:
     name: str
     """The table's name, for messages."""
     schema: TableSchema
-    record: RemovalRecord | None = field(default=None, init=False)
+    record: removal_markers.RemovalRecord | None = field(default=None, init=False)
 
     @property
     def store(self) -> Store:
@@ -242,20 +218,20 @@ class FastForward:
 
     @property
     def _path(self) -> str:
-        return f"{self.main.paths.snapshot_dir}/{JOURNAL}"
+        return f"{self.main.paths.snapshot_dir}/{versions.JOURNAL}"
 
     def run(self) -> None:
         """Fast-forward, or complete an interrupted one; raises :class:`InvalidRequest` during another branch's."""
         journal = self._resumed() or self._begun()
-        ids = snapshot_ids(self.branch)
+        ids = versions.snapshot_ids(self.branch)
         if not ids:
             self._check_here(journal)
             raise NotFound(f"table '{self.name}': the snapshots of branch '{journal.branch}' are gone")
-        first = load_snapshot(self.branch, ids[0])
-        hold = f"{self.main.paths.snapshot_dir}/{new_hold(first.id, journal.uuid)}"
+        first = versions.load_snapshot(self.branch, ids[0])
+        hold = f"{self.main.paths.snapshot_dir}/{removal_markers.new_hold(first.id, journal.uuid)}"
         self.store.create(hold, first.to_json().encode())
         try:
-            if load_line(self.main).records:
+            if removal_markers.load_line(self.main).records:
                 self._record(journal, (), self._snapshots(self.branch, 0))
             if journal.stage == _BEGUN:
                 self._copy_schemas(journal)
@@ -270,7 +246,7 @@ class FastForward:
 
     def _expiring(self) -> int:
         """Main's snapshots before this one may go: an expiry that began before the hold was made takes them."""
-        return load_line(self.main).announced
+        return removal_markers.load_line(self.main).announced
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -279,7 +255,7 @@ class FastForward:
         if journal is None:
             return None
         if journal.branch != self.branch.paths.branch:
-            if journal.branch in branch_names(self.main):
+            if journal.branch in versions.branch_names(self.main):
                 check_no_fast_forward(self.main, self.name, "another fast-forward")
             self._forget(journal)  # nothing is left to complete it with
             return None
@@ -297,32 +273,32 @@ class FastForward:
 
     def _begun(self) -> _Journal:
         journal = self._create_journal()
-        if not is_same_table(self.main, self.schema):
+        if not versions.is_same_table(self.main, self.schema):
             self._forget(journal)
             raise StorageUnavailable(f"table '{self.name}' was dropped, renamed or replaced; nothing was changed")
-        if not snapshot_ids(self.branch) or _is_leaving(self.branch):
+        if not versions.snapshot_ids(self.branch) or _is_leaving(self.branch):
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
-                f"that process died, try again {DEAD_MS // 60_000} minutes later"
+                f"that process died, try again {removal_markers.DEAD_MS // 60_000} minutes later"
             )
-        if load_line(self.main).has_rollback:  # this fast-forward creates its own hold later
+        if removal_markers.load_line(self.main).has_rollback:  # this fast-forward creates its own hold later
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': fast_forward is refused while a rollback runs; nothing was changed; try again, "
-                f"or {ROLLBACK_MS // 60_000} minutes later if the rollback was killed"
+                f"or {removal_markers.ROLLBACK_MS // 60_000} minutes later if the rollback was killed"
             )
         return journal
 
     def _create_journal(self) -> _Journal:
-        ids = snapshot_ids(self.branch)
+        ids = versions.snapshot_ids(self.branch)
         if not ids:
             raise InvalidRequest(
                 f"table '{self.name}': branch '{self.branch.paths.branch}' has no snapshot to go forward to"
             )
-        head = load_snapshot(self.branch, ids[-1])
-        schemas = schema_ids(self.branch)
-        kept = set(tag_names(self.branch))
+        head = versions.load_snapshot(self.branch, ids[-1])
+        schemas = versions.schema_ids(self.branch)
+        kept = set(versions.tag_names(self.branch))
         tags = {t: s.id for t, s in self._tagged(self.main).items() if t not in kept}
         writer = ManifestWriter(
             self.main,
@@ -338,7 +314,7 @@ class FastForward:
             lists=(base, base_size, delta, delta_size),
             schemas={
                 str(i): self.store.read(self.main.paths.schema(i)).decode()
-                for i in schema_ids(self.main)
+                for i in versions.schema_ids(self.main)
                 if i not in schemas and i > min(schemas, default=0)
             },
             tags=tuple(t for t, held in tags.items() if held >= ids[0]),
@@ -389,7 +365,7 @@ class FastForward:
     def _forget(self, journal: _Journal) -> None:
         """Delete the holds, the manifest lists if no snapshot or tag names them, and then the journal."""
         for name in self.store.names(self.main.paths.snapshot_dir):
-            if name.startswith(HOLD) and name.endswith(journal.uuid):
+            if name.startswith(removal_markers.HOLD) and name.endswith(journal.uuid):
                 self.store.delete(f"{self.main.paths.snapshot_dir}/{name}")
         if not self._is_held(journal):
             for name in (journal.lists[0], journal.lists[2]):
@@ -400,9 +376,9 @@ class FastForward:
     def _tagged(self, table: TableFiles) -> dict[str, Snapshot]:
         """The snapshots of tags by name, without those that are deleted or renamed meanwhile."""
         found = {}
-        for name in tag_names(table):
+        for name in versions.tag_names(table):
             with contextlib.suppress(NotFound):
-                found[name] = tag_snapshot(table, name)
+                found[name] = versions.tag_snapshot(table, name)
         return found
 
     def _is_held(self, journal: _Journal) -> bool:
@@ -413,19 +389,19 @@ class FastForward:
         """
         if self._made(journal):
             return True
-        for line in (self.main, *(self.main.on_branch(b) for b in branch_names(self.main))):
+        for line in (self.main, *(self.main.on_branch(b) for b in versions.branch_names(self.main))):
             if any(s.uuid == journal.uuid for s in (*self._tagged(line).values(), *self._snapshots(line, 0))):
                 return True
         return False
 
     def _expired(self, journal: _Journal) -> bool:
         """Whether main's snapshots up to the switch have expired, so that step 4 has nothing to replace."""
-        return min(snapshot_ids(self.main), default=0) > journal.switch
+        return min(versions.snapshot_ids(self.main), default=0) > journal.switch
 
     # --- schemas -----------------------------------------------------------------------------------------------------
 
     def _copy_schemas(self, journal: _Journal) -> None:
-        for number in schema_ids(self.branch):
+        for number in versions.schema_ids(self.branch):
             data = self.store.read(self.branch.paths.schema(number))
             self._check_here(journal)
             if self.store.create(self.main.paths.schema(number), data):
@@ -436,7 +412,7 @@ class FastForward:
     def _differs(self, number: int) -> bool:
         """Whether main's schema of a number has other columns, so that files cannot be read by the branch's."""
         try:
-            own, new = (load_schema(line, number) for line in (self.main, self.branch))
+            own, new = (versions.load_schema(line, number) for line in (self.main, self.branch))
         except NotFound:
             return False
         return own.fields != new.fields
@@ -446,7 +422,7 @@ class FastForward:
     def _switch(self, journal: _Journal) -> int:
         """Make the branch's last snapshot main's next one; returns its id there."""
         for _ in range(_TRIES):
-            base = latest_snapshot(self.main)
+            base = versions.latest_snapshot(self.main)
             if base is not None and base.uuid == journal.uuid:
                 return self._made(journal)[0]
             made = self._head(journal, base)
@@ -456,7 +432,7 @@ class FastForward:
 
     def _create(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
         self._check_here(journal)
-        if not create_snapshot(self.main, made, base):
+        if not removal_markers.create_snapshot(self.main, made, base):
             return False
         if self._follows(journal, made, base):
             self.store.write(self.main.paths.latest_hint, str(made.id).encode())
@@ -469,13 +445,13 @@ class FastForward:
 
     def _follows(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
         try:
-            return self._is_here(journal) and (base is None or load_snapshot(self.main, base.id) == base)
+            return self._is_here(journal) and (base is None or versions.load_snapshot(self.main, base.id) == base)
         except NotFound:
-            return snapshot_ids(self.main)[:1] == [made.id]  # expired since
+            return versions.snapshot_ids(self.main)[:1] == [made.id]  # expired since
 
     def _head(self, journal: _Journal, base: Snapshot | None) -> Snapshot:
         """The branch's last snapshot as main's next one after ``base``."""
-        head = load_snapshot(self.branch, journal.head)
+        head = versions.load_snapshot(self.branch, journal.head)
         list_, list_size, delta, delta_size = journal.lists
         made = replace(
             head.with_lists((list_, list_size), (delta, delta_size)),
@@ -485,7 +461,7 @@ class FastForward:
             properties={**head.properties, FORWARDED_TO: journal.branch},
             time_millis=_clock.now_ms(),
         )
-        return on_base(made, base)
+        return removal_markers.on_base(made, base)
 
     def _made(self, journal: _Journal) -> list[int]:
         """Main's snapshots that steps 3 and 5 created, ascending."""
@@ -496,28 +472,28 @@ class FastForward:
 
     def _record(self, journal: _Journal, lost: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
         if self.record is None:
-            self.record = RemovalRecord(self.main.paths, journal.uuid, partial(self._write, journal))
+            self.record = removal_markers.RemovalRecord(self.main.paths, journal.uuid, partial(self._write, journal))
         self.record.add(lost, returned)
 
     def _snapshots(self, table: TableFiles, first: int, end: int | None = None) -> Iterator[Snapshot]:
         """The snapshots from one id to another, which is not included."""
-        ids = snapshot_ids(table)
-        return existing_snapshots(table, (i for i in ids if i >= first and (end is None or i < end)))
+        ids = versions.snapshot_ids(table)
+        return versions.existing_snapshots(table, (i for i in ids if i >= first and (end is None or i < end)))
 
     # --- history -----------------------------------------------------------------------------------------------------
 
     def _replace_history(self, journal: _Journal) -> None:
         """Step 4: what is before the switch becomes the branch's."""
         store = self.store
-        ids = [] if self._expired(journal) else [i for i in snapshot_ids(self.branch) if i <= journal.head]
-        for number in schema_ids(self.branch):
+        ids = [] if self._expired(journal) else [i for i in versions.snapshot_ids(self.branch) if i <= journal.head]
+        for number in versions.schema_ids(self.branch):
             self._replace_schema(journal, number)
         old = [
             s for s in self._snapshots(self.main, min(ids, default=journal.switch), journal.switch) if s.id not in ids
         ]
-        kept = {(s.id, name_of(s)) for s in self._snapshots(self.branch, 0)}
+        kept = {(s.id, removal_markers.name_of(s)) for s in self._snapshots(self.branch, 0)}
         lost = self._snapshots(self.main, min(ids, default=journal.switch), journal.switch)
-        self._record(journal, (s for s in lost if (s.id, name_of(s)) not in kept))
+        self._record(journal, (s for s in lost if (s.id, removal_markers.name_of(s)) not in kept))
         end = self._expiring()
         for number in ids:
             if end <= number < journal.switch:
@@ -526,7 +502,7 @@ class FastForward:
             self._delete_unchanged(journal, snapshot)
         for tag in journal.tags:
             self._delete(journal, self.main.paths.tag(tag))
-        for tag in tag_names(self.branch):
+        for tag in versions.tag_names(self.branch):
             self._write(journal, self.main.paths.tag(tag), store.read(self.branch.paths.tag(tag)))
         self._drop_schemas(journal)
 
@@ -541,19 +517,19 @@ class FastForward:
 
     def _delete_unchanged(self, journal: _Journal, snapshot: Snapshot) -> None:
         with contextlib.suppress(NotFound):
-            if load_snapshot(self.main, snapshot.id) == snapshot:
+            if versions.load_snapshot(self.main, snapshot.id) == snapshot:
                 self._delete(journal, self.main.paths.snapshot(snapshot.id))
 
     def _drop_schemas(self, journal: _Journal) -> None:
         """Delete main's own schemas unless a commit after the switch, or an ALTER TABLE, needs them."""
-        numbers, last = [int(i) for i in journal.schemas], latest_snapshot(self.main)
+        numbers, last = [int(i) for i in journal.schemas], versions.latest_snapshot(self.main)
         if not numbers or last is None or last.uuid != journal.uuid:
             return
-        if max(schema_ids(self.main)) > max(numbers):
+        if max(versions.schema_ids(self.main)) > max(numbers):
             return
         for number in numbers:
             self._delete(journal, self.main.paths.schema(number))
-        base = latest_snapshot(self.main)
+        base = versions.latest_snapshot(self.main)
         if base is not None and base.uuid == journal.uuid and self._create(journal, self._head(journal, base), base):
             return
         for number in numbers:
@@ -564,12 +540,12 @@ class FastForward:
 
     def _renumber(self, journal: _Journal) -> None:
         """Step 5: the last snapshot gets the number that it has in the branch."""
-        head = load_snapshot(self.branch, journal.head)
-        base = latest_snapshot(self.main)
+        head = versions.load_snapshot(self.branch, journal.head)
+        base = versions.latest_snapshot(self.main)
         while base is not None and base.uuid == journal.uuid and base.id < head.id:
             if not self._create(journal, head if base.id + 1 == head.id else self._head(journal, base), base):
                 break
-            base = latest_snapshot(self.main)
+            base = versions.latest_snapshot(self.main)
         made = list(self._snapshots_made(journal))
         if base is not None and base.uuid == journal.uuid and base.id >= head.id and head.id >= self._expiring():
             # The rows are the same before and after each of these calls; without LATEST readers list the folder.
@@ -577,7 +553,7 @@ class FastForward:
             self._delete(journal, self.main.paths.latest_hint)
             for number in reversed([s.id for s in made if s.id > head.id]):
                 self._delete(journal, self.main.paths.snapshot(number))
-            later = [i for i in snapshot_ids(self.main) if i > head.id]
+            later = [i for i in versions.snapshot_ids(self.main) if i > head.id]
             if later and later[0] == base.id + 1:  # a commit followed meanwhile: its base tells why there is a gap
                 self._write(journal, self.main.paths.snapshot(base.id), base.to_json().encode())
             else:
@@ -588,7 +564,7 @@ class FastForward:
 
     def _replace_made(self, journal: _Journal, numbers: list[int]) -> None:
         """Replace snapshots of step 5 by the branch's own, or by fillers."""
-        ids = set(snapshot_ids(self.branch))
+        ids = set(versions.snapshot_ids(self.branch))
         last = next(self._snapshots(self.main, journal.switch - 1, journal.switch), None)
         spare = [number for number in numbers if number not in ids]
         filler = None if last is None or not spare else self._make_filler(last)
@@ -598,7 +574,9 @@ class FastForward:
                 self._write(journal, path, self.store.read(self.branch.paths.snapshot(number)))
             elif filler is not None:
                 before = next(self._snapshots(self.main, number - 1, number), None)
-                self._write(journal, path, on_base(replace(filler, id=number), before).to_json().encode())
+                self._write(
+                    journal, path, removal_markers.on_base(replace(filler, id=number), before).to_json().encode()
+                )
             else:
                 self._delete(journal, path)
 
@@ -608,11 +586,11 @@ class FastForward:
         return restore_snapshot(self.main, self.schema, last, last.id + 1, uuid, last.time_millis)
 
     def _finish(self, journal: _Journal) -> None:
-        ids = snapshot_ids(self.main)
+        ids = versions.snapshot_ids(self.main)
         if not ids:
             self._check_here(journal)
             return
-        first = read_hint(self.store, self.main.paths.earliest_hint)
+        first = versions.read_hint(self.store, self.main.paths.earliest_hint)
         if first is None or first > ids[0]:
             self._write(journal, self.main.paths.earliest_hint, str(ids[0]).encode())
         self._write(journal, self.main.paths.latest_hint, str(ids[-1]).encode())

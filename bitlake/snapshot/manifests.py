@@ -54,47 +54,7 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
 from bitlake.metadata.stats import column_bounds
 from bitlake.runtime import Cache, CacheName
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import (
-    earliest_snapshot_id,
-    latest_schema,
-    latest_snapshot,
-    latest_snapshot_id,
-    load_schema,
-    load_snapshot,
-    snapshot_ids,
-)
 from bitlake.types import DataField, DataType
-
-__all__ = [
-    "MANY_ENTRIES",
-    "ROLLED_BACK_TO",
-    "FileColumns",
-    "FileGroup",
-    "LiveFiles",
-    "ManifestWriter",
-    "PartitionFilter",
-    "PartitionSet",
-    "columns_of_files",
-    "earliest_snapshot_id",
-    "is_cached",
-    "latest_schema",
-    "latest_snapshot",
-    "latest_snapshot_id",
-    "live_entries",
-    "live_files",
-    "load_schema",
-    "load_snapshot",
-    "manifest_meta",
-    "merged_entries",
-    "partition_stats",
-    "read_manifest",
-    "read_manifest_list",
-    "read_manifests",
-    "restore_snapshot",
-    "rolled_back_to",
-    "snapshot_ids",
-    "snapshot_manifests",
-]
 
 
 class LiveFiles(tuple[ManifestEntry, ...]):

@@ -9,6 +9,9 @@ deleted.  Files are listed *before* snapshots are read, so that a file committed
 files of a running writer, to which nothing refers yet, are protected by their age alone.  If a snapshot cannot be read
 completely, nothing is deleted, because its references are unknown.
 
+Iceberg metadata (:mod:`bitlake.snapshot.iceberg_metadata`): manifests and manifest lists that no version of the table
+metadata names.
+
 Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.
 """
 
@@ -27,6 +30,7 @@ from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
+from bitlake.snapshot.iceberg_metadata import iceberg_folder, iceberg_orphans
 from bitlake.snapshot.index_manifest import read_index_manifest
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.references import Holder, holders, lines
@@ -63,11 +67,18 @@ def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[
 
     Raises :class:`NotFound` or :class:`CorruptError` if metadata of a snapshot cannot be read.
     """
+    iceberg = [Orphan(path, size) for path, size in iceberg_orphans(state, older_than_ms)]
     candidates = _candidates(state, older_than_ms, runner)
     if not candidates:
-        return []
+        return iceberg
     named = steadily(lambda: _named(state, runner))
-    return [c for c in candidates if _name(c.path) not in named]
+    return [*(c for c in candidates if _name(c.path) not in named), *iceberg]
+
+
+def orphan_roots(state: TableState) -> tuple[str, ...]:
+    """The folders below which orphan files are."""
+    folder = iceberg_folder(state)
+    return state.paths.roots if folder is None else (*state.paths.roots, folder)
 
 
 def _name(path: str) -> str:

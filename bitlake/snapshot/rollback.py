@@ -34,6 +34,9 @@ A second call after a death finds the fence as the latest snapshot, or what was 
 the same way.  A rollback that finds its fence gone stops: another one has replaced it.  Before each deletion it looks;
 what happens between this look and the deletion is not seen, and must take another whole rollback and a commit.
 
+Iceberg metadata follows the table's options (:mod:`bitlake.snapshot.iceberg_metadata`): the snapshot that is the latest
+then is published.
+
 Paimon reads the fence as a snapshot of its own (as it writes one when it rolls back "as latest"), and passes over the
 hold.  Files that only snapshots after T name become orphans.
 """
@@ -48,29 +51,14 @@ from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.snapshot import removal_markers, versions
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
+from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
-from bitlake.snapshot.removal_markers import (
-    ROLLBACK_MS,
-    RemovalRecord,
-    create_snapshot,
-    load_line,
-    new_hold,
-    on_base,
-)
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import (
-    existing_snapshots,
-    kept_words,
-    latest_snapshot,
-    read_hint,
-    snapshot_ids,
-    tag_names,
-    tag_snapshot,
-)
 
-_LONGEST_MS = ROLLBACK_MS // 2
+_LONGEST_MS = removal_markers.ROLLBACK_MS // 2
 """The longest time that a rollback changes snapshots: half of the time for which fast-forward respects its hold."""
 
 
@@ -82,13 +70,15 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     """
     check_no_fast_forward(state.table_files, state.name, "rollback")
     uuid = _clock.new_uuid()
-    hold = f"{state.paths.snapshot_dir}/{new_hold(snapshot.id, uuid)}"
+    hold = f"{state.paths.snapshot_dir}/{removal_markers.new_hold(snapshot.id, uuid)}"
     _check_tags(state, snapshot)
     state.store.create(hold, snapshot.to_json().encode())
     try:
-        return _Rollback(state, snapshot, uuid).run()
+        gone = _Rollback(state, snapshot, uuid).run()
     finally:
         state.store.delete(hold)
+    publish_history(state)
+    return gone
 
 
 class _Rollback:
@@ -101,7 +91,7 @@ class _Rollback:
         self._paths = state.paths
         self._target = target
         self._uuid = uuid
-        self._removed = RemovalRecord(state.paths, uuid, state.store.write)
+        self._removed = removal_markers.RemovalRecord(state.paths, uuid, state.store.write)
         self._only_tagged = False
         self._began_ms = _clock.now_ms()
 
@@ -111,7 +101,7 @@ class _Rollback:
             return []
         store, paths = self._store, self._paths
         store.write(paths.latest_hint, str(fence.id).encode())
-        gone = [i for i in snapshot_ids(self._table) if self._target.id < i < fence.id]
+        gone = [i for i in versions.snapshot_ids(self._table) if self._target.id < i < fence.id]
         self._removed.add(s for s in self._load(gone) if s is not None)
         if self._clear(gone, fence):
             self._remove_fence(fence)
@@ -137,7 +127,7 @@ class _Rollback:
         """The copy of the fence that follows the target; None where only a tag has the target."""
         if not self._is_there(self._target):
             return None
-        return on_base(replace(fence, id=self._target.id + 1), self._target)
+        return removal_markers.on_base(replace(fence, id=self._target.id + 1), self._target)
 
     def _publish_fence(self) -> Snapshot | None:
         """The fence, once it is the latest snapshot; None if the target is the latest one already."""
@@ -149,12 +139,12 @@ class _Rollback:
                     f"table '{self._state.name}': rollback took longer than {_LONGEST_MS // 60_000} minutes; nothing "
                     "was changed; try again"
                 )
-            latest = latest_snapshot(self._table)
+            latest = versions.latest_snapshot(self._table)
             self._check_target(latest)
             if latest is None or latest == self._target:
                 return None
             fence = self._make_fence(latest)
-            if not create_snapshot(self._table, fence, latest):
+            if not removal_markers.create_snapshot(self._table, fence, latest):
                 continue  # a writer was first: its commit is rolled back as well
             if self._is_there(latest) or not self._is_there(fence):
                 return fence
@@ -164,28 +154,29 @@ class _Rollback:
     def _check_target(self, latest: Snapshot | None) -> None:
         state, target = self._state, self._target
         _check_not_expiring(state, target.id)
-        line = snapshot_ids(self._table)
+        line = versions.snapshot_ids(self._table)
         later = self._load(i for i in line if i > target.id)
         ends = [rolled_back_to(s) for s in later if s is not None]
         rolled_back = any(end is not None and end < target.id for end in ends)
-        tagged = any(tag_snapshot(self._table, t) == target for t in tag_names(self._table))
+        tagged = any(versions.tag_snapshot(self._table, t) == target for t in versions.tag_names(self._table))
         here = self._is_there(target)
         self._only_tagged = tagged and not here
         if (rolled_back or not here) and not tagged:
             raise NotFound(
-                f"table '{state.name}': snapshot {target.id} was rolled back or expired meanwhile: {kept_words(line)}"
+                f"table '{state.name}': snapshot {target.id} was rolled back or expired meanwhile: "
+                f"{versions.kept_words(line)}"
             )
 
     def _make_fence(self, latest: Snapshot) -> Snapshot:
         state, target = self._state, self._target
         fence = restore_snapshot(self._table, state.schema, target, latest.id + 1, self._uuid, _clock.now_ms())
         rows = [n for n in (latest.next_row_id, target.next_row_id) if n is not None]
-        return replace(on_base(fence, latest), next_row_id=max(rows, default=None))
+        return replace(removal_markers.on_base(fence, latest), next_row_id=max(rows, default=None))
 
     def _remove_fence(self, fence: Snapshot) -> None:
         """Make the target the latest snapshot, unless there are commits after the fence."""
         store, paths, target = self._store, self._paths, self._target
-        if self._is_overdue() or snapshot_ids(self._table)[-1:] != [fence.id] or not self._is_there(fence):
+        if self._is_overdue() or versions.snapshot_ids(self._table)[-1:] != [fence.id] or not self._is_there(fence):
             return
         self._removed.add([fence])
         if self._only_tagged:
@@ -196,23 +187,23 @@ class _Rollback:
         store.delete(paths.snapshot(fence.id))
         self._delete_after_gap()
         filler = self._make_filler(fence)
-        if filler is not None and snapshot_ids(self._table)[-1:] == [filler.id] and self._is_there(filler):
+        if filler is not None and versions.snapshot_ids(self._table)[-1:] == [filler.id] and self._is_there(filler):
             self._removed.add([filler])
             store.delete(paths.snapshot(filler.id))
             self._delete_after_gap()
-        store.write(paths.latest_hint, str(max(snapshot_ids(self._table), default=target.id)).encode())
+        store.write(paths.latest_hint, str(max(versions.snapshot_ids(self._table), default=target.id)).encode())
 
     def _delete_after_gap(self) -> None:
         """Delete the snapshots later than the target that do not follow it without a gap."""
         store, paths = self._store, self._paths
-        while strays := _after_gap(snapshot_ids(self._table), self._target.id):
+        while strays := _after_gap(versions.snapshot_ids(self._table), self._target.id):
             self._removed.add(s for s in self._load(strays) if s is not None)
             for number in reversed(strays):
                 store.delete(paths.snapshot(number))
 
     def _check_hint(self) -> None:
         """Delete a hint that names a snapshot which another rollback removed: Paimon believes it."""
-        hint = read_hint(self._store, self._paths.latest_hint)
+        hint = versions.read_hint(self._store, self._paths.latest_hint)
         if hint is not None and not self._store.exists(self._paths.snapshot(hint)):
             self._store.delete(self._paths.latest_hint)
 
@@ -243,11 +234,13 @@ def _after_gap(ids: Sequence[int], target: int) -> list[int]:
 
 
 def _loaded(table: TableFiles, snapshot_id: int) -> Snapshot | None:
-    return next(existing_snapshots(table, [snapshot_id]), None)
+    return next(versions.existing_snapshots(table, [snapshot_id]), None)
 
 
 def _check_tags(state: TableState, snapshot: Snapshot) -> None:
-    later = [t for t in tag_names(state.table_files) if tag_snapshot(state.table_files, t).id > snapshot.id]
+    later = [
+        t for t in versions.tag_names(state.table_files) if versions.tag_snapshot(state.table_files, t).id > snapshot.id
+    ]
     if later:
         raise InvalidRequest(
             f"table '{state.name}' cannot go back to snapshot {snapshot.id}: tags {', '.join(later)} hold later ones; "
@@ -256,7 +249,7 @@ def _check_tags(state: TableState, snapshot: Snapshot) -> None:
 
 
 def _check_not_expiring(state: TableState, snapshot_id: int) -> None:
-    end = load_line(state.table_files).announced
+    end = removal_markers.load_line(state.table_files).announced
     if snapshot_id < end:
         raise InvalidRequest(
             f"table '{state.name}' cannot go back to snapshot {snapshot_id}: an expiry of the snapshots before {end} "

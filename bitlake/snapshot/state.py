@@ -12,16 +12,8 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot import versions
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import (
-    kept_words,
-    latest_schema,
-    latest_snapshot,
-    load_schema,
-    load_snapshot,
-    snapshot_ids,
-    tag_names,
-)
 
 if TYPE_CHECKING:
     from bitlake.snapshot.manifests import LiveFiles, PartitionFilter
@@ -84,25 +76,25 @@ class TableState:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
         with reading_table(self.name, ": data files need it; restore it from a backup"):
-            return {i: known.get(i) or load_schema(self.table_files, i) for i in ids}
+            return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:
     """Load the latest state of a table or branch; None if it has no schema."""
     with reading_table(name):
-        schema = latest_schema(table)
+        schema = versions.latest_schema(table)
         if schema is None:
             return None
-        return TableState(name, table.paths, table.store, schema, latest_snapshot(table))
+        return TableState(name, table.paths, table.store, schema, versions.latest_snapshot(table))
 
 
 def state_at(state: TableState, snapshot_id: int) -> TableState:
     """The table at a snapshot, with the schema of that time; raises :class:`NotFound`, naming the kept snapshots."""
     try:
-        snapshot = load_snapshot(state.table_files, snapshot_id)
+        snapshot = versions.load_snapshot(state.table_files, snapshot_id)
     except NotFound as e:
-        ids = snapshot_ids(state.table_files)
-        kept = kept_words(ids, snapshot_id, tag_names(state.table_files))
+        ids = versions.snapshot_ids(state.table_files)
+        kept = versions.kept_words(ids, snapshot_id, versions.tag_names(state.table_files))
         raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
     schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
     return replace(state, snapshot=snapshot, schema=schema)

@@ -6,6 +6,9 @@ with nine decimals).
 
 Deleting a tag deletes the files that only it kept, as in Paimon, except that files stay that another branch needs.
 
+Each change of a tag is repeated as an Iceberg ref, where the table's options ask for Iceberg metadata
+(:mod:`bitlake.snapshot.iceberg_metadata`).
+
 Automatic tags
 --------------
 Commits can create tags: one per period, of the first snapshot after its end, or one that every write moves.
@@ -32,20 +35,14 @@ from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidReq
 from bitlake.metadata import options as opt
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot import versions
+from bitlake.snapshot.iceberg_metadata import sync_refs
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, metadata_files
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files, not_through_links
-from bitlake.snapshot.versions import (
-    existing_snapshots,
-    kept_words,
-    load_snapshot,
-    snapshot_ids,
-    tag_names,
-    tag_snapshot,
-)
 
 log = logging.getLogger("bitlake")
 
@@ -84,7 +81,7 @@ def list_tags(state: TableState) -> list[Tag]:
     Raises :class:`CorruptError` naming one that cannot be read.
     """
     tags = []
-    for name in tag_names(state.table_files):
+    for name in versions.tag_names(state.table_files):
         with contextlib.suppress(NotFound):
             tags.append(load_tag(state, name))
     return tags
@@ -96,7 +93,7 @@ def load_tag(state: TableState, name: str) -> Tag:
     try:
         data = state.store.read(path)
     except NotFound as e:
-        have = ", ".join(tag_names(state.table_files)) or "none"
+        have = ", ".join(versions.tag_names(state.table_files)) or "none"
         raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
     snapshot = Snapshot.from_json(data, path)
     members = json.loads(data)
@@ -150,6 +147,7 @@ def create_tag(
             f"table '{state.name}' already has a tag '{name}'; move it by replace_tag (bitlake tag move)"
         )
     _check_whole(state, name)
+    sync_refs(state)
     return True
 
 
@@ -163,7 +161,7 @@ def replace_tag(
     state.store.write(path, _content(state, name, snapshot_id, retained_ms))
     try:
         whole = _is_whole(state, name)
-        moved = tag_snapshot(state.table_files, name).id
+        moved = versions.tag_snapshot(state.table_files, name).id
     except NotFound:  # another process has deleted or renamed the tag since
         return
     if not whole:
@@ -173,6 +171,7 @@ def replace_tag(
             state.store.delete(path)
         raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
+    sync_refs(state)
 
 
 def rename_tag(state: TableState, name: str, new_name: str) -> None:
@@ -186,6 +185,7 @@ def rename_tag(state: TableState, name: str, new_name: str) -> None:
         state.store.delete(new)
         raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
     state.store.delete(old)
+    sync_refs(state)
 
 
 def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:
@@ -201,6 +201,7 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
         raise
     state.store.delete(state.paths.tag(name))
     _clean(state, tag.snapshot)
+    sync_refs(state)
     return True
 
 
@@ -236,8 +237,8 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
     except NotFound as e:
         held = next((t for t in list_tags(state) if t.snapshot.id == snapshot_id), None)
         if held is None:
-            ids = snapshot_ids(state.table_files)
-            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept_words(ids)}") from e
+            ids = versions.snapshot_ids(state.table_files)
+            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {versions.kept_words(ids)}") from e
         data = held.snapshot.to_json().encode()
     if retained_ms is None:
         return data
@@ -253,17 +254,17 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
 def _check_whole(state: TableState, name: str) -> None:
     """Delete a new tag if its snapshot expired meanwhile, because its files may be deleted."""
     if not _is_whole(state, name):
-        number = tag_snapshot(state.table_files, name).id
+        number = versions.tag_snapshot(state.table_files, name).id
         state.store.delete(state.paths.tag(name))
         raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was created")
 
 
 def _is_whole(state: TableState, name: str) -> bool:
     """Whether the files of a new tag are kept: no expiry that began before the tag was visible deletes them."""
-    snapshot = tag_snapshot(state.table_files, name)
+    snapshot = versions.tag_snapshot(state.table_files, name)
     if snapshot.id in load_line(state.table_files).kept:
         # A rollback may have removed the snapshot, and another one may have its id.
-        current = next(existing_snapshots(state.table_files, [snapshot.id]), None)
+        current = next(versions.existing_snapshots(state.table_files, [snapshot.id]), None)
         if current is not None and current.uuid == snapshot.uuid:
             return True
     return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
@@ -282,7 +283,7 @@ def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
     if store.exists(paths.snapshot(snapshot.id)):
         return []  # its files are deleted when it expires
     first = min(load_line(table).kept, default=None)
-    needed = Needed.beside(table, None if first is None else load_snapshot(table, first))
+    needed = Needed.beside(table, None if first is None else versions.load_snapshot(table, first))
     partitions = PartitionReader(state.schema, paths)
     files = [e for e in live_files(table, snapshot) if not needed.data_file(e)]
     data = [path for e in files for path in partitions.file_paths(e)]
@@ -375,7 +376,7 @@ def move_batch_tag(state: TableState) -> str | None:
     most = options.of(opt.TAG_NUM_RETAINED)
     if most is not None:
         # Paimon's documentation counts only these tags; its code also counts, and deletes, tags of the user.
-        tags = sorted(n for n in tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
+        tags = sorted(n for n in versions.tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
         for old in tags[: max(0, len(tags) - most)]:
             delete_tag(state, old, if_exists=True)
     return name
@@ -407,10 +408,10 @@ def create_automatic_tags(state: TableState) -> list[str]:
     last = _last(state, periods)
     due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
     created = []
-    for number in snapshot_ids(state.table_files):
+    for number in versions.snapshot_ids(state.table_files):
         if number < first:
             continue
-        time = _time(load_snapshot(state.table_files, number), mode, zone)
+        time = _time(versions.load_snapshot(state.table_files, number), mode, zone)
         if time is None or (due is not None and time - delay < due + periods.length):
             continue
         start = due if due is not None and options.of(opt.TAG_AUTOMATIC_COMPLETION) else periods.before(time)
@@ -431,7 +432,7 @@ def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:
 
 
 def _tags(state: TableState, periods: Periods) -> list[tuple[str, datetime]]:
-    starts = ((name, periods.start(name)) for name in tag_names(state.table_files))
+    starts = ((name, periods.start(name)) for name in versions.tag_names(state.table_files))
     return [(name, start) for name, start in starts if start is not None]
 
 

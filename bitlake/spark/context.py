@@ -51,6 +51,11 @@ from bitlake.table.opening import open_table
 
 _numbers = itertools.count()
 _KEPT_VIEWS = 16
+Columns = Mapping[str, type | T.DataType]
+"""The columns of a small result with their types, Python's or Spark's."""
+_SPARK_TYPES: dict[Any, Any] = {
+    str: T.StringType(), int: T.LongType(), float: T.DoubleType(), bool: T.BooleanType()
+}  # fmt: skip
 
 
 class EngineContext:
@@ -234,9 +239,9 @@ class EngineContext:
             self._views = session.sessionState().catalog()
         return bool(self._views.getTempView(name).isDefined())
 
-    def rows(self, columns: Sequence[tuple[str, T.DataType]], rows: Sequence[Sequence[Any]]) -> DataFrame:
+    def rows(self, columns: Columns, rows: Sequence[Sequence[Any]]) -> DataFrame:
         """A small result as a DataFrame."""
-        schema = T.StructType([T.StructField(name, kind, True) for name, kind in columns])
+        schema = T.StructType([T.StructField(name, _SPARK_TYPES.get(kind, kind)) for name, kind in columns.items()])
         if not is_simple(schema):
             return self.spark.createDataFrame([tuple(r) for r in rows], schema)
         # Callers that only collect or show the result of a statement need not wait for a Spark job.

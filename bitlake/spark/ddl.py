@@ -343,5 +343,5 @@ def show_views(context: EngineContext, statement: st.ShowViews) -> DataFrame:
             continue
         if r["isTemporary"] or not context.catalog.keeps_views:
             rows.append((r["namespace"], r["viewName"], r["isTemporary"]))
-    columns = [("namespace", _TEXT), ("viewName", _TEXT), ("isTemporary", T.BooleanType())]
+    columns = {"namespace": str, "viewName": str, "isTemporary": bool}
     return context.rows(columns, rows)

@@ -22,17 +22,7 @@ from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedures.call import call, show_procedures
-from bitlake.spark.read.query import (
-    cache_table,
-    clear_cache,
-    create_view,
-    describe_query,
-    explain,
-    other,
-    prepare,
-    query,
-    uncache_table,
-)
+from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
@@ -48,7 +38,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.DropDatabase: ddl.drop_database,
     st.UseDatabase: ddl.use_database,
     st.CreateTable: ddl.create_table,
-    st.CreateView: create_view,
+    st.CreateView: query.create_view,
     st.DropTable: ddl.drop_table,
     st.AlterTableSet: ddl.alter_set,
     st.AlterTableUnset: ddl.alter_unset,
@@ -61,8 +51,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.Update: update,
     st.MergeInto: merge,
     st.Call: call,
-    st.Explain: explain,
-    st.Query: lambda context, statement: query(context, statement.text),
+    st.Explain: query.explain,
+    st.Query: lambda context, statement: query.query(context, statement.text),
     st.ShowDatabases: show.databases,
     st.ShowTables: show.tables,
     st.ShowCreateTable: show.create_table,
@@ -85,11 +75,11 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.ShowTableExtended: show.extended,
     st.RefreshTable: ddl.refresh_table,
     st.AlterView: ddl.alter_view,
-    st.DescribeQuery: describe_query,
+    st.DescribeQuery: query.describe_query,
     st.ShowCurrentNamespace: show.current_namespace,
-    st.CacheTable: cache_table,
-    st.UncacheTable: uncache_table,
-    st.ClearCache: clear_cache,
+    st.CacheTable: query.cache_table,
+    st.UncacheTable: query.uncache_table,
+    st.ClearCache: query.clear_cache,
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
@@ -138,7 +128,7 @@ class SparkEngine:
         if handler is not None:
             return handler(self.context, statement)
         if isinstance(statement, st.Other):
-            return other(self.context, statement.text)
+            return query.other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
 
     def _immediate(self, statement: st.ExecuteImmediate) -> SqlText:
@@ -193,7 +183,7 @@ class SparkEngine:
         statement = parse_statement(begun)
         if not isinstance(statement, st.Query):
             raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {begun}")
-        return prepare(self.context, statement.text).scans
+        return query.prepare(self.context, statement.text).scans
 
     def frame(self, scan: TableScan) -> DataFrame:
         """A scan as a DataFrame."""

@@ -45,19 +45,19 @@ def like_names(names: Iterable[str], pattern: str | None) -> list[str]:
 def databases(context: EngineContext, statement: st.ShowDatabases) -> DataFrame:
     """SHOW DATABASES."""
     names = sorted({*context.catalog.databases(), "default"})
-    return context.rows([("namespace", _TEXT)], [(n,) for n in like_names(names, statement.like)])
+    return context.rows({"namespace": str}, [(n,) for n in like_names(names, statement.like)])
 
 
 def current_namespace(context: EngineContext, statement: st.ShowCurrentNamespace) -> DataFrame:
     """SHOW CURRENT NAMESPACE: the database that USE chose."""
-    return context.rows([("catalog", _TEXT), ("namespace", _TEXT)], [(CATALOG, context.database)])
+    return context.rows({"catalog": str, "namespace": str}, [(CATALOG, context.database)])
 
 
 def tables(context: EngineContext, statement: st.ShowTables) -> DataFrame:
     """SHOW TABLES: the lake's only; Spark's views are in ``spark.catalog``."""
     database = statement.database or context.database
     found = like_names(context.catalog.tables(database), statement.like)
-    columns = [("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", T.BooleanType())]
+    columns = {"namespace": str, "tableName": str, "isTemporary": bool}
     return context.rows(columns, [(database, n, False) for n in found])
 
 
@@ -86,7 +86,7 @@ def create_table(context: EngineContext, statement: st.ShowCreateTable) -> DataF
     if options:
         pairs = ",\n".join(f"  {quote(k)} = {quote(v)}" for k, v in options.items())
         text += f"TBLPROPERTIES (\n{pairs})\n"
-    return context.rows([("createtab_stmt", _TEXT)], [(text,)])
+    return context.rows({"createtab_stmt": str}, [(text,)])
 
 
 def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFrame:
@@ -108,7 +108,7 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
             fields = state.schema.partition_fields
             shown = [(f.name, _shown(values[f.name], f, context.timezone)) for f in fields]
             found.add("/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in shown))
-    return context.rows([("partition", _TEXT)], [(p,) for p in sorted(found)])
+    return context.rows({"partition": str}, [(p,) for p in sorted(found)])
 
 
 def _escaped(text: str) -> str:
@@ -135,7 +135,7 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
 def properties(context: EngineContext, statement: st.ShowTblProperties) -> DataFrame:
     """SHOW TBLPROPERTIES, or the value of one."""
     schema = context.catalog.load_schema(context.identify(statement.table))
-    columns = [("key", _TEXT), ("value", _TEXT)]
+    columns = {"key": str, "value": str}
     if statement.key is not None:
         value = schema.options.get(statement.key)
         shown = f"table {context.identify(statement.table)} does not have property: {statement.key}"
@@ -155,7 +155,7 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
     if statement.column is not None:
         field = schema.field(statement.column, context.names)
         facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
-        return context.rows([("info_name", _TEXT), ("info_value", _TEXT)], facts)
+        return context.rows({"info_name": str, "info_value": str}, facts)
     rows: list[tuple[str, str, str | None]] = [(f.name, _shown_type(f), f.description) for f in schema.fields]
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
@@ -172,7 +172,7 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
             rows += [("Snapshot", str(state.snapshot.id), ""), ("Rows", f"{state.snapshot.total_record_count}", "")]
         shown = ", ".join(f"{k}={v}" for k, v in sorted(schema.options.items()))
         rows += [("Table Properties", f"[{shown}]", "")]
-    columns = [("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)]
+    columns = {"col_name": str, "data_type": str, "comment": str}
     return context.rows(columns, rows)
 
 
@@ -207,13 +207,13 @@ def _name(name: str) -> str:
 def columns(context: EngineContext, statement: st.ShowColumns) -> DataFrame:
     """SHOW COLUMNS."""
     schema = context.table(context.identify(statement.table)).state().schema
-    return context.rows([("col_name", _TEXT)], [(n,) for n in schema.field_names])
+    return context.rows({"col_name": str}, [(n,) for n in schema.field_names])
 
 
 def tags(context: EngineContext, statement: st.ShowTags) -> DataFrame:
     """SHOW TAGS."""
     table = context.table(context.identify(statement.table))
-    return context.rows([("tag", _TEXT)], [(n,) for n in sorted(TableHistory(table).tags())])
+    return context.rows({"tag": str}, [(n,) for n in sorted(TableHistory(table).tags())])
 
 
 def describe_database(context: EngineContext, statement: st.DescribeDatabase) -> DataFrame:
@@ -226,18 +226,13 @@ def describe_database(context: EngineContext, statement: st.DescribeDatabase) ->
     if statement.extended:
         pairs = ", ".join(f"({k},{v})" for k, v in sorted(properties.items()))
         rows += [("Properties", f"({pairs})" if pairs else "")]
-    return context.rows([("info_name", _TEXT), ("info_value", _TEXT)], rows)
+    return context.rows({"info_name": str, "info_value": str}, rows)
 
 
 def extended(context: EngineContext, statement: st.ShowTableExtended) -> DataFrame:
     """SHOW TABLE EXTENDED: facts of the tables whose names match, or of a partition of the one that is named."""
     database = statement.database or context.database
-    shown = [
-        ("namespace", _TEXT),
-        ("tableName", _TEXT),
-        ("isTemporary", T.BooleanType()),
-        ("information", _TEXT),
-    ]
+    shown = {"namespace": str, "tableName": str, "isTemporary": bool, "information": str}
     if statement.partition is not None:
         name = context.catalog.find(Identifier(database, statement.like), context.names)
         table = context.table(name)

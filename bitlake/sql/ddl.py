@@ -17,20 +17,7 @@ from typing import Any
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.expressions.sql_text import quote
-from bitlake.metadata.schema import (
-    FIRST,
-    AddColumn,
-    DropColumn,
-    MoveColumn,
-    Path,
-    Position,
-    RenameColumn,
-    RetypeColumn,
-    SchemaChange,
-    SetComment,
-    SetDefault,
-    SetNullable,
-)
+from bitlake.metadata import schema
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AlterTag, ColumnDef, CreateTable, Statement, TagChange
 from bitlake.sql.text import DATABASE_WORDS, QUERY_WORDS, Cursor, Item, SqlText, TableName, properties, quote_name
@@ -284,11 +271,11 @@ def alter_columns(c: Cursor, table: TableName) -> Statement:
     if c.looking_at("DROP") and c.word(1) in ("COLUMN", "COLUMNS"):
         c.i += 2
         if_exists = c.accept("IF", "EXISTS")
-        return st.AlterColumns(table, _columns_listed(c, lambda: DropColumn(_path(c), if_exists)))
+        return st.AlterColumns(table, _columns_listed(c, lambda: schema.DropColumn(_path(c), if_exists)))
     if c.accept("RENAME", "COLUMN"):
         path = _path(c)
         c.expect("TO")
-        return st.AlterColumns(table, (RenameColumn(path, c.name("the column's new name")),))
+        return st.AlterColumns(table, (schema.RenameColumn(path, c.name("the column's new name")),))
     if c.accept("RENAME", "TO"):
         return st.RenameTable(table, c.table())
     if c.word() in ("ALTER", "CHANGE"):
@@ -302,7 +289,7 @@ def alter_columns(c: Cursor, table: TableName) -> Statement:
     raise c.error(_SUPPORTED_CHANGES)
 
 
-def _path(c: Cursor) -> Path:
+def _path(c: Cursor) -> schema.Path:
     return tuple(c.parts("a column name"))
 
 
@@ -315,8 +302,8 @@ def _columns_listed(c: Cursor, read: Callable[[], Item]) -> tuple[Item, ...]:
     return tuple(out)
 
 
-def _altered_column(c: Cursor) -> AddColumn:
-    made = AddColumn(_path(c), read_type(c))
+def _altered_column(c: Cursor) -> schema.AddColumn:
+    made = schema.AddColumn(_path(c), read_type(c))
     while True:
         at = c.position
         if c.accept("NOT", "NULL"):
@@ -339,15 +326,15 @@ def _altered_column(c: Cursor) -> AddColumn:
             made = replace(made, position=position)
 
 
-def _position(c: Cursor) -> Position | None:
+def _position(c: Cursor) -> schema.Position | None:
     if c.accept("FIRST"):
-        return FIRST
-    return Position(c.name("a column name")) if c.accept("AFTER") else None
+        return schema.FIRST
+    return schema.Position(c.name("a column name")) if c.accept("AFTER") else None
 
 
-def _altered(c: Cursor, hive: bool) -> tuple[SchemaChange, ...]:
+def _altered(c: Cursor, hive: bool) -> tuple[schema.SchemaChange, ...]:
     path = _path(c)
-    out: tuple[SchemaChange, ...] = tuple(iter(lambda: _action(c, path), None))
+    out: tuple[schema.SchemaChange, ...] = tuple(iter(lambda: _action(c, path), None))
     if out:
         return out
     if hive and not c.at_end:
@@ -355,39 +342,39 @@ def _altered(c: Cursor, hive: bool) -> tuple[SchemaChange, ...]:
     raise c.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT, FIRST or AFTER")
 
 
-def _action(c: Cursor, path: Path) -> SchemaChange | None:
+def _action(c: Cursor, path: schema.Path) -> schema.SchemaChange | None:
     """One change of a column; none where something else comes next."""
     if c.accept("TYPE"):
-        return RetypeColumn(path, read_type(c))
+        return schema.RetypeColumn(path, read_type(c))
     if c.accept("COMMENT"):
-        return SetComment(path, c.string("a comment in quotes"))
+        return schema.SetComment(path, c.string("a comment in quotes"))
     if c.accept("SET", "NOT", "NULL"):
-        return SetNullable(path, False)
+        return schema.SetNullable(path, False)
     if c.accept("DROP", "NOT", "NULL"):
-        return SetNullable(path, True)
+        return schema.SetNullable(path, True)
     if c.accept("SET", "DEFAULT"):
-        return SetDefault(path, c.expression(","))
+        return schema.SetDefault(path, c.expression(","))
     if c.accept("DROP", "DEFAULT"):
-        return SetDefault(path, None)
+        return schema.SetDefault(path, None)
     position = _position(c)
-    return None if position is None else MoveColumn(path, position)
+    return None if position is None else schema.MoveColumn(path, position)
 
 
-def _hive(c: Cursor, path: Path) -> tuple[SchemaChange, ...]:
+def _hive(c: Cursor, path: schema.Path) -> tuple[schema.SchemaChange, ...]:
     """``CHANGE COLUMN old new type [NOT NULL] [COMMENT …] [FIRST | AFTER x]``: everything about a column at once."""
-    out: list[SchemaChange] = []
+    out: list[schema.SchemaChange] = []
     new = c.name("the column's new name")
     if new != path[-1]:
-        out.append(RenameColumn(path, new))
+        out.append(schema.RenameColumn(path, new))
         path = (*path[:-1], new)
-    out.append(RetypeColumn(path, read_type(c)))
+    out.append(schema.RetypeColumn(path, read_type(c)))
     if c.accept("NOT", "NULL"):
-        out.append(SetNullable(path, False))
+        out.append(schema.SetNullable(path, False))
     if c.accept("COMMENT"):
-        out.append(SetComment(path, c.string("a comment in quotes")))
+        out.append(schema.SetComment(path, c.string("a comment in quotes")))
     position = _position(c)
     if position is not None:
-        out.append(MoveColumn(path, position))
+        out.append(schema.MoveColumn(path, position))
     return tuple(out)
 
 

@@ -18,14 +18,8 @@ from bitlake.sql import scope
 from bitlake.sql.text import Edit, SqlText
 
 METADATA = "_metadata"
-FIELDS = (
-    "file_path",
-    "file_name",
-    "file_size",
-    "file_block_start",
-    "file_block_length",
-    "file_modification_time",
-    "row_index",
+FIELDS = tuple(
+    "file_path file_name file_size file_block_start file_block_length file_modification_time row_index".split()
 )
 """The members of Spark's ``_metadata`` of Parquet files, in its order."""
 

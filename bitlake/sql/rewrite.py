@@ -262,18 +262,8 @@ _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 _VARIABLE = re.compile(r"(?:(?:system\s*\.\s*)?session\s*\.\s*)?(`(?:[^`]|``)+`|[A-Za-z_]\w*)", re.I)
 _CONSTANTS = frozenset(
-    (
-        "NULL",
-        "TRUE",
-        "FALSE",
-        "CURRENT_DATE",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "CURRENT_USER",
-        "SESSION_USER",
-        "USER",
-    )
-    + ("LOCALTIMESTAMP", "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA")
+    "NULL TRUE FALSE CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER SESSION_USER USER LOCALTIMESTAMP "
+    "CURRENT_CATALOG CURRENT_DATABASE CURRENT_SCHEMA".split()
 )
 """Words that are values without brackets."""
 

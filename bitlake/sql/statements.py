@@ -5,17 +5,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, dataclass_transform
 
 from bitlake.metadata.schema import SchemaChange
 from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataType
 
 
+@dataclass_transform(frozen_default=True)
 class Statement:
-    """One SQL statement."""
+    """One SQL statement; each kind is a frozen dataclass."""
 
-    __slots__ = ()
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,6 @@ class ColumnDef:
     default_sql: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CreateDatabase(Statement):
     """CREATE DATABASE."""
 
@@ -39,7 +40,6 @@ class CreateDatabase(Statement):
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class DropDatabase(Statement):
     """DROP DATABASE."""
 
@@ -48,7 +48,6 @@ class DropDatabase(Statement):
     cascade: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class UseDatabase(Statement):
     """USE; ``or_catalog``: the name may be the lake's own as a catalog, which has the database ``default``."""
 
@@ -56,7 +55,6 @@ class UseDatabase(Statement):
     or_catalog: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTable(Statement):
     """CREATE TABLE, with ``query`` for CREATE TABLE … AS; ``primary_key`` from a PRIMARY KEY clause.
 
@@ -76,7 +74,6 @@ class CreateTable(Statement):
     must_exist: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class CreateView(Statement):
     """CREATE [OR REPLACE] TEMPORARY VIEW name AS query: a view of this session."""
 
@@ -85,7 +82,6 @@ class CreateView(Statement):
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class DropTable(Statement):
     """DROP TABLE."""
 
@@ -93,7 +89,6 @@ class DropTable(Statement):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class InsertInto(Statement):
     """INSERT INTO / OVERWRITE.
 
@@ -116,14 +111,12 @@ class InsertInto(Statement):
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class MultiInsert(Statement):
     """FROM … INSERT … INSERT …: the statements in their order."""
 
     inserts: tuple[InsertInto, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteFrom(Statement):
     """DELETE FROM; the condition is text as written.  ``with_`` is a WITH clause before the statement."""
 
@@ -144,7 +137,6 @@ class Assignment:
     value: SqlText | None
 
 
-@dataclass(frozen=True, slots=True)
 class Update(Statement):
     """UPDATE … SET."""
 
@@ -181,7 +173,6 @@ class MergeClause:
     assignments: tuple[Assignment, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class MergeInto(Statement):
     """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
     with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns,
@@ -200,7 +191,6 @@ class MergeInto(Statement):
     evolve: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTableSet(Statement):
     """ALTER TABLE … SET TBLPROPERTIES."""
 
@@ -208,7 +198,6 @@ class AlterTableSet(Statement):
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTableUnset(Statement):
     """ALTER TABLE … UNSET TBLPROPERTIES."""
 
@@ -217,7 +206,6 @@ class AlterTableUnset(Statement):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class AlterColumns(Statement):
     """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN, COMMENT ON TABLE: all the changes or none."""
 
@@ -225,7 +213,6 @@ class AlterColumns(Statement):
     changes: tuple[SchemaChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RenameTable(Statement):
     """ALTER TABLE … RENAME TO; the new name without a database stays in the old one's."""
 
@@ -233,14 +220,12 @@ class RenameTable(Statement):
     new_name: TableName
 
 
-@dataclass(frozen=True, slots=True)
 class ShowDatabases(Statement):
     """SHOW DATABASES [LIKE]; the pattern is Spark's: ``*`` and ``|``."""
 
     like: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ShowTables(Statement):
     """SHOW TABLES [IN database] [LIKE]."""
 
@@ -248,14 +233,12 @@ class ShowTables(Statement):
     like: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ShowCreateTable(Statement):
     """SHOW CREATE TABLE."""
 
     table: TableName
 
 
-@dataclass(frozen=True, slots=True)
 class ShowPartitions(Statement):
     """SHOW PARTITIONS [PARTITION (…)]."""
 
@@ -263,7 +246,6 @@ class ShowPartitions(Statement):
     partition: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ShowTblProperties(Statement):
     """SHOW TBLPROPERTIES, of one key or all."""
 
@@ -271,14 +253,12 @@ class ShowTblProperties(Statement):
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ShowProcedures(Statement):
     """SHOW PROCEDURES [LIKE]."""
 
     like: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Analyze(Statement):
     """ANALYZE TABLE … COMPUTE STATISTICS [FOR COLUMNS … | FOR ALL COLUMNS]; ``columns`` None: of the table only."""
 
@@ -287,7 +267,6 @@ class Analyze(Statement):
     all_columns: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Describe(Statement):
     """DESCRIBE TABLE, of one column or all, and of one partition if ``partition`` names it."""
 
@@ -297,7 +276,6 @@ class Describe(Statement):
     partition: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Truncate(Statement):
     """TRUNCATE TABLE [PARTITION (…)]."""
 
@@ -305,7 +283,6 @@ class Truncate(Statement):
     partition: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Call(Statement):
     """CALL of a procedure (``sys.name``, lower case); arguments are Python values."""
 
@@ -314,7 +291,6 @@ class Call(Statement):
     named: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class Explain(Statement):
     """EXPLAIN; ``mode`` is simple, extended, codegen, cost or formatted."""
 
@@ -322,21 +298,18 @@ class Explain(Statement):
     mode: str = "simple"
 
 
-@dataclass(frozen=True, slots=True)
 class Query(Statement):
     """A query, as written."""
 
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class Other(Statement):
     """Anything else that Spark may know."""
 
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class AlterDatabase(Statement):
     """ALTER DATABASE … SET DBPROPERTIES."""
 
@@ -344,7 +317,6 @@ class AlterDatabase(Statement):
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeDatabase(Statement):
     """DESCRIBE DATABASE [EXTENDED]."""
 
@@ -352,7 +324,6 @@ class DescribeDatabase(Statement):
     extended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTableLike(Statement):
     """CREATE TABLE … LIKE; ``properties`` and ``comment`` beside those of the source."""
 
@@ -364,7 +335,6 @@ class CreateTableLike(Statement):
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateKeptView(Statement):
     """CREATE [OR REPLACE] VIEW: one that the catalog keeps."""
 
@@ -375,7 +345,6 @@ class CreateKeptView(Statement):
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class DropView(Statement):
     """DROP VIEW, of the session or of the catalog; ``text`` is the statement."""
 
@@ -384,7 +353,6 @@ class DropView(Statement):
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class ShowViews(Statement):
     """SHOW VIEWS [IN database] [LIKE]."""
 
@@ -402,7 +370,6 @@ class TagChange(enum.Enum):
     RENAME = "RENAME"
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTag(Statement):
     """ALTER TABLE … CREATE | REPLACE | DELETE | RENAME TAG.
 
@@ -418,14 +385,12 @@ class AlterTag(Statement):
     new_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ShowTags(Statement):
     """SHOW TAGS."""
 
     table: TableName
 
 
-@dataclass(frozen=True, slots=True)
 class DropPartitions(Statement):
     """ALTER TABLE … DROP [IF EXISTS] PARTITION (…), PARTITION (…); a spec may leave columns out."""
 
@@ -434,7 +399,6 @@ class DropPartitions(Statement):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class AddPartitions(Statement):
     """ALTER TABLE … ADD [IF NOT EXISTS] PARTITION (…) PARTITION (…)."""
 
@@ -443,14 +407,12 @@ class AddPartitions(Statement):
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class ShowColumns(Statement):
     """SHOW COLUMNS."""
 
     table: TableName
 
 
-@dataclass(frozen=True, slots=True)
 class ShowTableExtended(Statement):
     """SHOW TABLE EXTENDED [IN database] LIKE … [PARTITION (…)]."""
 
@@ -459,14 +421,12 @@ class ShowTableExtended(Statement):
     partition: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class RefreshTable(Statement):
     """REFRESH TABLE."""
 
     table: TableName
 
 
-@dataclass(frozen=True, slots=True)
 class AlterView(Statement):
     """ALTER VIEW … AS: another query for a view of the session or of the catalog; ``text`` is the statement."""
 
@@ -475,19 +435,16 @@ class AlterView(Statement):
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeQuery(Statement):
     """DESCRIBE QUERY."""
 
     query: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class ShowCurrentNamespace(Statement):
     """SHOW CURRENT NAMESPACE."""
 
 
-@dataclass(frozen=True, slots=True)
 class CacheTable(Statement):
     """CACHE [LAZY] TABLE, with ``query`` of a view to be made; ``text`` is the statement."""
 
@@ -497,7 +454,6 @@ class CacheTable(Statement):
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class UncacheTable(Statement):
     """UNCACHE TABLE; ``text`` is the statement."""
 
@@ -506,12 +462,10 @@ class UncacheTable(Statement):
     text: SqlText
 
 
-@dataclass(frozen=True, slots=True)
 class ClearCache(Statement):
     """CLEAR CACHE."""
 
 
-@dataclass(frozen=True, slots=True)
 class ExecuteImmediate(Statement):
     """EXECUTE IMMEDIATE: a statement as an expression, variables for its result, values for its parameters.
 
@@ -536,7 +490,6 @@ class FileFormat:
         return self.options.get(name) == "TRUE"
 
 
-@dataclass(frozen=True, slots=True)
 class CopyIntoTable(Statement):
     """COPY INTO table [(columns)] FROM 'folder' …."""
 
@@ -549,7 +502,6 @@ class CopyIntoTable(Statement):
     on_error: str = "ABORT_STATEMENT"
 
 
-@dataclass(frozen=True, slots=True)
 class CopyIntoFolder(Statement):
     """COPY INTO 'folder' FROM table | (query) …; ``query`` is text."""
 

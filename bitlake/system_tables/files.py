@@ -12,7 +12,7 @@ and ``last_deleted`` positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ from bitlake.snapshot.index_manifest import index_entries, index_path, read_inde
 from bitlake.snapshot.manifests import columns_of_files, read_manifest_list, snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
-from bitlake.system_tables.rows import Metadata, as_text, by_rows, columns
+from bitlake.system_tables.rows import as_text, columns, gathered
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
 from bitlake.types import ArrayType, AtomicType, DataField, RowType
@@ -45,63 +45,9 @@ from bitlake.types.datatypes import parse_type
 # --- files, partitions, buckets and manifests -------------------------------------------------------------------------
 
 _KEY_RANGES = (
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "file_path STRING NOT NULL",
-    "file_format STRING NOT NULL",
-    "schema_id BIGINT NOT NULL",
-    "level INT NOT NULL",
-    "record_count BIGINT NOT NULL",
-    "file_size_in_bytes BIGINT NOT NULL",
-    "min_key STRING",
-    "max_key STRING",
-)
-_FILES = columns(
-    *_KEY_RANGES,
-    "null_value_counts STRING NOT NULL",
-    "min_value_stats STRING NOT NULL",
-    "max_value_stats STRING NOT NULL",
-    "min_sequence_number BIGINT",
-    "max_sequence_number BIGINT",
-    "creation_time TIMESTAMP(3)",
-    "deleteRowCount BIGINT",
-    "file_source STRING",
-    "first_row_id BIGINT",
-    ("write_cols", ArrayType(parse_type("STRING"))),
-)
-_FILE_KEY_RANGES = columns(*_KEY_RANGES, "first_row_id BIGINT")
-_PARTITIONS = columns(
-    "partition STRING",
-    "record_count BIGINT NOT NULL",
-    "file_size_in_bytes BIGINT NOT NULL",
-    "file_count BIGINT NOT NULL",
-    "last_update_time TIMESTAMP(3)",
-    "created_at TIMESTAMP(3)",
-    "created_by STRING",
-    "updated_by STRING",
-    "options STRING",
-    "total_buckets INT NOT NULL",
-    "done BOOLEAN NOT NULL",
-    "deleted_record_count BIGINT",
-)
-_BUCKETS = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "record_count BIGINT NOT NULL",
-    "file_size_in_bytes BIGINT NOT NULL",
-    "file_count BIGINT NOT NULL",
-    "last_update_time TIMESTAMP(3)",
-)
-_MANIFESTS = columns(
-    "file_name STRING NOT NULL",
-    "file_size BIGINT NOT NULL",
-    "num_added_files BIGINT NOT NULL",
-    "num_deleted_files BIGINT NOT NULL",
-    "schema_id BIGINT NOT NULL",
-    "min_partition_stats STRING",
-    "max_partition_stats STRING",
-    "min_row_id BIGINT",
-    "max_row_id BIGINT",
+    "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, file_format STRING NOT NULL, schema_id "
+    "BIGINT NOT NULL, level INT NOT NULL, record_count BIGINT NOT NULL, file_size_in_bytes BIGINT NOT NULL, "
+    "min_key STRING, max_key STRING"
 )
 
 
@@ -171,7 +117,14 @@ def _key(fields: Sequence[DataField], raw: bytes) -> str:
     return "[" + ", ".join(_value(f, v) for f, v in zip(fields, values, strict=True)) + "]"
 
 
-def _files(state: TableState) -> Mapping[str, Any]:
+@gathered(
+    _KEY_RANGES,
+    "null_value_counts STRING NOT NULL, min_value_stats STRING NOT NULL, max_value_stats STRING NOT NULL, "
+    "min_sequence_number BIGINT, max_sequence_number BIGINT, creation_time TIMESTAMP(3), deleteRowCount BIGINT, "
+    "file_source STRING, first_row_id BIGINT",
+    ("write_cols", ArrayType(parse_type("STRING"))),
+)
+def _files(state: TableState) -> Iterable[Sequence[Any]]:
     texts = _Texts(state)
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -182,12 +135,13 @@ def _files(state: TableState) -> Mapping[str, Any]:
             numbers = (f.min_sequence_number, f.max_sequence_number, f.creation_time, f.delete_row_count)
             yield (*texts.common(e), *texts.stats(e), *numbers, source, f.first_row_id, columns_)
 
-    return by_rows(_FILES, rows())
+    return rows()
 
 
-def _file_key_ranges(state: TableState) -> Mapping[str, Any]:
+@gathered(_KEY_RANGES, "first_row_id BIGINT")
+def _file_key_ranges(state: TableState) -> Iterable[Sequence[Any]]:
     texts = _Texts(state)
-    return by_rows(_FILE_KEY_RANGES, ((*texts.common(e), e.file.first_row_id) for e in state.entries()))
+    return ((*texts.common(e), e.file.first_row_id) for e in state.entries())
 
 
 class _Totals:
@@ -210,7 +164,12 @@ class _Totals:
         return rows, size, files, last or None
 
 
-def _partitions(state: TableState) -> Mapping[str, Any]:
+@gathered(
+    "partition STRING, record_count BIGINT NOT NULL, file_size_in_bytes BIGINT NOT NULL, file_count BIGINT NOT "
+    "NULL, last_update_time TIMESTAMP(3), created_at TIMESTAMP(3), created_by STRING, updated_by STRING, options "
+    "STRING, total_buckets INT NOT NULL, done BOOLEAN NOT NULL, deleted_record_count BIGINT"
+)
+def _partitions(state: TableState) -> Iterable[Sequence[Any]]:
     entries = listed_entries(state)
     raws, codes = columns_of_files(entries).partitions
     totals = _Totals(entries, codes, len(raws))
@@ -224,7 +183,7 @@ def _partitions(state: TableState) -> Mapping[str, Any]:
         counts = totals.of(i)
         done = state.store.exists(f"{state.paths.root}/{reader.folder(raws[i])}/_SUCCESS") if names[i] else False
         rows.append((names[i], *counts, None, None, None, None, buckets[raws[i]], done, deleted.get(raws[i], 0)))
-    return by_rows(_PARTITIONS, rows)
+    return rows
 
 
 def _partition_name(schema: TableSchema, values: Sequence[Any]) -> str:
@@ -250,19 +209,28 @@ def _deleted(state: TableState) -> dict[bytes, int | None]:
     return out
 
 
-def _buckets(state: TableState) -> Mapping[str, Any]:
+@gathered(
+    "partition STRING, bucket INT NOT NULL, record_count BIGINT NOT NULL, file_size_in_bytes BIGINT NOT NULL, "
+    "file_count BIGINT NOT NULL, last_update_time TIMESTAMP(3)"
+)
+def _buckets(state: TableState) -> Iterable[Sequence[Any]]:
     entries = state.entries()
     keys: dict[tuple[bytes, int], int] = {}
     codes = np.array([keys.setdefault((e.partition, e.bucket), len(keys)) for e in entries], np.int64)
     totals = _Totals(entries, codes, len(keys))
     texts = _Texts(state)
     shown = sorted((texts.partition(raw), bucket, i) for i, (raw, bucket) in enumerate(keys))
-    return by_rows(_BUCKETS, ((*place, *totals.of(i)) for *place, i in shown))
+    return ((*place, *totals.of(i)) for *place, i in shown)
 
 
-def _manifests(state: TableState) -> Mapping[str, Any]:
+@gathered(
+    "file_name STRING NOT NULL, file_size BIGINT NOT NULL, num_added_files BIGINT NOT NULL, num_deleted_files "
+    "BIGINT NOT NULL, schema_id BIGINT NOT NULL, min_partition_stats STRING, max_partition_stats STRING, "
+    "min_row_id BIGINT, max_row_id BIGINT"
+)
+def _manifests(state: TableState) -> Iterable[Sequence[Any]]:
     if state.snapshot is None:
-        return by_rows(_MANIFESTS, ())
+        return ()
     fields = state.schema.partition_fields
     types = [f.type for f in fields]
     metas = snapshot_manifests(state.table_files, state.snapshot)
@@ -277,28 +245,21 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
         counts = (m.file_name, m.file_size, m.num_added_files, m.num_deleted_files, m.schema_id)
         stats = m.partition_stats
         rows.append((*counts, bound(stats.min), bound(stats.max), m.min_row_id, m.max_row_id))
-    return by_rows(_MANIFESTS, rows)
+    return rows
 
 
 # --- table indexes ----------------------------------------------------------------------------------------------------
 
-_VECTOR = RowType(columns("f0 STRING NOT NULL", "f1 INT NOT NULL", "f2 INT NOT NULL", "_CARDINALITY BIGINT"))
-_TABLE_INDEXES = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "index_type STRING NOT NULL",
-    "file_name STRING NOT NULL",
-    "file_size BIGINT NOT NULL",
-    "row_count BIGINT NOT NULL",
+_VECTOR = RowType(columns("f0 STRING NOT NULL, f1 INT NOT NULL, f2 INT NOT NULL, _CARDINALITY BIGINT"))
+
+
+@gathered(
+    "partition STRING, bucket INT NOT NULL, index_type STRING NOT NULL, file_name STRING NOT NULL, file_size "
+    "BIGINT NOT NULL, row_count BIGINT NOT NULL",
     ("dv_ranges", ArrayType(_VECTOR)),
-    "row_range_start BIGINT",
-    "row_range_end BIGINT",
-    "index_field_id INT",
-    "index_field_name STRING",
+    "row_range_start BIGINT, row_range_end BIGINT, index_field_id INT, index_field_name STRING",
 )
-
-
-def _table_indexes(state: TableState) -> Mapping[str, Any]:
+def _table_indexes(state: TableState) -> Iterable[Sequence[Any]]:
     texts = _Texts(state)
     names = {f.id: f.name for f in state.schema.fields}
 
@@ -310,7 +271,7 @@ def _table_indexes(state: TableState) -> Mapping[str, Any]:
             file = (e.index_type, e.file_name, e.file_size, e.row_count)
             yield texts.partition(e.partition), e.bucket, *file, ranges, *own
 
-    return by_rows(_TABLE_INDEXES, rows())
+    return rows()
 
 
 def _range(r: VectorRange) -> dict[str, Any]:
@@ -325,21 +286,13 @@ def _names(index: Any, names: Mapping[int, str]) -> str | None:
 # --- file indexes -----------------------------------------------------------------------------------------------------
 
 _THREADS = 16
-_FILE_INDEXES = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "file_path STRING NOT NULL",
-    "column_name STRING",
-    "index_type STRING",
-    "place STRING NOT NULL",
-    "bytes BIGINT",
-    "distinct_values BIGINT",
-    "record_count BIGINT NOT NULL",
-    "problem STRING",
+
+
+@gathered(
+    "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, column_name STRING, index_type STRING, "
+    "place STRING NOT NULL, bytes BIGINT, distinct_values BIGINT, record_count BIGINT NOT NULL, problem STRING"
 )
-
-
-def _file_indexes(state: TableState) -> Mapping[str, Any]:
+def _file_indexes(state: TableState) -> Iterable[Sequence[Any]]:
     entries = [e for e in state.entries() if e.file.embedded_index is not None or index_name(e.file) is not None]
     texts = _Texts(state)
     schemas = texts.schemas  # loaded once, before threads ask
@@ -363,7 +316,7 @@ def _file_indexes(state: TableState) -> Mapping[str, Any]:
         return rows
 
     gathered = LocalRunner(REQUESTS).run(entries, look)
-    return by_rows(_FILE_INDEXES, (row for rows in gathered for row in rows))
+    return (row for rows in gathered for row in rows)
 
 
 def _distinct(reader: IndexReader) -> int | None:
@@ -373,25 +326,15 @@ def _distinct(reader: IndexReader) -> int | None:
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 
-_VECTORS = columns(
-    "partition STRING",
-    "bucket INT NOT NULL",
-    "file_path STRING NOT NULL",
-    "index_file STRING NOT NULL",
-    "offset INT NOT NULL",
-    "length INT NOT NULL",
-    "width INT NOT NULL",
-    "cardinality BIGINT NOT NULL",
-    "record_count BIGINT NOT NULL",
-    "ratio DOUBLE NOT NULL",
-    "first_deleted BIGINT",
-    "last_deleted BIGINT",
+
+@gathered(
+    "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, index_file STRING NOT NULL, offset INT NOT "
+    "NULL, length INT NOT NULL, width INT NOT NULL, cardinality BIGINT NOT NULL, record_count BIGINT NOT NULL, "
+    "ratio DOUBLE NOT NULL, first_deleted BIGINT, last_deleted BIGINT"
 )
-
-
-def _vectors(state: TableState) -> Mapping[str, Any]:
+def _vectors(state: TableState) -> Iterable[Sequence[Any]]:
     if state.snapshot is None or state.snapshot.index_manifest is None:
-        return by_rows(_VECTORS, ())
+        return ()
     live = {e.file.file_name: e for e in state.entries()}
     texts = _Texts(state)
     named = read_index_manifest(state.table_files, state.snapshot.index_manifest)
@@ -414,19 +357,19 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
         return rows
 
     gathered = LocalRunner(REQUESTS).run(files, look)
-    return by_rows(_VECTORS, (row for rows in gathered for row in rows))
+    return (row for rows in gathered for row in rows)
 
 
 # --- the tables by name -----------------------------------------------------------------------------------------------
 
-FILE_INDEXES = Metadata(_FILE_INDEXES, _file_indexes)
+FILE_INDEXES = _file_indexes
 FILE_TABLES = {
-    "files": Metadata(_FILES, _files),
-    "file_key_ranges": Metadata(_FILE_KEY_RANGES, _file_key_ranges),
-    "partitions": Metadata(_PARTITIONS, _partitions),
-    "buckets": Metadata(_BUCKETS, _buckets),
-    "manifests": Metadata(_MANIFESTS, _manifests),
-    "table_indexes": Metadata(_TABLE_INDEXES, _table_indexes),
+    "files": _files,
+    "file_key_ranges": _file_key_ranges,
+    "partitions": _partitions,
+    "buckets": _buckets,
+    "manifests": _manifests,
+    "table_indexes": _table_indexes,
     "file_indexes": FILE_INDEXES,
-    "deletion_vectors": Metadata(_VECTORS, _vectors),
+    "deletion_vectors": _vectors,
 }

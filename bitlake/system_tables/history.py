@@ -10,7 +10,7 @@ Source: Paimon's statistics files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bitlake.errors import NotFound
@@ -19,27 +19,18 @@ from bitlake.snapshot.consumers import consumers
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import existing_snapshots, load_schema, schema_ids, snapshot_ids
-from bitlake.system_tables.rows import Metadata, by_rows, columns, listed, local_time
+from bitlake.system_tables.rows import gathered, listed, local_time
 from bitlake.types.datatypes import field_to_json
 
 _SNAPSHOTS = listed(
     lambda state: existing_snapshots(state.table_files, snapshot_ids(state.table_files)),
     ("snapshot_id BIGINT NOT NULL", lambda s: s.id),
-    "schema_id BIGINT NOT NULL",
-    "commit_user STRING NOT NULL",
-    "commit_identifier BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL, commit_user STRING NOT NULL, commit_identifier BIGINT NOT NULL",
     "commit_kind STRING NOT NULL",
     ("commit_time TIMESTAMP(3) NOT NULL", lambda s: local_time(s.time_millis)),
-    "base_manifest_list STRING NOT NULL",
-    "delta_manifest_list STRING NOT NULL",
-    "changelog_manifest_list STRING",
-    "total_record_count BIGINT",
-    "delta_record_count BIGINT",
-    "changelog_record_count BIGINT",
-    "watermark BIGINT",
-    "next_row_id BIGINT",
-    "operation STRING",
-    "writer_version STRING",
+    "base_manifest_list STRING NOT NULL, delta_manifest_list STRING NOT NULL, changelog_manifest_list STRING",
+    "total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT, watermark BIGINT",
+    "next_row_id BIGINT, operation STRING, writer_version STRING",
 )
 _SCHEMAS = listed(
     lambda state: (load_schema(state.table_files, i) for i in schema_ids(state.table_files)),
@@ -61,16 +52,6 @@ _TAGS = listed(
     ("create_time TIMESTAMP(3)", lambda t: t.created_ms),
     ("time_retained STRING", lambda t: None if t.retained_ms is None else _duration(t.retained_ms)),
 )
-_OPTIONS = columns("key STRING NOT NULL", "value STRING NOT NULL")
-_BRANCHES = columns("branch_name STRING NOT NULL", "create_time TIMESTAMP(3) NOT NULL")
-_CONSUMERS = columns("consumer_id STRING NOT NULL", "next_snapshot_id BIGINT NOT NULL")
-_STATISTICS = columns(
-    "snapshot_id BIGINT NOT NULL",
-    "schema_id BIGINT NOT NULL",
-    "mergedRecordCount BIGINT",
-    "mergedRecordSize BIGINT",
-    "colstat STRING",
-)
 
 
 def _duration(millis: int) -> str:
@@ -85,7 +66,18 @@ def _duration(millis: int) -> str:
     return "PT" + (text or "0S")
 
 
-def _branches(state: TableState) -> Mapping[str, Any]:
+@gathered("key STRING NOT NULL, value STRING NOT NULL")
+def _options(state: TableState) -> Iterable[Sequence[Any]]:
+    return sorted(state.schema.options.items())
+
+
+@gathered("consumer_id STRING NOT NULL, next_snapshot_id BIGINT NOT NULL")
+def _consumers(state: TableState) -> Iterable[Sequence[Any]]:
+    return sorted(consumers(state.table_files).items())
+
+
+@gathered("branch_name STRING NOT NULL, create_time TIMESTAMP(3) NOT NULL")
+def _branches(state: TableState) -> Iterable[Sequence[Any]]:
     # Object stores have no time for folders: that of the branch's first schema, written when it was made.
     found = [f for f in state.store.list(f"{state.paths.root}/branch") if f.name.startswith("branch-")]
     rows = []
@@ -95,12 +87,16 @@ def _branches(state: TableState) -> Mapping[str, Any]:
             inside = state.store.list(f"{state.paths.root}/branch/{folder.name}/schema")
             made = min((f.mtime_ms for f in inside), default=0)
         rows.append((folder.name.removeprefix("branch-"), local_time(made)))
-    return by_rows(_BRANCHES, rows)
+    return rows
 
 
-def _statistics(state: TableState) -> Mapping[str, Any]:
+@gathered(
+    "snapshot_id BIGINT NOT NULL, schema_id BIGINT NOT NULL, mergedRecordCount BIGINT, mergedRecordSize BIGINT, "
+    "colstat STRING"
+)
+def _statistics(state: TableState) -> Iterable[Sequence[Any]]:
     if state.snapshot is None or state.snapshot.statistics is None:
-        return by_rows(_STATISTICS, ())
+        return ()
     path = state.paths.statistics(state.snapshot.statistics)
     try:
         found = load_object(state.store.read(path), path)
@@ -110,15 +106,15 @@ def _statistics(state: TableState) -> Mapping[str, Any]:
         ) from e
     counts = (found.maybe_int("mergedRecordCount"), found.maybe_int("mergedRecordSize"))
     stats = dumps(found.value.get("colStats") or {})
-    return by_rows(_STATISTICS, [(found.int("snapshotId"), found.int("schemaId"), *counts, stats)])
+    return [(found.int("snapshotId"), found.int("schemaId"), *counts, stats)]
 
 
 HISTORY_TABLES = {
     "snapshots": _SNAPSHOTS,
     "schemas": _SCHEMAS,
-    "options": Metadata(_OPTIONS, lambda state: by_rows(_OPTIONS, sorted(state.schema.options.items()))),
+    "options": _options,
     "tags": _TAGS,
-    "branches": Metadata(_BRANCHES, _branches),
-    "consumers": Metadata(_CONSUMERS, lambda state: by_rows(_CONSUMERS, sorted(consumers(state.table_files).items()))),
-    "statistics": Metadata(_STATISTICS, _statistics),
+    "branches": _branches,
+    "consumers": _consumers,
+    "statistics": _statistics,
 }

@@ -5,13 +5,12 @@ What is gathered grows with metadata (snapshots, files), never with rows of data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bitlake.metadata.paths import render_value
@@ -22,12 +21,15 @@ from bitlake.types.datatypes import parse_type
 
 
 def columns(*specs: str | tuple[str, DataType]) -> tuple[DataField, ...]:
-    """Fields of ``name TYPE [NOT NULL]`` texts, or of a name and a type."""
-    made = []
-    for number, spec in enumerate(specs):
-        name, kind = spec.split(" ", 1) if isinstance(spec, str) else spec
-        made.append(DataField(number, name, parse_type(kind) if isinstance(kind, str) else kind))
-    return tuple(made)
+    """Fields of texts such as ``a BIGINT NOT NULL, b STRING``, or of a name and a type."""
+    pairs: list[tuple[str, DataType]] = []
+    for spec in specs:
+        if isinstance(spec, str):
+            parts = (column.split(" ", 1) for column in spec.split(", "))
+            pairs += [(name, parse_type(kind)) for name, kind in parts]
+        else:
+            pairs.append(spec)
+    return tuple(DataField(number, name, kind) for number, (name, kind) in enumerate(pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,15 @@ class Metadata:
     """A system table that is gathered from a table's metadata."""
 
     fields: tuple[DataField, ...]
-    gather: Callable[[TableState], Mapping[str, Any]]
-    """Values (Python, numpy or Arrow) by column; times are ms since the epoch."""
+    gather: Callable[[TableState], Iterable[Sequence[Any]]]
+    """The rows; times are ms since the epoch."""
 
     def table(self, state: TableState) -> pa.Table:
         """The rows."""
-        found = self.gather(state)
         schema = arrow_schema(self.fields)
-        arrays = [_array(found[f.name], f.type) for f in schema]
-        return pa.Table.from_arrays(arrays, schema=schema)
+        rows = list(self.gather(state))
+        values = list(zip(*rows, strict=True)) or [()] * len(schema)
+        return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
 
     @property
     def schema(self) -> TableSchema:
@@ -51,28 +53,19 @@ class Metadata:
         return TableSchema(0, self.fields, len(self.fields))
 
 
+def gathered(*specs: str | tuple[str, DataType]) -> Callable[[Callable[[TableState], Iterable[Any]]], Metadata]:
+    """Make a function that returns rows a system table with these :func:`columns`."""
+    return lambda gather: Metadata(columns(*specs), gather)
+
+
 def listed(items: Callable[[TableState], Iterable[Any]], *specs: str | tuple[str, Callable[[Any], Any]]) -> Metadata:
     """A system table with a row for each item: a column is the attribute of its name, or what a function returns."""
-    fields = columns(*(s if isinstance(s, str) else s[0] for s in specs))
-    values = [attrgetter(f.name) if isinstance(s, str) else s[1] for f, s in zip(fields, specs, strict=True)]
-    return Metadata(fields, lambda state: by_rows(fields, ([v(item) for v in values] for item in items(state))))
-
-
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values.cast(kind)
-    if isinstance(values, np.ndarray):
-        return pa.array(values).cast(kind)
-    return pa.array(list(values), kind)
-
-
-def by_rows(fields: Sequence[DataField], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Rows as columns."""
-    out: dict[str, list[Any]] = {f.name: [] for f in fields}
-    for row in rows:
-        for name, value in zip(out, row, strict=True):
-            out[name].append(value)
-    return out
+    fields, values = [], []
+    for spec in specs:
+        text, own = (spec, None) if isinstance(spec, str) else spec
+        fields.append(text)
+        values += [own or attrgetter(f.name) for f in columns(text)]
+    return Metadata(columns(*fields), lambda state: ([v(item) for v in values] for item in items(state)))
 
 
 def local_time(millis: int | None) -> int | None:

@@ -27,10 +27,11 @@ from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
+from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
 from bitlake.snapshot.index_files import Bucket, IndexChange
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import snapshot_manifests
-from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans
+from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans, orphan_roots
 from bitlake.snapshot.partitions import PartitionReader, mark_partition_done
 from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
@@ -245,7 +246,7 @@ class TableMaintenance:
         assert limit is not None
         found = find_orphans(state, limit, runner)
         if not dry_run:
-            delete_files(state.store, [o.path for o in found], runner, state.paths.roots)
+            delete_files(state.store, [o.path for o in found], runner, orphan_roots(state))
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
             for branch in (None, *branch_names(state.table_files)):
                 self._remove_records(state.store, state.paths.on_branch(branch), limit)
@@ -326,6 +327,19 @@ class TableMaintenance:
             expiry = self.expire_snapshots(retain_max=1, retain_min=1, older_than=tomorrow, max_deletes=2**31 - 1)
             deleted = len(expiry.data_files) + len(expiry.metadata_files)
         return deleted + len(self.remove_orphan_files(-timedelta(days=1)))
+
+    @tracked("writing the Iceberg metadata of", core_of)
+    def create_iceberg_metadata(self) -> str:
+        """Publish the latest snapshot as Iceberg metadata, unless it is published; returns the path of the metadata.
+
+        Every commit does this where the option ``metadata.iceberg.storage`` asks for it: call it once after setting the
+        option for a table with rows.  Raises :class:`InvalidRequest` for a table without the option or without rows.
+
+        >>> schema = table.alter_options({"metadata.iceberg.storage": "table-location"})
+        >>> table.maintenance.create_iceberg_metadata()
+        '.../shop/default.db/orders/metadata/v2.metadata.json'
+        """
+        return create_iceberg_metadata(self._core.state())
 
     @tracked("compacting the manifests of", core_of)
     def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:

@@ -10,7 +10,8 @@ Order of writes, and what a crash *after* each step leaves behind:
 5. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
    is noticed because the next snapshot exists.  A hint is never written before its snapshot is known to be part of the
    table, and it is deleted if that snapshot was rolled back meanwhile;
-6. the tags that the table's options ask for (:mod:`bitlake.snapshot.tags`): the next commit makes up for them;
+6. the tags that the table's options ask for (:mod:`bitlake.snapshot.tags`), and Iceberg metadata
+   (:mod:`bitlake.snapshot.iceberg_metadata`): the next commit makes up for them;
    the marks of complete partitions (:mod:`bitlake.snapshot.partitions`): the next write to them makes up for them.
 
 Steps 2 and 3 are right only for the table and the base snapshot that they started from.  Others may have replaced the
@@ -60,6 +61,7 @@ from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
+from bitlake.snapshot.iceberg_metadata import publish_commit
 from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
@@ -124,6 +126,7 @@ def commit(
         raise
     state = TableState(paths.root, paths, store, schema, snapshot)
     tag_commit(state, plan.kind, operation)
+    publish_commit(state, committer.changes_of(snapshot))
     if plan.kind in ("APPEND", "OVERWRITE"):
         mark_written(state, plan.adds)
     return snapshot
@@ -178,6 +181,11 @@ class _Committer:
     def paths(self) -> TablePaths:
         """The table's paths."""
         return self.resolver.paths
+
+    def changes_of(self, snapshot: Snapshot | None) -> tuple[ManifestEntry, ...] | None:
+        """The entries that a snapshot added, if it is surely of the last attempt; else None."""
+        ours = snapshot is not None and snapshot.uuid == self.uuid and not self.tried
+        return self.delta[0] if ours and self.delta is not None else None
 
     def run(self) -> Snapshot | None:
         check_history(self.store, self.paths)

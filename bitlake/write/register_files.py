@@ -28,14 +28,7 @@ from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_field
-from bitlake.write.data_file_writer import (
-    DataFileFactory,
-    DataFileWriter,
-    file_format,
-    indexed_columns,
-    source_columns,
-    target_file_size,
-)
+from bitlake.write import data_file_writer
 
 _SPLIT_ABOVE = 2.0
 """Files up to this multiple of the target size stay whole: splitting costs more than a large file does."""
@@ -87,7 +80,7 @@ class RegisterContext:
     def file_name(self, number: int) -> str:
         """Return the name of this write's n-th data file."""
         prefix = opt.Options(self.schema.options).get(opt.DATA_FILE_PREFIX)
-        return data_file_name(prefix, self.writer_id, number, file_format(self.schema))
+        return data_file_name(prefix, self.writer_id, number, data_file_writer.file_format(self.schema))
 
     def file_names(self) -> Iterator[str]:
         """Yield the names of this write's data files."""
@@ -133,16 +126,16 @@ def register_file(store: Store, context: RegisterContext, item: tuple[str, Stage
 
 def _register(store: Store, context: RegisterContext, name: str, staged: StagedFile, footer: Footer) -> RegisteredFile:
     schema = context.schema
-    factory = DataFileFactory(context.paths, schema, store)
+    factory = data_file_writer.DataFileFactory(context.paths, schema, store)
     partition, bucket = _partition_and_bucket(store, staged.path, context)
-    target = target_file_size(schema)
+    target = data_file_writer.target_file_size(schema)
     if staged.size > _SPLIT_ABOVE * target:
         return _split(store, context, factory, name, staged, partition, bucket)
     specs = parse_index_options(schema.options, schema.fields)
     builder = IndexBuilder(specs, schema.fields)
-    columns = source_columns(specs, schema.fields)
+    columns = data_file_writer.source_columns(specs, schema.fields)
     if columns:
-        for batch in indexed_columns(store, staged.path, columns, schema.fields):
+        for batch in data_file_writer.indexed_columns(store, staged.path, columns, schema.fields):
             builder.add(batch)
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
@@ -177,7 +170,7 @@ def _partition_and_bucket(store: Store, path: str, context: RegisterContext) -> 
 def _split(
     store: Store,
     context: RegisterContext,
-    factory: DataFileFactory,
+    factory: data_file_writer.DataFileFactory,
     name: str,
     staged: StagedFile,
     partition: tuple[object, ...],
@@ -186,7 +179,7 @@ def _split(
     """Write the rows of a staged file that is far too large into several of about the target size."""
     stem = name.removesuffix(".parquet")
     names = (f"{stem}-{number}.parquet" for number in itertools.count())
-    writer = DataFileWriter(factory, partition, bucket, names)
+    writer = data_file_writer.DataFileWriter(factory, partition, bucket, names)
     columns = [f.name for f in context.schema.fields]
     with writer, store.open_input(staged.path) as source:
         for batch in read_columns(source, columns, batch_size=_BATCH_ROWS):

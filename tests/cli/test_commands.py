@@ -182,6 +182,17 @@ def test_compact_and_rewrite_index(cli: Cli, lake: bitlake.Lake) -> None:
     lake.drop_table("small")
 
 
+def test_iceberg_publishes_a_table(cli: Cli, lake: bitlake.Lake) -> None:
+    table = lake.create_table("shared", orders(0, 1).schema)
+    table.append(orders(0, 1))
+    assert "metadata.iceberg.storage" in cli("iceberg", "shared", code=1).err
+    table.alter_options({"metadata.iceberg.storage": "table-location"})
+    path = f"{table.path}/metadata/v1.metadata.json"
+    assert cli("iceberg", "shared", "--json").json == {"table": "default.shared", "metadata_file": path}
+    assert cli("iceberg", "shared").out == f"{path}\n" and Path(path).exists()
+    lake.drop_table("shared")
+
+
 def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
     table = lake.create_table("old", orders(0, 1).schema)
     for i in range(4):

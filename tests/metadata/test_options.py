@@ -169,6 +169,11 @@ DECLARED = [
     ("manifest.full-compaction-threshold-size", 16777216, 0),
     ("manifest.merge-min-count", 30, 1),
     ("manifest.target-file-size", 8388608, 0),
+    ("metadata.iceberg.compaction.max.file-num", 50, 1),
+    ("metadata.iceberg.compaction.min.file-num", 10, 1),
+    ("metadata.iceberg.delete-after-commit.enabled", True, None),
+    ("metadata.iceberg.manifest-legacy-version", False, None),
+    ("metadata.iceberg.previous-versions-max", 0, 0),
     ("metadata.stats-dense-store", True, None),
     ("metadata.stats-keep-first-n-columns", -1, -1),
     ("num-levels", None, 2),
@@ -216,7 +221,13 @@ DECLARED = [
 
 
 # The options that hold text, words or ratios, as the same page has them (None: without a default).
+# Of Hive and REST catalogs, in which bitlake registers no tables.
+REFUSED = (
+    *("database", "glue.skip-archive", "hadoop-conf-dir", "hive-client-class", "hive-conf-dir"),
+    *("hive-skip-update-stats", "table", "uri"),
+)
 WORDED = {
+    **dict.fromkeys(f"metadata.iceberg.{name}" for name in REFUSED),
     "bucket": -1,
     "bucket-function.type": "default",
     "bucket-key": (),
@@ -263,6 +274,10 @@ WORDED = {
     "tag.creation-period": "daily",
     "tag.period-formatter": "with-dashes",
     "type": "table",
+    "metadata.iceberg.format-version": 2,
+    "metadata.iceberg.manifest-compression": "snappy",
+    "metadata.iceberg.storage": "disabled",
+    "metadata.iceberg.storage-location": None,
 }
 OWN = {"file-index.on-unreadable": "scan", "read.spark-path": "auto"}
 
@@ -304,6 +319,12 @@ def test_defaults_and_limits_are_paimons(name: str, default: object, least: int 
         assert option.read(str(least)) == least
         with pytest.raises(InvalidRequest, match=name.replace(".", r"\.")):
             option.read(str(least - 1))
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "rest.uri", "table-properties.owner"])
+def test_options_of_iceberg_catalogs_are_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"metadata.iceberg.{name}.*'table-location' or 'hadoop-catalog'"):
+        o.validate({f"metadata.iceberg.{name}": "x"})
 
 
 def test_every_other_default_is_paimons() -> None:

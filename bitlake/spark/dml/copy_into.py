@@ -31,7 +31,7 @@ from bitlake.io.base import scheme_of
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.schema import Names
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext
+from bitlake.spark.context import Columns, EngineContext
 from bitlake.spark.dml.insert import store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
@@ -45,14 +45,14 @@ from bitlake.types import DataField
 
 _FILE, _BAD, _CORRUPT = "__bitlake_file", "__bitlake_bad", "__bitlake_corrupt"
 _READER = {"FIELD_DELIMITER": "sep", "QUOTE": "quote", "ESCAPE": "escape", "COMPRESSION": "compression"}
-_RESULT: Sequence[tuple[str, T.DataType]] = (
-    ("file_name", T.StringType()),
-    ("status", T.StringType()),
-    ("rows_loaded", T.LongType()),
-    ("rows_parsed", T.LongType()),
-    ("errors_seen", T.LongType()),
-    ("first_error", T.StringType()),
-)
+_RESULT: Columns = {
+    "file_name": str,
+    "status": str,
+    "rows_loaded": int,
+    "rows_parsed": int,
+    "errors_seen": int,
+    "first_error": str,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataF
         writer = frame.write.mode("overwrite").options(**options)
         writer.format(statement.format.type.lower()).save(folder)
     count = sum(f.name.startswith("part-") for f in files.list(folder) if not f.is_dir)
-    columns = [("output_path", T.StringType()), ("file_count", T.IntegerType()), ("rows_written", T.LongType())]
+    columns: Columns = {"output_path": str, "file_count": T.IntegerType(), "rows_written": int}
     return context.rows(columns, [(statement.folder, count, rows)])
 
 

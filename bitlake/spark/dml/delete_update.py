@@ -40,15 +40,7 @@ from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
 from bitlake.sql.text import SqlText
-from bitlake.write.append_dml import (
-    Hits,
-    estimated_search_bytes,
-    find_hits,
-    live_hits,
-    retrying,
-    scan_of_hits,
-    write_deletion,
-)
+from bitlake.write import append_dml
 
 MOST_HITS = 1 << 20
 """The most rows whose keys the driver reads and whose deletions it writes."""
@@ -78,7 +70,7 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
 def retried(target: Target, step: Callable[[Target], Result]) -> Result:
     """Run a statement on the table as it is, and again if another writer changed what it had read."""
     first = [target.state]
-    return retrying(
+    return append_dml.retrying(
         lambda: first.pop() if first else target.table.state(), lambda state: step(replace(target, state=state))
     )
 
@@ -88,7 +80,7 @@ def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMa
     scan = whole_condition(target, condition)
     if scan is not None:
         scan = dml.position_scan(scan)
-        return find_hits(scan, runner_for(target, scan))
+        return append_dml.find_hits(scan, runner_for(target, scan))
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
     doing = f"deleting from table '{target.table.name}'"
@@ -116,13 +108,13 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
     if scan is not None:
         if any(f.merge is not None for f in scan.exact_plan().files):
             return None
-        hits = find_hits(scan, runner_for(target, scan))
+        hits = append_dml.find_hits(scan, runner_for(target, scan))
     else:
         before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
         try:
             doing = f"deleting from table '{target.table.name}'"
-            hits = live_hits(target.state, gather(query(), doing, _rows(target)).hits)
+            hits = append_dml.live_hits(target.state, gather(query(), doing, _rows(target)).hits)
         except (InvalidRequest, StorageUnavailable):
             return None
     return hits if sum(map(len, hits.values())) <= MOST_HITS else None
@@ -138,7 +130,9 @@ def _rows(target: Target) -> int:
 
 def runner_for(target: Target, scan: TableScan) -> Runner:
     """Where the files are asked: here if that is soon done, else on the executors."""
-    return LocalRunner() if estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
+    return (
+        LocalRunner() if append_dml.estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
+    )
 
 
 def whole_condition(target: Target, condition: SqlText | None) -> TableScan | None:
@@ -172,7 +166,9 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
         now.table.check_writable(now.state)
         context.names.check(now.table.name, now.state.schema.field_names)
         values = set_values(now, statement.assignments)
-        gone = write_deletion(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
+        gone = append_dml.write_deletion(
+            now.state, condition_hits(now, statement.condition), SparkRunner(context.spark)
+        )
         if not gone.rows:
             return 0
         try:
@@ -205,14 +201,14 @@ def delete_keyed(target: Target, condition: str | None) -> int:
     return write_kind(target, frame, DELETE, "DELETE")
 
 
-def delete_hits(target: Target, hits: Hits) -> int:
+def delete_hits(target: Target, hits: append_dml.Hits) -> int:
     """Write a -D row for each of these rows, in this process; returns how many."""
     schema = target.state.schema
     dml.check_primary_key(target.table.name, schema)
     dml.check_row_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return dml.delete_planned(target.table, scan_of_hits(target.scan(None).select(schema.field_names), hits))
+    return dml.delete_planned(target.table, append_dml.scan_of_hits(target.scan(None).select(schema.field_names), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
@@ -23,7 +22,7 @@ from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
 from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext
+from bitlake.spark.context import Columns, EngineContext
 from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
 from bitlake.spark.read.query import query
 from bitlake.spark.types import comment_of, spark_type, stored_type
@@ -37,7 +36,7 @@ from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite, overwrite_scope
 from bitlake.write.frames import is_to_write
 
-COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
+COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 
 

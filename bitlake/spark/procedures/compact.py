@@ -37,7 +37,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.procedures.procedure import integer, needed, text
+from bitlake.spark.procedures.procedure import OPTIONS, PROCEDURES, TABLE, Arguments, Parameter, procedure
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
@@ -49,23 +49,26 @@ from bitlake.write.commit_plan import Overwrite
 from bitlake.write.data_file_writer import target_file_size
 from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
-NAMES = (
-    "table",
-    "partitions",
-    "compact_strategy",
-    "order_strategy",
-    "order_by",
-    "where",
-    "options",
-    "partition_idle_time",
-    "buckets",
+
+@procedure(
+    TABLE,
+    Parameter("partitions", False, "partitions, as 'a=1,b=2;a=3': commas are AND, semicolons OR"),
+    Parameter("compact_strategy", False, "'full' (the default): everything; 'minor': what is due"),
+    Parameter("order_strategy", False, "'order', 'zorder', 'hilbert' or 'none'"),
+    Parameter("order_by", False, "columns to sort by, between commas"),
+    Parameter("where", False, "a condition on partition columns, instead of partitions"),
+    OPTIONS,
+    Parameter("partition_idle_time", False, "only partitions without a new file for this long, as '1 h'"),
+    Parameter("buckets", False, "only these fixed buckets, as '0,2-4'"),
 )
-"""The procedure's parameters, in order."""
+def _compact(a: Arguments) -> None:
+    """Compact a table's buckets or its small files, or sort its rows."""
+    compact(a.context, a.table(), a.values)
 
 
-def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> DataFrame:
-    """Run the procedure with the arguments given, by name; returns TRUE."""
-    given = {n: _text(n, arguments.get(n)) for n in NAMES}
+def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> None:
+    """Run the procedure on a table with the other arguments given, by name."""
+    given = {name: _text(name, arguments.get(name)) for name in (p.name for p in PROCEDURES["compact"].parameters)}
     full = _word("compact_strategy", given["compact_strategy"] or "full", ("full", "minor")) == "full"
     strategy = _word("order_strategy", given["order_strategy"] or "none", ("none", *STRATEGIES))
     where, idle, buckets = given["where"], given["partition_idle_time"], given["buckets"]
@@ -106,7 +109,6 @@ def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[st
         table.expire_due(state)
 
     retrying(table.state, expiring)
-    return context.rows([("result", T.BooleanType())], [(True,)])
 
 
 class _Overridden(FileStoreTable):
@@ -257,24 +259,26 @@ def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], 
     return [made.asc()]
 
 
-def rescale_table(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> DataFrame:
-    """Run the procedure: ``bucket_num`` is the number wanted, by default the option's; returns TRUE.
-
-    With ``partitions`` or ``where`` only the files of these partitions change, and the table's option does not.
-    """
-    wanted = integer(dict(arguments), "bucket_num")
-    where = text(dict(arguments), "where")
-    if arguments.get("partitions"):
+@procedure(
+    TABLE,
+    Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
+    Parameter("partitions", False, "only these partitions, as 'a=1,b=2;a=3,b=4'; the option stays"),
+    Parameter("where", False, "a condition on partition columns, instead of partitions"),
+)
+def _rescale(a: Arguments) -> None:
+    """Spread a table's rows over another number of fixed buckets."""
+    table, wanted, where = a.table(), a.integer("bucket_num"), a.text("where")
+    if a.get("partitions"):
         if where:
             raise InvalidRequest("sys.rescale takes either 'partitions' or 'where', not both")
-        where = partition_condition(needed(dict(arguments), "partitions"))
+        where = partition_condition(a.needed("partitions"))
 
     def rewrite(state: TableState, overwrite: Overwrite) -> object:
         frame = table.scan_of(state, where).with_level_0().to_spark()
         if state.schema.primary_keys:
-            changes = write_changes(context, table, state, frame, fresh=True)
+            changes = write_changes(a.context, table, state, frame, fresh=True)
             return table.publisher(state).publish(state, changes, operation="OVERWRITE", overwrite=overwrite)
-        files = write_frame(context, table, state, frame)
+        files = write_frame(a.context, table, state, frame)
         return table.commit_files(state, files, "OVERWRITE", overwrite)
 
     number = table.schema.num_buckets if wanted is None else wanted
@@ -282,4 +286,3 @@ def rescale_table(context: EngineContext, table: FileStoreTable, arguments: Mapp
         rescale(table, number, rewrite)
     else:
         rescale_partitions(table, number, where, rewrite)
-    return context.rows([("result", T.BooleanType())], [(True,)])

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
@@ -236,7 +235,7 @@ def other(context: EngineContext, text: SqlText) -> DataFrame:
 def describe_query(context: EngineContext, statement: DescribeQuery) -> DataFrame:
     """DESCRIBE QUERY: the columns that a query returns."""
     rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in query(context, statement.query).schema.fields]
-    return context.rows([(name, T.StringType()) for name in ("col_name", "data_type", "comment")], rows)
+    return context.rows(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
 
 
 def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame:
@@ -303,7 +302,7 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
-    return context.rows([("plan", T.StringType())], [("\n\n".join(parts),)])
+    return context.rows({"plan": str}, [("\n\n".join(parts),)])
 
 
 def spark_plan(frame: DataFrame, mode: str = "simple") -> str:

@@ -28,18 +28,8 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.system_tables.tables import SystemTable
 from bitlake.table.opening import open_table
 
-PLACE = (
-    "path",
-    "warehouse",
-    "database",
-    "table",
-    "branch",
-    "catalog",
-    "uri",
-    "catalog-key",
-    "timezone",
-    "external-paths",
-    "cache-bytes",
+PLACE = tuple(
+    "path warehouse database table branch catalog uri catalog-key timezone external-paths cache-bytes".split()
 )
 """Which table, where its files may be, in which zone times without one are, and how much is cached."""
 _OWN_CATALOG = ("filesystem", "paimon", "bitlake")
@@ -47,20 +37,11 @@ _OWN_CATALOG = ("filesystem", "paimon", "bitlake")
 MOMENT = ("snapshot", "tag", "timestamp", "version")
 CHANGES = ("incremental-between", "incremental-between-timestamp", "incremental-mode", "row-kind")
 BATCH = (*MOMENT, *CHANGES, "columns", "where", "topn", "limit")
-STREAM = (
-    "start",
-    "snapshot",
-    "timestamp",
-    "row-kind",
-    "columns",
-    "where",
-    "consumer-id",
-    "consumer.ignore-progress",
-    "maxfilespertrigger",
-    "maxbytespertrigger",
-    "maxrowspertrigger",
-    "minrowspertrigger",
-    "maxtriggerdelayms",
+STREAM = tuple(
+    (
+        "start snapshot timestamp row-kind columns where consumer-id consumer.ignore-progress maxfilespertrigger "
+        "maxbytespertrigger maxrowspertrigger minrowspertrigger maxtriggerdelayms"
+    ).split()
 )
 ONLY_STREAM = tuple(n for n in STREAM if n not in BATCH)
 MERGING = (PREFIX, f"{PREFIX}.type-widening", f"{PREFIX}.explicit-cast")

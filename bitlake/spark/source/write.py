@@ -19,15 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.file_store_table import FileStoreTable
-from bitlake.mergetree.task_writes import (
-    TaskJob,
-    TaskResult,
-    check_tasks,
-    commit_tasks,
-    compact_touched,
-    discard_tasks,
-    write_task,
-)
+from bitlake.mergetree import task_writes
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.evolution import MergeSchema
 from bitlake.snapshot.state import TableState
@@ -50,9 +42,9 @@ class Message(WriterCommitMessage):
     result: bytes
     query: str | None
 
-    def load(self) -> TaskResult:
+    def load(self) -> task_writes.TaskResult:
         """What the task did."""
-        found: TaskResult = loads(self.result)
+        found: task_writes.TaskResult = loads(self.result)
         return found
 
 
@@ -66,15 +58,15 @@ class _Writing:
         table.check_writable(state, keyed=True)
         kinds = options.get("row-kind-column")
         state = merged(table, state, types, kinds, options)
-        self._job = TaskJob(state, table.publisher(state).user, fresh, kinds)
-        check_tasks(self._job)
+        self._job = task_writes.TaskJob(state, table.publisher(state).user, fresh, kinds)
+        task_writes.check_tasks(self._job)
         check_columns(table, state.schema, types, self._job.kinds)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """One task's rows become files."""
         context = TaskContext.get()
         number = 0 if context is None else context.partitionId()
-        result = write_task(self._job, number, iterator)
+        result = task_writes.write_task(self._job, number, iterator)
         return Message(dumps(result), None if context is None else context.getLocalProperty(_QUERY))
 
 
@@ -93,13 +85,13 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         """Make the files of all tasks visible at once."""
         table = self._table()
         results = [m.load() for m in messages if m is not None]
-        commit_tasks(table, self._job, results, self._overwrite)
+        task_writes.commit_tasks(table, self._job, results, self._overwrite)
 
     def abort(self, messages: list[Any]) -> None:
         """Delete the files of tasks that succeeded, unless the commit may have taken place."""
         state = self._job.state
         if _names_none(state, self._job.user):
-            discard_tasks(state, [m.load() for m in messages if m is not None])
+            task_writes.discard_tasks(state, [m.load() for m in messages if m is not None])
 
     def _table(self) -> FileStoreTable:
         prefixed = self._options.table()
@@ -124,13 +116,13 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         table = self._options.table().written_by(self._user(messages))
         state = table.state()
         if is_committed(state, table.publisher(state).user, batchId):
-            discard_tasks(self._job.state, results)
-            compact_touched(table, results, batchId)
+            task_writes.discard_tasks(self._job.state, results)
+            task_writes.compact_touched(table, results, batchId)
             return
         # Tasks planned on the state that the writer was made with, which another process made.
-        job = TaskJob(state, self._job.user, kinds=self._job.kinds)
+        job = task_writes.TaskJob(state, self._job.user, kinds=self._job.kinds)
         with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
-            commit_tasks(table, job, results, None, batchId)
+            task_writes.commit_tasks(table, job, results, None, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Delete the files of tasks that succeeded, unless the batch may be in the table."""
@@ -144,7 +136,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         except BitlakeError:
             return  # nobody knows: orphan cleaning will tell
         if not committed:
-            discard_tasks(state, [m.load() for m in done])
+            task_writes.discard_tasks(state, [m.load() for m in done])
 
     def _user(self, messages: Sequence[Any]) -> str:
         given = self._options.get("commit-user")

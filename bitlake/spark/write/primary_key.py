@@ -39,20 +39,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from bitlake.codec.hashing import Int32s
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import conform
-from bitlake.mergetree import dml
+from bitlake.mergetree import cross_partition, dml
 from bitlake.mergetree import writer as upsert
 from bitlake.mergetree.bucket import BucketChange, BucketState, LiveBuckets, Slot, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import Publisher, discard_changes
-from bitlake.mergetree.cross_partition import (
-    NEW_BUCKET,
-    OLD_BUCKET,
-    OLD_PREFIX,
-    Rerouter,
-    partitions_of_rows,
-    stored_row_counts,
-)
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import (
     fixed_buckets,
@@ -142,7 +134,7 @@ def write_changes(
             job = replace(job, hashed=True)
         else:
             bucket = differing_bucket_column(schema, counts) if counts else bucket_column(schema)
-            rows = rows.withColumn(NEW_BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
+            rows = rows.withColumn(cross_partition.NEW_BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
         return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
 
 
@@ -156,7 +148,7 @@ def write_placed(context: EngineContext, state: TableState, rows: DataFrame, use
     with spark_errors(f"writing to table '{state.name}'"), tagged(context.spark):
         bucket = bucket_column(state.schema)
         assert bucket is not None
-        placed = rows.withColumn(NEW_BUCKET, bucket)
+        placed = rows.withColumn(cross_partition.NEW_BUCKET, bucket)
         return _written(state, job, *_brought_together(state.schema, placed, parallelism(context)))
 
 
@@ -191,17 +183,17 @@ def _brought_together(schema: TableSchema, rows: DataFrame, most: int) -> tuple[
     tasks = min(total, most) if total > 0 else 1 if total == POSTPONE_BUCKET else most
     if parts:
         # By columns, without a number: small shares are then put into one task.
-        rows = rows.repartition(*parts, F.col(NEW_BUCKET))
+        rows = rows.repartition(*parts, F.col(cross_partition.NEW_BUCKET))
     else:
-        rows = rows.repartitionById(tasks, F.pmod(F.col(NEW_BUCKET), F.lit(tasks)))
+        rows = rows.repartitionById(tasks, F.pmod(F.col(cross_partition.NEW_BUCKET), F.lit(tasks)))
     # Where a task has one bucket, its number need not be compared before the keys.
     grouped = bool(parts) or total not in (tasks, POSTPONE_BUCKET)
-    before = [*parts, F.col(NEW_BUCKET)] if grouped else []
+    before = [*parts, F.col(cross_partition.NEW_BUCKET)] if grouped else []
     return rows.sortWithinPartitions(*before, *_order(schema), F.col(ARRIVAL)), grouped
 
 
 def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -> list[BucketChange]:
-    sent = [c for c in (*state.schema.field_names, VALUE_KIND, NEW_BUCKET) if c in rows.columns]
+    sent = [c for c in (*state.schema.field_names, VALUE_KIND, cross_partition.NEW_BUCKET) if c in rows.columns]
     call = dumps(replace(job, grouped=grouped))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -346,14 +338,14 @@ class _Task:
     def _groups(self, rows: pa.Table) -> Iterator[tuple[Slot, pa.Table]]:
         """Runs of rows of one bucket, in the order they come."""
         schema = self.job.live.context.schema
-        buckets = rows.column(NEW_BUCKET).to_numpy()
+        buckets = rows.column(cross_partition.NEW_BUCKET).to_numpy()
         if self.job.grouped:
             codes = group_codes(rows, schema.partition_fields, buckets)
             starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
         else:
             starts = np.zeros(1, np.int64)
         ends = [*starts[1:].tolist(), rows.num_rows]
-        partitions = partitions_of_rows(schema, rows, starts)
+        partitions = cross_partition.partitions_of_rows(schema, rows, starts)
         self.job.live.load(set(partitions))
         for partition, start, end in zip(partitions, starts.tolist(), ends, strict=True):
             yield (partition, int(buckets[start])), rows.slice(start, end - start)
@@ -389,7 +381,7 @@ def assigned(context: EngineContext, live: LiveBuckets, rows: DataFrame) -> Data
         yield from job.run(batches)
 
     udf: Any = arrow_udf(buckets, T.IntegerType())  # type: ignore[call-overload]
-    return rows.withColumn(NEW_BUCKET, udf(F.col(_CHANNEL), F.col(KEY_HASH), *partition)).drop(_CHANNEL)
+    return rows.withColumn(cross_partition.NEW_BUCKET, udf(F.col(_CHANNEL), F.col(KEY_HASH), *partition)).drop(_CHANNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +406,9 @@ class AssignJob:
             codes = group_codes(rows, schema.partition_fields, numbers)
             order = np.argsort(codes, kind="stable")
             cuts = np.flatnonzero(np.diff(codes[order])) + 1
-            named = partitions_of_rows(schema, rows, order[np.concatenate(([0], cuts))] if len(order) else order)
+            named = cross_partition.partitions_of_rows(
+                schema, rows, order[np.concatenate(([0], cuts))] if len(order) else order
+            )
             for chosen, partition in zip(np.split(order, cuts) if len(order) else (), named, strict=True):
                 channel = int(numbers[chosen[0]])
                 assigner = assigners.get(channel)
@@ -454,31 +448,31 @@ def rerouted(
         live = SparkReader(context.spark, state.store).frame(scan)
         old = live.select(
             *[quoted_columns(k) for k in keys],
-            *[quoted_columns(p).alias(OLD_PREFIX + p) for p in schema.partition_keys],
-            quoted_columns(BUCKET_COLUMN).alias(OLD_BUCKET),
+            *[quoted_columns(p).alias(cross_partition.OLD_PREFIX + p) for p in schema.partition_keys],
+            quoted_columns(BUCKET_COLUMN).alias(cross_partition.OLD_BUCKET),
         )
         rows = rows.join(old, keys, "left")
     else:
         for p in schema.partition_keys:
-            rows = rows.withColumn(OLD_PREFIX + p, F.lit(None).cast(spark_type(schema.field(p).type)))
-        rows = rows.withColumn(OLD_BUCKET, F.lit(None).cast("int"))
+            rows = rows.withColumn(cross_partition.OLD_PREFIX + p, F.lit(None).cast(spark_type(schema.field(p).type)))
+        rows = rows.withColumn(cross_partition.OLD_BUCKET, F.lit(None).cast("int"))
     hashed = hash_column([schema.field(k) for k in keys])
     rows = rows.withColumn(_CHANNEL, F.abs(hashed.cast("bigint") % F.lit(how.assigners)).cast("int"))
     rows = rows.repartitionById(how.assigners, F.col(_CHANNEL))
     rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], arrival)
-    places = [OLD_BUCKET, *[OLD_PREFIX + p for p in schema.partition_keys]]
+    places = [cross_partition.OLD_BUCKET, *[cross_partition.OLD_PREFIX + p for p in schema.partition_keys]]
     rows = rows.select(*[quoted_columns(c) for c in (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)])
-    call = dumps((schema, how, stored_row_counts(states)))
+    call = dumps((schema, how, cross_partition.stored_row_counts(states)))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema, how, counts = loads(call)
-        rerouter: Rerouter | None = None
+        rerouter: cross_partition.Rerouter | None = None
         for batch in batches:
             part = pa.Table.from_batches([batch])
             if not part.num_rows:
                 continue
             if rerouter is None:
-                rerouter = Rerouter(schema, how, counts, part.column(_CHANNEL)[0].as_py())
+                rerouter = cross_partition.Rerouter(schema, how, counts, part.column(_CHANNEL)[0].as_py())
             done = rerouter.add(part.drop_columns([_CHANNEL]))
             if done is not None:
                 yield from done.to_batches()
@@ -487,7 +481,7 @@ def rerouted(
             yield from rest.to_batches()
 
     out = [f for f in rows.schema.fields if f.name not in (*places, _CHANNEL)]
-    return rows.mapInArrow(work, T.StructType([*out, T.StructField(NEW_BUCKET, T.IntegerType())]))
+    return rows.mapInArrow(work, T.StructType([*out, T.StructField(cross_partition.NEW_BUCKET, T.IntegerType())]))
 
 
 _FILE_SHIFT = 40

@@ -37,6 +37,7 @@ from bitlake.scan.reader import (
 )
 from bitlake.scan.scan import TableScan
 from bitlake.system_tables.files import FILE_INDEXES
+from bitlake.tools.advise import policy
 from bitlake.tools.advise.advice import (
     Advice,
     Measured,
@@ -53,21 +54,6 @@ from bitlake.tools.advise.estimate import (
     by_spark,
 )
 from bitlake.tools.advise.layout import LayoutAdvice, advise_buckets, advise_pages, advise_sort
-from bitlake.tools.advise.policy import (
-    BUILT,
-    Candidate,
-    ColumnAdvice,
-    ColumnTrial,
-    IndexFacts,
-    candidates_of,
-    data_files,
-    is_profiled,
-    lacking_words,
-    option_changes,
-    rebuild_call,
-    recommend,
-    unbuilt,
-)
 from bitlake.tools.advise.questions import (
     Asked,
     ColumnProfile,
@@ -264,7 +250,7 @@ class _Advisor:
 
     def advise(self, sample: int, started: float) -> Advice:
         schema = self.scan.state.schema
-        files = data_files(self.scan.plan().files)
+        files = policy.data_files(self.scan.plan().files)
         runs = choose_runs(files, self.scan.plan().schemas, sample)
         rows = sum(f.row_count for f in files)
         fields = self._fields(schema)
@@ -277,7 +263,7 @@ class _Advisor:
         questions = self._questions(schema, columns)
         now = _indexes_now(schema)
         coverage, _, _ = index_coverage(self.scan.state, [f.entry for f in files])
-        built = {(i.column, i.kind) for i in coverage if i.files > BUILT * len(files)}
+        built = {(i.column, i.kind) for i in coverage if i.files > policy.BUILT * len(files)}
         before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
         tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
         units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
@@ -290,7 +276,7 @@ class _Advisor:
             for f in schema.fields
         ]
         after = _after(before, advised)
-        options, unset = option_changes(schema.options, advised)
+        options, unset = policy.option_changes(schema.options, advised)
         name = self.scan.state.name
         found = [
             advise_sort(estimator, questions, after, name, self.asked is None),
@@ -316,14 +302,14 @@ class _Advisor:
             ),
             set_options=options,
             unset_options=unset,
-            notes=tuple(self._notes(unbuilt(coverage, len(files)), len(files))),
+            notes=tuple(self._notes(policy.unbuilt(coverage, len(files)), len(files))),
         )
 
     # --- what is looked at --------------------------------------------------------------------------------------------
 
     def _fields(self, schema: TableSchema) -> list[DataField]:
         """The columns to look at: those that questions are about, where questions are given."""
-        found = [f for f in schema.fields if is_profiled(f) and f.name not in schema.partition_keys]
+        found = [f for f in schema.fields if policy.is_profiled(f) and f.name not in schema.partition_keys]
         if self.asked is None:
             return found
         named = {c for q in self.asked.questions for c in sources_of(q.predicate)} | set(self.asked.masked)
@@ -346,15 +332,15 @@ class _Advisor:
         columns: Mapping[str, ColumnProfile],
         profiled: Sequence[Mapping[str, RunProfile]],
         questions: Sequence[Question],
-        now: Mapping[str, Sequence[Candidate]],
-    ) -> list[Candidate]:
+        now: Mapping[str, Sequence[policy.Candidate]],
+    ) -> list[policy.Candidate]:
         profile = columns.get(field.name)
         if profile is None or not any(field.name in sources_of(q.predicate) for q in questions):
             return []
         most = max(p[field.name].distinct for p in profiled if field.name in p)
         there = list(now.get(field.name, ()))
         kinds = {c.index_type for c in there}
-        return there + [c for c in candidates_of(field, profile, most) if c.index_type not in kinds]
+        return there + [c for c in policy.candidates_of(field, profile, most) if c.index_type not in kinds]
 
     # --- what is chosen -----------------------------------------------------------------------------------------------
 
@@ -362,16 +348,16 @@ class _Advisor:
         self,
         field: DataField,
         estimator: Estimator,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[policy.Candidate],
         questions: Sequence[Question],
-        declared: Sequence[Candidate],
-        present: Mapping[str, Candidate],
+        declared: Sequence[policy.Candidate],
+        present: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
-    ) -> ColumnAdvice:
+    ) -> policy.ColumnAdvice:
         asked = [q for q in questions if field.name in sources_of(q.predicate)]
         # A column's own index is compared with none; one on a further column must save more than those already there.
         others = {} if field.name in present else present
-        trial = ColumnTrial(
+        trial = policy.ColumnTrial(
             field=field,
             profile=estimator.columns.get(field.name),
             questions=asked,
@@ -382,10 +368,12 @@ class _Advisor:
             table_bytes=estimator.table_bytes,
             merged_share=estimator.merged_share,
         )
-        return recommend(trial, self.scan.state.schema)
+        return policy.recommend(trial, self.scan.state.schema)
 
-    def _notes(self, lacking: Sequence[IndexFacts], files: int) -> list[str]:
-        found = [f"{lacking_words(i, files)}: {rebuild_call(self.scan.state.name)} builds it" for i in lacking]
+    def _notes(self, lacking: Sequence[policy.IndexFacts], files: int) -> list[str]:
+        found = [
+            f"{policy.lacking_words(i, files)}: {policy.rebuild_call(self.scan.state.name)} builds it" for i in lacking
+        ]
         if self.asked is not None:
             found += [not_understood(text) for text in self.asked.unread[:10]]
             if len(self.asked.unread) > 10:
@@ -399,22 +387,24 @@ class _Advisor:
         return found
 
 
-def _indexes_now(schema: TableSchema) -> dict[str, list[Candidate]]:
-    found: dict[str, list[Candidate]] = {}
+def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
+    found: dict[str, list[policy.Candidate]] = {}
     for spec in parse_index_options(schema.options, schema.fields):
         if spec.column in schema.field_names:
-            made = Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
+            made = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
             found.setdefault(spec.column, []).append(made)
     return found
 
 
-def _after(before: Mapping[str, Candidate], advised: Sequence[ColumnAdvice]) -> dict[str, Candidate]:
+def _after(
+    before: Mapping[str, policy.Candidate], advised: Sequence[policy.ColumnAdvice]
+) -> dict[str, policy.Candidate]:
     found = dict(before)
     for a in advised:
         if a.action == "drop":
             found.pop(a.column, None)
         elif (new := a.to_build) is not None:
-            found[a.column] = Candidate(a.column, new.index_type, new.options)
+            found[a.column] = policy.Candidate(a.column, new.index_type, new.options)
     return found
 
 
@@ -423,6 +413,6 @@ def _profile(store: Store, fields: Sequence[DataField], schema: TableSchema, run
 
 
 def _try(
-    store: Store, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema, run: Run
+    store: Store, units: Sequence[Predicate], candidates: Sequence[policy.Candidate], schema: TableSchema, run: Run
 ) -> Trial:
     return try_run(store, run, units, candidates, schema)

@@ -11,9 +11,9 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,8 @@ from bitlake.snapshot.partitions import files_to_plan
 from bitlake.tools.explain.advice import Advice, LeafStep, advice_of, asked_of, leaf_steps
 from bitlake.tools.explain.pages import FileMap, maps_of
 from bitlake.tools.explain.text import explain_dict, explain_text
+
+T = TypeVar("T")
 
 # --- a measured run ---------------------------------------------------------------------------------------------------
 
@@ -191,38 +193,30 @@ class MeteringStore:
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Measured :meth:`Store.read`."""
-        started = time.perf_counter()
-        data = self._inner.read(path, limit)
-        self._meter.add(path, [(0, len(data))], time.perf_counter() - started)
-        return data
+        return self._measured(path, lambda: self._inner.read(path, limit), lambda data: [(0, len(data))])
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Measured :meth:`Store.read_range`."""
-        started = time.perf_counter()
-        data = self._inner.read_range(path, offset, length)
-        self._meter.add(path, [(offset, length)], time.perf_counter() - started)
-        return data
+        return self._measured(path, lambda: self._inner.read_range(path, offset, length), lambda _: [(offset, length)])
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Measured :meth:`Store.read_ranges`."""
-        started = time.perf_counter()
-        data = self._inner.read_ranges(path, ranges)
-        self._meter.add(path, ranges, time.perf_counter() - started)
-        return data
+        return self._measured(path, lambda: self._inner.read_ranges(path, ranges), lambda _: ranges)
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
         """Measured :meth:`Store.read_start`."""
-        started = time.perf_counter()
-        data, size = self._inner.read_start(path, length)
-        self._meter.add(path, [(0, len(data))], time.perf_counter() - started)
-        return data, size
+        return self._measured(path, lambda: self._inner.read_start(path, length), lambda found: [(0, len(found[0]))])
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file whose reads are measured."""
-        started = time.perf_counter()
-        inner = self._inner.open_input(path, size)
-        self._meter.add(path, [], time.perf_counter() - started)
+        inner = self._measured(path, lambda: self._inner.open_input(path, size), lambda _: [])
         return pa.PythonFile(_MeteredFile(inner, path, self._meter), mode="r")
+
+    def _measured(self, path: str, call: Callable[[], T], ranges: Callable[[T], Sequence[tuple[int, int]]]) -> T:
+        started = time.perf_counter()
+        found = call()
+        self._meter.add(path, ranges(found), time.perf_counter() - started)
+        return found
 
 
 class _MeteredFile(io.RawIOBase):

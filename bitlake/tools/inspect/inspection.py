@@ -18,16 +18,7 @@ from bitlake.fileindex.payload import Fault, Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
-from bitlake.tools.inspect.metadata_files import (
-    avro_tree,
-    describe_row,
-    hint_tree,
-    index_manifest_tree,
-    json_tree,
-    manifest_list_tree,
-    manifest_tree,
-    read_header,
-)
+from bitlake.tools.inspect import metadata_files
 from bitlake.tools.inspect.tree import (
     ORC_MAGIC,
     Node,
@@ -289,7 +280,7 @@ def _kind(source: Source) -> tuple[Kind, str | None]:
     fields: tuple[str, ...] = ()
     if start.startswith(AVRO_MAGIC):
         with suppress(BitlakeError):
-            fields = read_header(source).fields
+            fields = metadata_files.read_header(source).fields
     return kind_of(source.path, start, source.size, fields)
 
 
@@ -328,13 +319,13 @@ def _fill(
         raise CorruptError("the file is empty", 0)
     match kind:
         case Kind.HINT:
-            hint_tree(tree, source)
+            metadata_files.hint_tree(tree, source)
         case Kind.MANIFEST_LIST:
-            manifest_list_tree(tree, source, page, context)
+            metadata_files.manifest_list_tree(tree, source, page, context)
         case Kind.MANIFEST:
-            manifest_tree(tree, source, page, context, column)
+            metadata_files.manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
-            index_manifest_tree(tree, source, page, context)
+            metadata_files.index_manifest_tree(tree, source, page, context)
         case Kind.FILE_INDEX:
             from bitlake.tools.inspect.indexes import file_index_tree
 
@@ -356,11 +347,11 @@ def _fill(
 
             orc_tree(tree, source, page)
         case Kind.AVRO:
-            avro_tree(tree, source, page, None, describe_row, "rows")
+            metadata_files.avro_tree(tree, source, page, None, metadata_files.describe_row, "rows")
         case Kind.UNKNOWN:
             tree.facts["note"] = (
                 "neither its name nor its first bytes are those of a file of a table; look at it as hex"
             )
         case _:
-            json_tree(tree, source, page, kind.value)
+            metadata_files.json_tree(tree, source, page, kind.value)
     return None

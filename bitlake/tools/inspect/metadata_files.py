@@ -28,15 +28,8 @@ from bitlake.codec.avro import MAGIC, SYNC
 from bitlake.errors import CorruptError
 from bitlake.fileindex.payload import Page
 from bitlake.formatting import counted
+from bitlake.metadata import manifest
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
-from bitlake.metadata.manifest import (
-    DataFileMeta,
-    FileSource,
-    ManifestEntry,
-    ManifestFileMeta,
-    decode_manifest,
-    decode_manifest_list,
-)
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import column_stats
@@ -204,7 +197,7 @@ def describe_row(node: Node, row: dict[str, Any]) -> None:
 def manifest_list_tree(tree: Node, source: Source, page: Page, context: TableContext) -> None:
     """A manifest list: its manifests."""
 
-    def describe(node: Node, meta: ManifestFileMeta) -> None:
+    def describe(node: Node, meta: manifest.ManifestFileMeta) -> None:
         node.name = meta.file_name
         node.facts.update(_known(
             bytes=meta.file_size, added=meta.num_added_files, deleted=meta.num_deleted_files, schema=meta.schema_id,
@@ -215,13 +208,13 @@ def manifest_list_tree(tree: Node, source: Source, page: Page, context: TableCon
         if fields and low and high:
             node.facts["partitions"] = f"{_spec(low)} … {_spec(high)}"
 
-    avro_tree(tree, source, page, decode_manifest_list, describe, "manifests")
+    avro_tree(tree, source, page, manifest.decode_manifest_list, describe, "manifests")
 
 
 def manifest_tree(tree: Node, source: Source, page: Page, context: TableContext, column: str | None) -> None:
     """A manifest: its changes of data files; with statistics of one column, or of all where one entry is shown."""
 
-    def describe(node: Node, entry: ManifestEntry) -> None:
+    def describe(node: Node, entry: manifest.ManifestEntry) -> None:
         file = entry.file
         node.name = f"{entry.kind.name} {file.file_name}"
         partition = context.values(context.partition_fields, entry.partition)
@@ -238,7 +231,7 @@ def manifest_tree(tree: Node, source: Source, page: Page, context: TableContext,
         _keys(node, file, context)
         _statistics(node, file, context, column, page.limit == 1)
 
-    avro_tree(tree, source, page, decode_manifest, describe, "entries")
+    avro_tree(tree, source, page, manifest.decode_manifest, describe, "entries")
 
 
 def index_manifest_tree(tree: Node, source: Source, page: Page, context: TableContext) -> None:
@@ -259,7 +252,7 @@ def index_manifest_tree(tree: Node, source: Source, page: Page, context: TableCo
     avro_tree(tree, source, page, decode_index_manifest, describe, "index files")
 
 
-def _keys(node: Node, file: DataFileMeta, context: TableContext) -> None:
+def _keys(node: Node, file: manifest.DataFileMeta, context: TableContext) -> None:
     fields = context.key_fields(file.schema_id)
     if fields:
         low, high = context.values(fields, file.min_key), context.values(fields, file.max_key)
@@ -267,7 +260,9 @@ def _keys(node: Node, file: DataFileMeta, context: TableContext) -> None:
             node.facts["keys"] = f"{_spec(low)} … {_spec(high)}"
 
 
-def _statistics(node: Node, file: DataFileMeta, context: TableContext, column: str | None, every: bool) -> None:
+def _statistics(
+    node: Node, file: manifest.DataFileMeta, context: TableContext, column: str | None, every: bool
+) -> None:
     schema = context.schema(file.schema_id)
     if schema is None:
         return
@@ -296,7 +291,7 @@ def _span(low: int | None, high: int | None) -> str | None:
 
 
 def _source(code: int) -> str:
-    return FileSource(code).name if code in set(FileSource) else str(code)
+    return manifest.FileSource(code).name if code in set(manifest.FileSource) else str(code)
 
 
 # --- JSON files and hints ---------------------------------------------------------------------------------------------

@@ -5,25 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bitlake import html
 from bitlake.formatting import counted, human_bytes, share_words, span_words, time_words
-from bitlake.html import (
-    Bar,
-    Child,
-    Markup,
-    Segment,
-    bars,
-    code,
-    columns,
-    facts,
-    fragment,
-    heading,
-    legend,
-    markup,
-    note,
-    page,
-    section,
-    table,
-)
 from bitlake.tools.advise.policy import LEAST_BYTES, LEAST_SHARE
 
 if TYPE_CHECKING:
@@ -38,23 +21,23 @@ _READ = "c2"
 def render(report: TableReport, *, whole: bool = True) -> str:
     """The report as a page, or as a part of another's."""
     title = f"Table {report.name}"
-    return page(title, *_body(report, title)) if whole else fragment(*_body(report, title))
+    return html.page(title, *_body(report, title)) if whole else html.fragment(*_body(report, title))
 
 
-def _body(report: TableReport, title: str) -> Iterator[Child]:
+def _body(report: TableReport, title: str) -> Iterator[html.Child]:
     at = report.snapshot
-    subtitle: list[Child] = [
+    subtitle: list[html.Child] = [
         report.path,
-        markup("br"),
+        html.markup("br"),
         f"snapshot {at.id} of {time_words(at.time_ms)}" if at else "no snapshot yet",
         f", branch {report.branch}" if report.branch else "",
         f"; report made {time_words(report.made_ms)} from metadata alone",
     ]
-    yield heading(title, subtitle)
+    yield html.heading(title, subtitle)
     yield from _sections(report)
 
 
-def _sections(r: TableReport) -> Iterator[Child]:
+def _sections(r: TableReport) -> Iterator[html.Child]:
     yield _overview(r)
     yield _actions(r)
     if r.total.files:
@@ -68,11 +51,11 @@ def _sections(r: TableReport) -> Iterator[Child]:
     yield _limits(r)
 
 
-def _overview(r: TableReport) -> Markup:
+def _overview(r: TableReport) -> html.Markup:
     t = r.total
     index_size = sum(i.size for i in r.indexes)
     unknown = f"; of {r.unknown_deleted:,} files not known" if r.unknown_deleted else ""
-    items: list[tuple[str, Child, Child]] = [
+    items: list[tuple[str, html.Child, html.Child]] = [
         ("Rows stored", f"{t.rows:,}", "all versions of keys" if r.primary_keys else None),
         ("Data files", f"{t.files:,}", f"{counted(r.buckets, 'bucket')}, {counted(r.part_count, 'partition')}"),
         ("Data", human_bytes(t.size), f"{human_bytes(t.size / t.files)} a file" if t.files else None),
@@ -98,38 +81,40 @@ def _overview(r: TableReport) -> Markup:
         items.append(
             ("Scans skipped", share_words(r.scans.all.skipped, 1), counted(r.scans.all.scans, "recorded scan"))
         )
-    return facts(items)
+    return html.facts(items)
 
 
-def _actions(r: TableReport) -> Markup:
+def _actions(r: TableReport) -> html.Markup:
     if not r.actions:
-        return section("What to do", note("Nothing: no threshold below is passed.", kind="good"))
+        return html.section("What to do", html.note("Nothing: no threshold below is passed.", kind="good"))
     told = [
-        note(
-            markup("h3", a.title),
-            markup("p", a.why),
-            code(";\n".join(a.sql) + (";" if len(a.sql) > 1 else "")),
+        html.note(
+            html.markup("h3", a.title),
+            html.markup("p", a.why),
+            html.code(";\n".join(a.sql) + (";" if len(a.sql) > 1 else "")),
             kind="warn",
         )
         for a in r.actions
     ]
-    return section("What to do", told)
+    return html.section("What to do", told)
 
 
-def _partitions(r: TableReport) -> Markup:
+def _partitions(r: TableReport) -> html.Markup:
     parts = [*r.parts, *([r.rest] if r.rest else [])]
     split = [("c2", f"files below {human_bytes(r.small_below)}"), ("c1", "others")]
 
-    def segments(p: Part) -> list[Segment]:
+    def segments(p: Part) -> list[html.Segment]:
         if p is r.rest:
-            return [Segment(p.size, "c0", f"{p.name}: {human_bytes(p.size)}")]
+            return [html.Segment(p.size, "c0", f"{p.name}: {human_bytes(p.size)}")]
         large = p.size - p.small_size
         return [
-            Segment(p.small_size, "c2", f"{counted(p.small_files, 'small file')}, {human_bytes(p.small_size)}"),
-            Segment(large, "c1", f"{counted(p.files - p.small_files, 'other file')}, {human_bytes(large)}"),
+            html.Segment(p.small_size, "c2", f"{counted(p.small_files, 'small file')}, {human_bytes(p.small_size)}"),
+            html.Segment(large, "c1", f"{counted(p.files - p.small_files, 'other file')}, {human_bytes(large)}"),
         ]
 
-    shown = bars(Bar(p.name, segments(p), f"{human_bytes(p.size)}, {counted(p.files, 'file')}") for p in parts)
+    shown = html.bars(
+        html.Bar(p.name, segments(p), f"{human_bytes(p.size)}, {counted(p.files, 'file')}") for p in parts
+    )
     rows = [
         (
             p.name,
@@ -145,37 +130,42 @@ def _partitions(r: TableReport) -> Markup:
     heads = ("Partition", "Files", "Small", "Size", "Rows", "Deleted", "Ratio")
     title = "Size by partition" if r.partition_keys else "Size"
     more = f"The largest {len(r.parts):,} of {r.part_count:,} partitions are named." if r.rest else None
-    return section(
-        title, markup("p", more, class_="dim") if more else None, legend(split), shown, table(heads, rows, range(1, 7))
+    return html.section(
+        title,
+        html.markup("p", more, class_="dim") if more else None,
+        html.legend(split),
+        shown,
+        html.table(heads, rows, range(1, 7)),
     )
 
 
-def _levels(r: TableReport) -> Markup:
+def _levels(r: TableReport) -> html.Markup:
     levels = sorted(r.total.levels)
     colors = {level: _LEVEL_COLORS[min(level, len(_LEVEL_COLORS) - 1)] for level in levels}
 
-    def segments(p: Part) -> list[Segment]:
+    def segments(p: Part) -> list[html.Segment]:
         sizes = p.levels
         return [
-            Segment(sizes[n] / (p.size or 1), colors[n], f"level {n}: {human_bytes(sizes[n])}") for n in sorted(sizes)
+            html.Segment(sizes[n] / (p.size or 1), colors[n], f"level {n}: {human_bytes(sizes[n])}")
+            for n in sorted(sizes)
         ]
 
     names = [(colors[n], f"level {n}: {human_bytes(r.total.levels[n])}") for n in levels]
     parts = [r.total, *r.parts] if len(r.parts) > 1 else [r.total]
-    shown = bars([Bar(p.name, segments(p), human_bytes(p.size)) for p in parts], most=1)
+    shown = html.bars([html.Bar(p.name, segments(p), human_bytes(p.size)) for p in parts], most=1)
     said = (
         "New files come in on level 0; compaction moves rows up. What lies on several levels is merged when it is read."
     )
-    return section("Levels", markup("p", said, class_="dim"), legend(names), shown)
+    return html.section("Levels", html.markup("p", said, class_="dim"), html.legend(names), shown)
 
 
-def _file_sizes(r: TableReport) -> Markup:
+def _file_sizes(r: TableReport) -> html.Markup:
     most = max(files for _, files, _ in r.sizes)
     rows = [
-        Bar(
+        html.Bar(
             f"{human_bytes(below // 2)} – {human_bytes(below)}",
             [
-                Segment(
+                html.Segment(
                     files, "c2" if below <= r.small_below else "c1", f"{counted(files, 'file')}, {human_bytes(size)}"
                 )
             ],
@@ -184,22 +174,22 @@ def _file_sizes(r: TableReport) -> Markup:
         for below, files, size in r.sizes
     ]
     said = f"Files are written up to {human_bytes(r.target_size)} (target-file-size)."
-    return section("Sizes of files", markup("p", said, class_="dim"), bars(rows, most))
+    return html.section("Sizes of files", html.markup("p", said, class_="dim"), html.bars(rows, most))
 
 
-def _indexes(r: TableReport) -> Markup:
+def _indexes(r: TableReport) -> html.Markup:
     if not r.indexes:
         said = "No column has a file index: only statistics say which files a scan needs."
-        return section("File indexes", note(said))
+        return html.section("File indexes", html.note(said))
     read, there = r.index_sample
     said = f"{counted(r.index_files, 'file')} of {r.total.files:,} {'has' if r.index_files == 1 else 'have'} an index."
     if read < there:
         said += f" What they hold is estimated from {read:,} of {there:,} index files."
-    coverage = bars(
+    coverage = html.bars(
         [
-            Bar(
+            html.Bar(
                 f"{i.column}: {i.kind}",
-                [Segment(i.files, "c1" if i.wanted else "c0", f"{counted(i.files, 'file')} of {r.total.files:,}")],
+                [html.Segment(i.files, "c1" if i.wanted else "c0", f"{counted(i.files, 'file')} of {r.total.files:,}")],
                 f"{share_words(i.files, r.total.files)} of files",
             )
             for i in r.indexes[:40]
@@ -219,25 +209,27 @@ def _indexes(r: TableReport) -> Markup:
     ]
     more = len(r.indexes) - 40
     heads = ("Column", "Index", "Files", "Size", "Of the data", "In the options")
-    return section(
+    return html.section(
         "File indexes",
-        markup("p", said, class_="dim"),
+        html.markup("p", said, class_="dim"),
         coverage,
-        table(heads, rows, (2, 3, 4)),
-        markup("p", f"and {more:,} more", class_="dim") if more > 0 else None,
-        [note(problem, kind="bad") for problem in r.index_problems],
+        html.table(heads, rows, (2, 3, 4)),
+        html.markup("p", f"and {more:,} more", class_="dim") if more > 0 else None,
+        [html.note(problem, kind="bad") for problem in r.index_problems],
     )
 
 
-def _timeline(r: TableReport) -> Markup:
+def _timeline(r: TableReport) -> html.Markup:
     if not r.snapshots_read:
-        return section("Snapshots", markup("p", "Nothing has been committed yet."))
+        return html.section("Snapshots", html.markup("p", "Nothing has been committed yet."))
     first, last = r.timeline_span
     kinds = [k for k in _KINDS if any(k in span for span in r.timeline)]
     length = (last - first) / max(len(r.timeline), 1)
     groups = [
         [
-            Segment(span[k], _KINDS[k], f"{counted(span[k], k.lower())}, about {time_words(int(first + i * length))}")
+            html.Segment(
+                span[k], _KINDS[k], f"{counted(span[k], k.lower())}, about {time_words(int(first + i * length))}"
+            )
             for k in kinds
             if k in span
         ]
@@ -261,28 +253,28 @@ def _timeline(r: TableReport) -> Markup:
         for c in r.commits
     ]
     heads = ("Snapshot", "Committed", "Kind", "Rows", "Rows then", "By")
-    return section(
+    return html.section(
         "Snapshots over time",
-        markup("p", said + ".", class_="dim"),
-        legend((_KINDS[k], f"{k}: {n:,}") for k, n in sums.items()),
-        columns(groups, time_words(first), time_words(last)) if len(groups) > 1 else None,
-        markup("h3", "Last commits"),
-        table(heads, rows, (0, 3, 4)),
+        html.markup("p", said + ".", class_="dim"),
+        html.legend((_KINDS[k], f"{k}: {n:,}") for k, n in sums.items()),
+        html.columns(groups, time_words(first), time_words(last)) if len(groups) > 1 else None,
+        html.markup("h3", "Last commits"),
+        html.table(heads, rows, (0, 3, 4)),
     )
 
 
-def _scans(r: TableReport) -> Markup:
+def _scans(r: TableReport) -> html.Markup:
     title = "Recorded scans"
     if r.scans is None:
         said = "No scan has been recorded. bitlake.connect(…, record_scans=True) takes down what is asked and skipped."
-        return section(title, note(said))
+        return html.section(title, html.note(said))
     found = r.scans
     total = found.all
-    shown = bars(
+    shown = html.bars(
         [
-            Bar(
+            html.Bar(
                 a.what,
-                [Segment(a.skipped, _SKIPPED, "skipped"), Segment(1 - a.skipped, _READ, "read")],
+                [html.Segment(a.skipped, _SKIPPED, "skipped"), html.Segment(1 - a.skipped, _READ, "read")],
                 f"{share_words(a.skipped, 1)} skipped, {counted(a.scans, 'scan')}",
             )
             for a in found.asked
@@ -296,17 +288,17 @@ def _scans(r: TableReport) -> Markup:
         f"{human_bytes(total.bytes_touched)} of {human_bytes(total.bytes_total)}, in {span_words(total.ms)}. By what "
         "they ask, those that read most first:"
     )
-    return section(
+    return html.section(
         title,
-        markup("p", said, class_="dim"),
-        legend([(_SKIPPED, "bytes skipped"), (_READ, "bytes read")]),
+        html.markup("p", said, class_="dim"),
+        html.legend([(_SKIPPED, "bytes skipped"), (_READ, "bytes read")]),
         shown,
-        markup("p", f"and {found.more:,} other questions", class_="dim") if found.more else None,
-        table(("Files", "Count"), rows, (1,)),
+        html.markup("p", f"and {found.more:,} other questions", class_="dim") if found.more else None,
+        html.table(("Files", "Count"), rows, (1,)),
     )
 
 
-def _limits(r: TableReport) -> Markup:
+def _limits(r: TableReport) -> html.Markup:
     limits: Thresholds = r.thresholds
     told = [
         "Compaction: what is due by the table's options (compaction.* and num-sorted-run.*), as `bitlake compact` and "
@@ -319,4 +311,4 @@ def _limits(r: TableReport) -> Markup:
         "Scans: those that ask the same columns read rows that do not match, and an index could save at least "
         f"{LEAST_SHARE:.0%} of their bytes ({human_bytes(LEAST_BYTES)} or more).",
     ]
-    return section("When something is recommended", markup("ul", [markup("li", line) for line in told]))
+    return html.section("When something is recommended", html.markup("ul", [html.markup("li", line) for line in told]))

@@ -37,15 +37,7 @@ from bitlake.metadata.manifest import INDEX_SUFFIX, DataFileMeta, ManifestEntry,
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
-from bitlake.schema.merge_spec import (
-    DELETE,
-    KEY_PREFIX,
-    SEQUENCE_NUMBER,
-    SYSTEM_FIELDS,
-    UPDATE_BEFORE,
-    VALUE_KIND,
-    key_fields,
-)
+from bitlake.schema import merge_spec
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content
 from bitlake.types import DataField, arrow_field
@@ -57,7 +49,7 @@ class KeyFacts:
     """First and last key of a file, and the first rows that are out of order or repeat a key."""
 
     def __init__(self, schema: TableSchema) -> None:
-        self._fields = key_fields(schema)
+        self._fields = merge_spec.key_fields(schema)
         self._last: pa.Table | None = None
         self._rows = 0
         self.first_key = self.last_key = b""
@@ -66,7 +58,10 @@ class KeyFacts:
 
     def columns(self, batch: pa.Table) -> list[str]:
         """Which columns of a file hold its keys: its own ones, or in thin mode the table's."""
-        return [KEY_PREFIX + f.name if KEY_PREFIX + f.name in batch.column_names else f.name for f in self._fields]
+        return [
+            merge_spec.KEY_PREFIX + f.name if merge_spec.KEY_PREFIX + f.name in batch.column_names else f.name
+            for f in self._fields
+        ]
 
     def add(self, batch: pa.Table) -> None:
         """Look at the keys of a batch."""
@@ -120,15 +115,15 @@ class RowFacts:
 
     def add(self, batch: pa.Table) -> None:
         """Count a batch."""
-        ends = pc.min_max(batch.column(SEQUENCE_NUMBER))
+        ends = pc.min_max(batch.column(merge_spec.SEQUENCE_NUMBER))
         low, high = ends["min"].as_py(), ends["max"].as_py()
         if low is not None:
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
-        kinds = batch.column(VALUE_KIND)
+        kinds = batch.column(merge_spec.VALUE_KIND)
         numbers = kinds.fill_null(-1).to_numpy().astype(np.int64)
         counts = np.bincount(np.clip(numbers, -1, _KINDS) + 1, minlength=_KINDS + 2)
-        self.deletes += int(counts[UPDATE_BEFORE + 1] + counts[DELETE + 1])
+        self.deletes += int(counts[merge_spec.UPDATE_BEFORE + 1] + counts[merge_spec.DELETE + 1])
         if self.strange is None and (counts[0] or counts[-1]):
             self.strange = int(numbers[(numbers < 0) | (numbers >= _KINDS)][0])
 
@@ -370,7 +365,7 @@ class _Facts:
     @cached_property
     def _types(self) -> dict[str, tuple[DataField, pa.DataType]]:
         """The columns of the file that are known, with their Arrow types."""
-        fields = [*self._task.schema.fields, *(SYSTEM_FIELDS if self._keyed else ())]
+        fields = [*self._task.schema.fields, *(merge_spec.SYSTEM_FIELDS if self._keyed else ())]
         return {f.name: (f, arrow_field(f).type) for f in fields}
 
     def read(self, store: Store, size: int) -> int:
@@ -399,7 +394,7 @@ class _Facts:
             names.append(name)
             columns.append(column)
         if self._keyed:
-            lacking = [f.name for f in SYSTEM_FIELDS if f.name not in names]
+            lacking = [f.name for f in merge_spec.SYSTEM_FIELDS if f.name not in names]
             if lacking:
                 raise CorruptError(f"it has no column {lacking[0]}")
         return pa.Table.from_arrays(columns, names=names)
@@ -432,7 +427,7 @@ class _Facts:
             yield from value_stats_faults(task.path, file, task.schema.fields, self._bounds)
             if self._keys is not None and self._rows is not None:
                 yield from self._key_faults(entry)
-                keys = key_fields(task.schema)
+                keys = merge_spec.key_fields(task.schema)
                 yield from key_stats_faults(task.path, file, keys, self._bounds)
 
     def _order_faults(self) -> Iterator[Finding]:
@@ -448,7 +443,7 @@ class _Facts:
             yield Finding("key-twice", path, what)
         if self._rows.strange is not None:
             told = "NULL" if self._rows.strange < 0 else str(self._rows.strange)
-            yield Finding("row-kind-wrong", path, f"a row is of kind {told}; there are 0 to 3", VALUE_KIND)
+            yield Finding("row-kind-wrong", path, f"a row is of kind {told}; there are 0 to 3", merge_spec.VALUE_KIND)
 
     def _key_faults(self, entry: ManifestEntry) -> Iterator[Finding]:
         file, path = entry.file, self._task.path
@@ -465,10 +460,10 @@ class _Facts:
                 f"sequence numbers are {numbers[0]:,} to {numbers[1]:,}, and its manifest says "
                 f"{file.min_sequence_number:,} to {file.max_sequence_number:,}"
             )
-            yield Finding("sequence-wrong", path, what, SEQUENCE_NUMBER)
+            yield Finding("sequence-wrong", path, what, merge_spec.SEQUENCE_NUMBER)
         if file.delete_row_count is not None and file.delete_row_count != self._rows.deletes:
             what = f"{self._rows.deletes:,} rows are -U or -D, and its manifest says {file.delete_row_count:,}"
-            yield Finding("delete-count-wrong", path, what, VALUE_KIND)
+            yield Finding("delete-count-wrong", path, what, merge_spec.VALUE_KIND)
 
     def _place_faults(self) -> Iterator[Finding]:
         task = self._task
@@ -490,7 +485,7 @@ class _Facts:
                 yield Finding("partition-wrong", task.path, what, field.name)
 
     def _null_faults(self) -> Iterator[Finding]:
-        keys = {f.name for f in key_fields(self._task.schema)} if self._keyed else None
+        keys = {f.name for f in merge_spec.key_fields(self._task.schema)} if self._keyed else None
         for name, bounds in self._bounds.items():
             if bounds.field.type.nullable or not bounds.nulls or (keys is not None and name not in keys):
                 continue

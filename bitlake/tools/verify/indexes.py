@@ -40,15 +40,7 @@ from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import DataFileMeta, index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import key_fields
-from bitlake.tableindex import VectorRange
-from bitlake.tableindex.deletion_vectors import (
-    AROUND,
-    EMPTY_FILE,
-    FIRST_OFFSET,
-    decode_frame,
-    decode_vector,
-    frame_bytes,
-)
+from bitlake.tableindex import VectorRange, deletion_vectors
 from bitlake.tableindex.hash_index import decode_hashes
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.types import DataField, DataType, arrow_type
@@ -182,8 +174,8 @@ def _left(store: Store, file: LiveFile) -> UInt64s:
     if file.vector is None:
         return hashes
     path, size, place = file.vector
-    frame = store.read_range(path, place.offset, frame_bytes(place, size))
-    gone = decode_frame(frame, place, file.row_count).positions()
+    frame = store.read_range(path, place.offset, deletion_vectors.frame_bytes(place, size))
+    gone = deletion_vectors.decode_frame(frame, place, file.row_count).positions()
     kept: UInt64s = np.delete(hashes, gone)
     return kept
 
@@ -214,7 +206,7 @@ def _faults(task: VectorTask, data: bytes, entry: IndexFileEntry, path: str) -> 
     if len(data) != entry.file_size:
         what = f"the file has {len(data):,} bytes, and the index manifest says {entry.file_size:,}"
         yield Finding("vectors-size-wrong", path, what)
-    if data[:1] != EMPTY_FILE:
+    if data[:1] != deletion_vectors.EMPTY_FILE:
         told = f"version {data[0]}" if data else "no version"
         yield Finding("vectors-unreadable", path, f"it is of {told}; only version 1 is known", offset=0)
         return
@@ -224,11 +216,11 @@ def _faults(task: VectorTask, data: bytes, entry: IndexFileEntry, path: str) -> 
     if len(entry.ranges) != entry.row_count:
         what = f"the index manifest lists {len(entry.ranges):,} vectors, and says that there are {entry.row_count:,}"
         yield Finding("vectors-count-wrong", path, what)
-    end = FIRST_OFFSET
+    end = deletion_vectors.FIRST_OFFSET
     for place in entry.ranges:
         end = max(end, place.offset + place.length)
         yield from _vector(task, data, place)
-    if len(data) - end > AROUND:  # of a 32-bit vector the length leaves so much out
+    if len(data) - end > deletion_vectors.AROUND:  # of a 32-bit vector the length leaves so much out
         what = f"{len(data) - end:,} bytes follow the last vector that the index manifest lists"
         yield Finding("vectors-count-wrong", path, what, offset=end)
 
@@ -245,14 +237,14 @@ def _vector(task: VectorTask, data: bytes, place: VectorRange) -> Iterator[Findi
     except BitlakeError:
         yield fault("vector-unreadable", f"does not lie within the file of {len(data):,} bytes")
         return
-    if size not in (place.length, place.length - AROUND):
+    if size not in (place.length, place.length - deletion_vectors.AROUND):
         yield fault("vector-unreadable", f"has {size:,} bytes, and the index manifest says {place.length:,}")
         return
     if zlib.crc32(body) != crc:
         yield fault("vector-checksum-wrong", "does not match its checksum", 4 + size)
         return
     try:
-        vector = decode_vector(body)
+        vector = deletion_vectors.decode_vector(body)
     except BitlakeError as e:
         found = of_error("vector-unreadable", task.path, e)
         yield fault("vector-unreadable", f"cannot be read: {found.what}", 4 + (found.offset or 0))

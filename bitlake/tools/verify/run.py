@@ -23,6 +23,7 @@ from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
+from bitlake.tools.verify import metadata
 from bitlake.tools.verify.data import DataTask, check_data_file
 from bitlake.tools.verify.findings import Book, Finding, VerifyReport, by_severity
 from bitlake.tools.verify.history import Files, HistoryCheck, Known, LiveSet, Slot
@@ -37,19 +38,6 @@ from bitlake.tools.verify.indexes import (
     check_once,
     check_vectors,
     index_options,
-)
-from bitlake.tools.verify.metadata import (
-    Line,
-    ListTask,
-    ManifestTask,
-    Moment,
-    Read,
-    check_hints,
-    check_statistics,
-    read_index_manifest,
-    read_lines,
-    read_list,
-    read_manifest,
 )
 
 _FEW = 64
@@ -107,7 +95,7 @@ class _Verify:
         return _FewHere(self.runner)
 
     def run(self, orphans: bool) -> VerifyReport:
-        lines = read_lines(self.store, self.paths, self.snapshots, self.book)
+        lines = metadata.read_lines(self.store, self.paths, self.snapshots, self.book)
         known = self._metadata(lines)
         self._statistics(lines)
         self.rows = {e.file.file_name: e.file.row_count for entries in known.manifests.values() for e in entries}
@@ -119,7 +107,7 @@ class _Verify:
                 self._table_indexes(line, line.latest, files, known)
         self._data()
         for line in lines if self.snapshots is None else ():
-            check_hints(self.store, line, self.book)
+            metadata.check_hints(self.store, line, self.book)
         left = self._orphans(lines) if orphans else None
         findings = self._still_there(lines)
         last = tuple(_last_moments(lines))
@@ -127,7 +115,7 @@ class _Verify:
 
     # --- metadata -----------------------------------------------------------------------------------------------------
 
-    def _metadata(self, lines: Sequence[Line]) -> Known:
+    def _metadata(self, lines: Sequence[metadata.Line]) -> Known:
         """Read all manifest lists, manifests and index manifests, each once."""
         sizes: dict[str, list[int]] = {}
         indexes: dict[str, list[str]] = {}
@@ -142,18 +130,18 @@ class _Verify:
                 indexes.setdefault(moment.snapshot.index_manifest, []).append(moment.name)
         lists = self._read_each(
             "manifest_lists",
-            read_list,
-            {n: ListTask(self.paths.manifest(n), tuple(s)) for n, s in sizes.items()},
+            metadata.read_list,
+            {n: metadata.ListTask(self.paths.manifest(n), tuple(s)) for n, s in sizes.items()},
             holders,
         )
         paths = {n: self.paths.manifest(n) for n in indexes}
-        read = self._read_each("index_manifests", read_index_manifest, paths, indexes)
+        read = self._read_each("index_manifests", metadata.read_index_manifest, paths, indexes)
         return Known(lists, self._manifests(lines, lists, holders), read)
 
     def _read_each(
         self,
         what: str,
-        read: Callable[[Store, Task], Read[Content]],
+        read: Callable[[Store, Task], metadata.Read[Content]],
         tasks: Mapping[str, Task],
         holders: Mapping[str, Collection[str]],
     ) -> Mapping[str, Content]:
@@ -166,7 +154,7 @@ class _Verify:
 
     def _manifests(
         self,
-        lines: Sequence[Line],
+        lines: Sequence[metadata.Line],
         lists: Mapping[str, tuple[ManifestFileMeta, ...]],
         holders: Mapping[str, Sequence[str]],
     ) -> Mapping[str, tuple[ManifestEntry, ...]]:
@@ -179,21 +167,21 @@ class _Verify:
                 named.setdefault(meta.file_name, {}).update(dict.fromkeys(holders[listed]))
         schema = next((line.latest for line in lines if line.latest is not None), None)
         types = () if schema is None else tuple(f.type for f in schema.partition_fields)
-        tasks = {n: ManifestTask(self.paths.manifest(n), tuple(held), types) for n, held in metas.items()}
-        return self._read_each("manifests", read_manifest, tasks, named)
+        tasks = {n: metadata.ManifestTask(self.paths.manifest(n), tuple(held), types) for n, held in metas.items()}
+        return self._read_each("manifests", metadata.read_manifest, tasks, named)
 
-    def _statistics(self, lines: Sequence[Line]) -> None:
+    def _statistics(self, lines: Sequence[metadata.Line]) -> None:
         named: dict[str, list[str]] = {}
         for moment in (m for line in lines for m in line.moments):
             if moment.snapshot.statistics is not None:
                 named.setdefault(moment.snapshot.statistics, []).append(moment.name)
         for name, moments in named.items():
             self.book.count("statistics")
-            self.book.add_all(check_statistics(self.store, self.paths.statistics(name)), moments)
+            self.book.add_all(metadata.check_statistics(self.store, self.paths.statistics(name)), moments)
 
     # --- data files ---------------------------------------------------------------------------------------------------
 
-    def _gather(self, line: Line, latest: TableSchema, files: Files) -> None:
+    def _gather(self, line: metadata.Line, latest: TableSchema, files: Files) -> None:
         """Note the data files that a line needs: what branches share is read once."""
         reader = PartitionReader(latest, line.paths)
         options: dict[int, Options] = {}
@@ -234,14 +222,14 @@ class _Verify:
                 entries = [task.entries[i] for i in checked.concerned.get(finding, range(len(task.entries)))]
                 self.book.add_all([finding], list(dict.fromkeys(m for e in entries for m in held[e])))
 
-    def _schema_missing(self, line: Line, number: int, path: str) -> None:
+    def _schema_missing(self, line: metadata.Line, number: int, path: str) -> None:
         if number not in line.unreadable:
             what = f"the file is not there, and data file {path.rsplit('/', 1)[1]} was written with it"
             self.book.add(Finding("schema-missing", line.paths.schema(number), what))
 
     # --- table indexes ------------------------------------------------------------------------------------------------
 
-    def _table_indexes(self, line: Line, latest: TableSchema, files: Files, known: Known) -> None:
+    def _table_indexes(self, line: metadata.Line, latest: TableSchema, files: Files, known: Known) -> None:
         vectors = [e for e in files.indexes if e.index_type == DELETION_VECTORS]
         tasks = []
         for e in vectors:
@@ -255,7 +243,9 @@ class _Verify:
         if self.deep and files.last is not None:
             self._once(line, latest, files.last, known)
 
-    def _once(self, line: Line, latest: TableSchema, last: tuple[Moment, LiveSet], known: Known) -> None:
+    def _once(
+        self, line: metadata.Line, latest: TableSchema, last: tuple[metadata.Moment, LiveSet], known: Known
+    ) -> None:
         """Of the latest snapshot: tables whose rows above level 0 are read as they are have each key once there."""
         moment, live = last
         vectors = latest.opts.of(opt.DV_ENABLED)
@@ -282,7 +272,7 @@ class _Verify:
         for found in self.runner.run(tasks, partial(check_once, self.store)):
             self.book.add_all(found, [moment.name])
 
-    def _hashes(self, line: Line, latest: TableSchema, files: Files) -> None:
+    def _hashes(self, line: metadata.Line, latest: TableSchema, files: Files) -> None:
         by_slot: dict[Slot, list[IndexFileEntry]] = {}
         for e in files.indexes:
             if e.index_type == HASH:
@@ -312,7 +302,7 @@ class _Verify:
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _orphans(self, lines: Sequence[Line]) -> tuple[int, int] | None:
+    def _orphans(self, lines: Sequence[metadata.Line]) -> tuple[int, int] | None:
         schema = lines[0].latest
         if schema is None:
             return None
@@ -323,7 +313,7 @@ class _Verify:
             return None  # what a damaged file names is not known
         return len(found), sum(o.size for o in found)
 
-    def _still_there(self, lines: Sequence[Line]) -> tuple[Finding, ...]:
+    def _still_there(self, lines: Sequence[metadata.Line]) -> tuple[Finding, ...]:
         """The findings without what is missing because its snapshots expired, or began to, meanwhile."""
         paths = {m.name: m.path for m in _moments(lines)}
         missing = [f for f in self.book.findings() if f.code.endswith("-missing") and f.snapshots]
@@ -338,19 +328,19 @@ class _Verify:
         return by_severity(f.of_past(now) for f in self.book.findings() if f not in expired)
 
 
-def _last_moments(lines: Iterable[Line]) -> list[str]:
+def _last_moments(lines: Iterable[metadata.Line]) -> list[str]:
     """The last snapshot of each line, main's first: what is older is never written again."""
     found = ([m.name for m in line.moments if m.is_snapshot] for line in lines)
     return [names[-1] for names in found if names]
 
 
-def _moments(lines: Iterable[Line]) -> Iterable[Moment]:
+def _moments(lines: Iterable[metadata.Line]) -> Iterable[metadata.Moment]:
     for line in lines:
         yield from line.moments
         yield from line.changelogs
 
 
-def _lists(moment: Moment) -> Iterable[tuple[str, int | None]]:
+def _lists(moment: metadata.Moment) -> Iterable[tuple[str, int | None]]:
     """The manifest lists that a moment needs, with their sizes as it says."""
     s = moment.snapshot
     if moment.path.rsplit("/", 2)[-2] != "changelog":

@@ -117,6 +117,17 @@ def test_files(lake: bitlake.Lake) -> None:
     assert ids(lake) == []
 
 
+def test_iceberg_metadata(lake: bitlake.Lake) -> None:
+    lake.sql("ALTER TABLE T SET TBLPROPERTIES ('metadata.iceberg.storage' = 'table-location')")
+    folder = Path(lake.table("T").path, "metadata")
+    number = lake.table("T").snapshot.id
+    path = f"{folder}/v{number}.metadata.json"
+    assert call(lake, "create_iceberg_metadata(table => 'T')") == [[path]]
+    assert Path(path).exists() and Path(folder, "version-hint.text").read_text() == str(number)
+    lake.sql("INSERT INTO T SELECT * FROM T LIMIT 1")
+    assert Path(folder, "version-hint.text").read_text() == str(lake.table("T").snapshot.id)
+
+
 @pytest.mark.parametrize("mode", ["local", "distributed"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_orphans_are_looked_for_by_as_many_as_asked(

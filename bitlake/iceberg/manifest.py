@@ -1,0 +1,211 @@
+"""Iceberg manifests: the data files, or the deletion vectors, that a snapshot added, kept or deleted.
+
+An Avro container (:mod:`bitlake.codec.avro`) of one record an entry; numbers in brackets are Iceberg's field ids::
+
+    status [0]                 0 existing, 1 added, 2 deleted
+    snapshot_id [1]            the snapshot that added the file; of a deleted one, the snapshot that deleted it
+    sequence_number [3]        of the snapshot that added the file
+    file_sequence_number [4]   the same
+    data_file [2]
+        content [134]          0 data, 1 position deletes
+        file_path [100], file_format [101]
+        partition [102]        a record of the partition values, fields [1000 …]
+        record_count [103]     rows; of a deletion vector, deleted rows
+        file_size_in_bytes [104]
+        null_value_counts [110], lower_bounds [125], upper_bounds [128]   maps by field id, as arrays of key and value
+        referenced_data_file [143], content_offset [144], content_size_in_bytes [145]   of a deletion vector
+        first_row_id [142]     in format version 3 only
+
+A deletion vector has the format ``puffin`` and lies in Paimon's index file, which has no Puffin footer: Iceberg readers
+read it by offset and size alone.  The header names the schema, the partition spec, the format version and the content.
+
+Sources: the Iceberg specification, "Manifests" and "Deletion Vectors"; Paimon's ``IcebergManifestEntry``,
+``IcebergDataFileMeta`` and ``IcebergManifestFile``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from bitlake.codec import avro
+from bitlake.codec.avro import AvroFormat
+from bitlake.errors import CorruptError
+from bitlake.iceberg.values import PartitionField
+
+PUFFIN = "puffin"
+
+
+class Status(IntEnum):
+    """``status`` on disk."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+class FileContent(IntEnum):
+    """``content`` of a file."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+
+
+class ManifestContent(IntEnum):
+    """What a manifest lists."""
+
+    DATA = 0
+    DELETES = 1
+
+
+Entry = dict[str, Any]
+"""An entry as its Avro record, which is carried from manifest to manifest with other statuses only."""
+
+
+def optional_field(name: str, number: int, kind: Any) -> dict[str, Any]:
+    """A nullable field of an Avro record with an Iceberg field id."""
+    return {"name": name, "field-id": number, "type": ["null", kind], "default": None}
+
+
+def required_field(name: str, number: int, kind: Any) -> dict[str, Any]:
+    """A field of an Avro record with an Iceberg field id."""
+    return {"name": name, "field-id": number, "type": kind}
+
+
+def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
+    fields = [required_field("key", key_id, "int"), required_field("value", value_id, value)]
+    items = {"type": "record", "name": f"k{key_id}_v{value_id}", "fields": fields}
+    return {"type": "array", "items": items, "logicalType": "map"}
+
+
+@functools.lru_cache(64)
+def manifest_format(partition: tuple[PartitionField, ...], version: int) -> AvroFormat:
+    """The Avro form of the manifests of tables with these partition columns, in a format version."""
+    values = [optional_field(f.name, f.id, f.avro) for f in partition]
+    data_file = [
+        required_field("content", 134, "int"),
+        required_field("file_path", 100, "string"),
+        required_field("file_format", 101, "string"),
+        required_field("partition", 102, {"type": "record", "name": "r102", "fields": values}),
+        required_field("record_count", 103, "long"),
+        required_field("file_size_in_bytes", 104, "long"),
+        optional_field("null_value_counts", 110, _map(121, 122, "long")),
+        optional_field("lower_bounds", 125, _map(126, 127, "bytes")),
+        optional_field("upper_bounds", 128, _map(129, 130, "bytes")),
+        optional_field("referenced_data_file", 143, "string"),
+        optional_field("content_offset", 144, "long"),
+        optional_field("content_size_in_bytes", 145, "long"),
+    ]
+    if version >= 3:
+        data_file.append(optional_field("first_row_id", 142, "long"))
+    fields = [
+        required_field("status", 0, "int"),
+        optional_field("snapshot_id", 1, "long"),
+        optional_field("sequence_number", 3, "long"),
+        optional_field("file_sequence_number", 4, "long"),
+        required_field("data_file", 2, {"type": "record", "name": "r2", "fields": data_file}),
+    ]
+    return AvroFormat({"type": "record", "name": "manifest_entry", "fields": fields})
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCodec:
+    """Encodes and decodes the manifests of one table."""
+
+    partition: tuple[PartitionField, ...]
+    version: int
+    compression: str
+    level: int
+    target_size: int
+    """Bytes at which a manifest ends and the next begins."""
+    schema: Mapping[str, Any]
+    """The Iceberg schema and partition spec that headers name."""
+    spec: Mapping[str, Any]
+
+    @property
+    def format(self) -> AvroFormat:
+        """The Avro form of the manifests."""
+        return manifest_format(self.partition, self.version)
+
+    def encode(self, entries: Sequence[Entry], content: ManifestContent) -> Iterator[tuple[bytes, Sequence[Entry]]]:
+        """Manifests of these entries, each with those that it holds; none for no entries."""
+        header = {
+            "schema": json.dumps(self.schema, separators=(",", ":")),
+            "schema-id": str(self.schema["schema-id"]),
+            "partition-spec": json.dumps(self.spec["fields"], separators=(",", ":")),
+            "partition-spec-id": str(self.spec["spec-id"]),
+            "format-version": str(self.version),
+            "content": content.name.lower(),
+        }
+        start = 0
+        form = self.format
+        for data, count in form.encode_rolling(entries, self.target_size, self.level, self.compression, header):
+            yield data, entries[start : start + count]
+            start += count
+
+    def decode(self, data: bytes) -> list[Entry]:
+        """The entries of a manifest; raises :class:`CorruptError`."""
+        out = []
+        try:
+            for entry in avro.decode(data, "the Iceberg manifest", self.format):
+                Status(entry["status"])
+                file = entry["data_file"]
+                file.setdefault("partition", {})
+                entry["data_file"] = {name: file.get(name) for name in _FILE_MEMBERS}
+                out.append(entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise CorruptError(f"an entry of an Iceberg manifest lacks or garbles {e}") from e
+        return out
+
+
+_FILE_MEMBERS = (
+    *("content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes"),
+    *("null_value_counts", "lower_bounds", "upper_bounds"),
+    *("referenced_data_file", "content_offset", "content_size_in_bytes", "first_row_id"),
+)
+
+
+def added(file: Mapping[str, Any], snapshot_id: int) -> Entry:
+    """The entry of a file that a snapshot adds; ``file``: members of its record, absent ones are null."""
+    return {
+        "status": int(Status.ADDED),
+        "snapshot_id": snapshot_id,
+        "sequence_number": snapshot_id,
+        "file_sequence_number": snapshot_id,
+        "data_file": {**dict.fromkeys(_FILE_MEMBERS), **file},
+    }
+
+
+def is_live(entry: Entry) -> bool:
+    """Whether the entry's file is part of the table."""
+    return bool(entry["status"] != Status.DELETED)
+
+
+def kept(entry: Entry) -> Entry:
+    """The entry of a file that a later snapshot keeps."""
+    return {**entry, "status": int(Status.EXISTING)}
+
+
+def deleted(entry: Entry, snapshot_id: int) -> Entry:
+    """The entry of a file that a snapshot deletes; it keeps its sequence numbers."""
+    return {**entry, "status": int(Status.DELETED), "snapshot_id": snapshot_id}
+
+
+def with_row_ids(entries: Sequence[Entry], first_row_id: int | None) -> list[Entry]:
+    """The entries with the row ids that they inherit from their manifest, which begins at ``first_row_id``.
+
+    An entry must have its own ids once it is in another manifest.  Source: the Iceberg specification, "First Row ID
+    Inheritance".
+    """
+    out = []
+    for entry in entries:
+        file = entry["data_file"]
+        if first_row_id is not None and is_live(entry) and file["first_row_id"] is None:
+            entry = {**entry, "data_file": {**file, "first_row_id": first_row_id}}
+            first_row_id += file["record_count"]
+        out.append(entry)
+    return out

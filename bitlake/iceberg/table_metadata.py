@@ -1,0 +1,185 @@
+"""Iceberg table metadata: ``v<n>.metadata.json``, the root of everything that an Iceberg reader reads.
+
+UTF-8 JSON, Jackson's pretty print, members in this order::
+
+    format-version, table-uuid, location, last-sequence-number, last-updated-ms, last-column-id,
+    schemas, current-schema-id, partition-specs, default-spec-id, last-partition-id,
+    sort-orders, default-sort-order-id, snapshots, current-snapshot-id,
+    next-row-id (version 3 only), properties, refs
+
+    snapshot: sequence-number, snapshot-id, parent-snapshot-id, timestamp-ms, summary, manifest-list, schema-id,
+              first-row-id and added-rows (version 3 only)
+    ref:      snapshot-id, type = tag, max-ref-age-ms
+
+A snapshot's summary names the Paimon commit that it shows (:func:`commit_identity`): after a rollback another commit
+may have the same id.
+
+Sources: the Iceberg specification, "Table Metadata"; Paimon's ``IcebergMetadata``, ``IcebergSnapshot``, ``IcebergRef``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake.errors import CorruptError
+from bitlake.metadata.java_json import JsonObject, dumps, load_object
+from bitlake.metadata.snapshot import Snapshot
+
+IDENTITY = "paimon-commit-identity"
+"""The member of a snapshot's summary that names the Paimon commit."""
+_FOREVER = 2**63 - 1
+"""``max-ref-age-ms`` of a tag: Paimon deletes it, and no Iceberg engine."""
+
+
+def commit_identity(snapshot: Snapshot) -> str:
+    """What tells a Paimon snapshot from any other of the same id."""
+    return snapshot.uuid or f"{snapshot.commit_user}:{snapshot.commit_identifier}:{snapshot.time_millis}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergSnapshot:
+    """One snapshot; its id and sequence number are those of the Paimon snapshot."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    summary: Mapping[str, str]
+    manifest_list: str
+    schema_id: int
+    sequence_number: int
+    parent_id: int | None = None
+    first_row_id: int | None = None
+    added_rows: int | None = None
+
+    def shows(self, snapshot: Snapshot) -> bool:
+        """Whether it shows this Paimon snapshot; metadata of older Paimon releases does not name the commit."""
+        identity = self.summary.get(IDENTITY)
+        return self.snapshot_id == snapshot.id and identity in (None, commit_identity(snapshot))
+
+    def total(self, name: str) -> int | None:
+        """A count of the summary; None if it is missing."""
+        text = self.summary.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    def to_value(self) -> dict[str, Any]:
+        """The JSON object."""
+        out: dict[str, Any] = {"sequence-number": self.sequence_number, "snapshot-id": self.snapshot_id}
+        if self.parent_id is not None:
+            out["parent-snapshot-id"] = self.parent_id
+        out |= {
+            "timestamp-ms": self.timestamp_ms,
+            "summary": dict(self.summary),
+            "manifest-list": self.manifest_list,
+            "schema-id": self.schema_id,
+        }
+        if self.first_row_id is not None:
+            out |= {"first-row-id": self.first_row_id, "added-rows": self.added_rows}
+        return out
+
+    @staticmethod
+    def from_value(o: JsonObject) -> IcebergSnapshot:
+        """Parse the JSON object; raises :class:`CorruptError`."""
+        return IcebergSnapshot(
+            snapshot_id=o.int("snapshot-id"),
+            sequence_number=o.int("sequence-number"),
+            parent_id=o.maybe_int("parent-snapshot-id"),
+            timestamp_ms=o.int("timestamp-ms"),
+            summary=o.mapping("summary"),
+            manifest_list=o.text("manifest-list"),
+            schema_id=o.maybe_int("schema-id") or 0,
+            first_row_id=o.maybe_int("first-row-id"),
+            added_rows=o.maybe_int("added-rows"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMetadata:
+    """A version of the table metadata; schemas and partition specs are JSON objects."""
+
+    format_version: int
+    table_uuid: str
+    location: str
+    last_updated_ms: int
+    last_column_id: int
+    schemas: tuple[Mapping[str, Any], ...]
+    current_schema_id: int
+    partition_specs: tuple[Mapping[str, Any], ...]
+    last_partition_id: int
+    snapshots: tuple[IcebergSnapshot, ...]
+    current_snapshot_id: int
+    last_sequence_number: int
+    next_row_id: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    refs: Mapping[str, int] = field(default_factory=dict)
+    """The snapshot ids of tags, by name."""
+
+    @property
+    def current(self) -> IcebergSnapshot:
+        """The current snapshot."""
+        return next(s for s in self.snapshots if s.snapshot_id == self.current_snapshot_id)
+
+    def to_json(self) -> str:
+        """The file's text."""
+        out: dict[str, Any] = {
+            "format-version": self.format_version,
+            "table-uuid": self.table_uuid,
+            "location": self.location,
+            "last-sequence-number": self.last_sequence_number,
+            "last-updated-ms": self.last_updated_ms,
+            "last-column-id": self.last_column_id,
+            "schemas": list(self.schemas),
+            "current-schema-id": self.current_schema_id,
+            "partition-specs": list(self.partition_specs),
+            "default-spec-id": 0,
+            "last-partition-id": self.last_partition_id,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "default-sort-order-id": 0,
+            "snapshots": [s.to_value() for s in self.snapshots],
+            "current-snapshot-id": self.current_snapshot_id,
+        }
+        if self.next_row_id is not None:
+            out["next-row-id"] = self.next_row_id
+        out["properties"] = dict(self.properties)
+        out["refs"] = {
+            name: {"snapshot-id": number, "type": "tag", "max-ref-age-ms": _FOREVER}
+            for name, number in self.refs.items()
+        }
+        return dumps(out)
+
+    @staticmethod
+    def from_json(data: bytes, path: str) -> TableMetadata:
+        """Parse a table metadata file; raises :class:`CorruptError` naming it."""
+        o = load_object(data, path)
+        refs = o.value.get("refs") or {}
+        if not isinstance(refs, dict) or not all(isinstance(r, dict) for r in refs.values()):
+            raise CorruptError("'refs' must be an object of objects", None, path)
+        made = TableMetadata(
+            format_version=o.int("format-version"),
+            table_uuid=o.text("table-uuid"),
+            location=o.text("location"),
+            last_sequence_number=o.int("last-sequence-number"),
+            last_updated_ms=o.int("last-updated-ms"),
+            last_column_id=o.int("last-column-id"),
+            schemas=tuple(_objects(o, "schemas")),
+            current_schema_id=o.int("current-schema-id"),
+            partition_specs=tuple(_objects(o, "partition-specs")),
+            last_partition_id=o.int("last-partition-id"),
+            snapshots=tuple(IcebergSnapshot.from_value(JsonObject(s, path)) for s in _objects(o, "snapshots")),
+            current_snapshot_id=o.int("current-snapshot-id"),
+            next_row_id=o.maybe_int("next-row-id"),
+            properties=o.mapping("properties"),
+            refs={name: JsonObject(ref, path).int("snapshot-id") for name, ref in refs.items()},
+        )
+        if all(s.snapshot_id != made.current_snapshot_id for s in made.snapshots):
+            raise CorruptError(
+                f"'current-snapshot-id' {made.current_snapshot_id} is not among the snapshots", None, path
+            )
+        return made
+
+
+def _objects(o: JsonObject, name: str) -> list[dict[str, Any]]:
+    found = o.list(name)
+    if not all(isinstance(x, dict) for x in found):
+        raise CorruptError(f"'{name}' must be a list of objects", None, o.path)
+    return found
