@@ -16,7 +16,7 @@ from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.table_files import TableFiles
@@ -98,8 +98,8 @@ def strays(table: Table) -> set[str]:
     state, store = table._core.state(), LocalStore()
     paths, partitions = state.paths, PartitionReader(state.schema, state.paths)
     named = {paths.latest_hint, paths.earliest_hint, *(paths.schema(i) for i in range(10))}
-    for number in manifests.snapshot_ids(TableFiles(store, paths)):
-        s = manifests.load_snapshot(TableFiles(store, paths), number)
+    for number in versions.snapshot_ids(TableFiles(store, paths)):
+        s = versions.load_snapshot(TableFiles(store, paths), number)
         named.add(paths.snapshot(number))
         entries = list(manifests.live_files(TableFiles(store, paths), s))
         for name in (s.base_manifest_list, s.delta_manifest_list, s.changelog_manifest_list):

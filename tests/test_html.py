@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 
 from bitlake.html import (
     COLORS,
-    STYLE,
     Bar,
     Child,
     Lane,
@@ -26,6 +25,7 @@ from bitlake.html import (
     page,
     section,
     stacked,
+    style,
     table,
 )
 
@@ -113,7 +113,7 @@ def test_a_part_of_another_page_leaves_that_as_it_is() -> None:
     """Every rule is about the element or what is in it; a page is the same element."""
     text = fragment(*body())
     Tags(text)
-    selectors = [s for line in re.findall(r"^([^@{}\n]+)\{", STYLE, re.MULTILINE) for s in line.split(",")]
+    selectors = [s for line in re.findall(r"^([^@{}\n]+)\{", style(), re.MULTILINE) for s in line.split(",")]
     assert len(selectors) > 50 and all(re.match(r"\.bl( |$)", s) for s in selectors), selectors
-    assert all(f".bl .{color}{{fill:" in STYLE for color in COLORS)
+    assert all(f".bl .{color}{{fill:" in style() for color in COLORS)
     assert text.startswith("<style>") and '<div class="bl">' in text and '<body class="bl">' in whole()

@@ -19,7 +19,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
@@ -121,7 +121,7 @@ def test_an_operation_that_paimon_does_not_know(tmp_path: Path) -> None:
     paths, schema = make(tmp_path / "t")
     with pytest.raises(InvalidRequest, match="operation 'COMPACT'"):
         commit(STORE, paths, CommitPlan("COMPACT", (entry("a", 0),)), schema, "me", operation="COMPACT")
-    assert manifests.latest_snapshot(TableFiles(STORE, paths)) is None
+    assert versions.latest_snapshot(TableFiles(STORE, paths)) is None
 
 
 def test_levels_are_for_primary_keys(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def with_changelog() -> list[tuple[Path, int]]:
     out = []
     for folder in sorted(p.parent for p in warehouse().glob("*.db/*/schema")):
         paths = TablePaths(str(folder))
-        for number in manifests.snapshot_ids(TableFiles(STORE, paths)):
-            if manifests.load_snapshot(TableFiles(STORE, paths), number).changelog_manifest_list is not None:
+        for number in versions.snapshot_ids(TableFiles(STORE, paths)):
+            if versions.load_snapshot(TableFiles(STORE, paths), number).changelog_manifest_list is not None:
                 out.append((folder, number))
     return out
 
@@ -149,9 +149,9 @@ def test_changelogs_of_paimon_are_published_again_as_they_were(tmp_path: Path) -
     assert len(found) == 4
     for i, (folder, number) in enumerate(found):
         theirs = TablePaths(str(folder))
-        schema = manifests.latest_schema(TableFiles(STORE, theirs))
+        schema = versions.latest_schema(TableFiles(STORE, theirs))
         assert schema is not None
-        old = manifests.load_snapshot(TableFiles(STORE, theirs), number)
+        old = versions.load_snapshot(TableFiles(STORE, theirs), number)
         assert old.changelog_manifest_list is not None
         metas = manifests.read_manifest_list(TableFiles(STORE, theirs), old.changelog_manifest_list)
         assert old.changelog_manifest_list_size == STORE.size(theirs.manifest(old.changelog_manifest_list))

@@ -23,7 +23,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.table_files import TableFiles
@@ -91,7 +91,7 @@ class T:
         return self.commit(CommitPlan(kind, index=(self.change(base, *new),)))
 
     def entries(self) -> list[IndexFileEntry]:
-        return index_entries(TableFiles(STORE, self.paths), manifests.latest_snapshot(TableFiles(STORE, self.paths)))
+        return index_entries(TableFiles(STORE, self.paths), versions.latest_snapshot(TableFiles(STORE, self.paths)))
 
     def marks(self) -> dict[str, set[int]]:
         out: dict[str, set[int]] = {}
@@ -102,7 +102,7 @@ class T:
         return out
 
     def files(self) -> set[str]:
-        snapshot = manifests.latest_snapshot(TableFiles(STORE, self.paths))
+        snapshot = versions.latest_snapshot(TableFiles(STORE, self.paths))
         return (
             set()
             if snapshot is None
@@ -346,7 +346,7 @@ def test_the_loser_of_a_race_merges(tmp_path: Path) -> None:
     used = {
         e.file_name
         for s in range(1, 5)
-        for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), s))
+        for e in index_entries(TableFiles(STORE, t.paths), versions.load_snapshot(TableFiles(STORE, t.paths), s))
     }
     assert t.on_disk() == used, "no index file is left over"
 
@@ -363,7 +363,7 @@ def test_a_merge_that_loses_again_leaves_no_file(tmp_path: Path) -> None:
     used = {
         e.file_name
         for s in range(1, 6)
-        for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), s))
+        for e in index_entries(TableFiles(STORE, t.paths), versions.load_snapshot(TableFiles(STORE, t.paths), s))
     }
     assert t.on_disk() == used
 
@@ -422,8 +422,8 @@ def test_failing_each_call_in_turn_shows_the_old_vectors_or_the_new(tmp_path: Pa
         found = t.marks()
         assert found in ({"a": {1, 2}}, {"a": {1, 2, 5}})
         assert not done or found == {"a": {1, 2, 5}}
-        for n in manifests.snapshot_ids(TableFiles(STORE, t.paths)):
-            for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), n)):
+        for n in versions.snapshot_ids(TableFiles(STORE, t.paths)):
+            for e in index_entries(TableFiles(STORE, t.paths), versions.load_snapshot(TableFiles(STORE, t.paths), n)):
                 assert e.file_name in t.on_disk()
         if not store.failed:
             break

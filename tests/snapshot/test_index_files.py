@@ -19,7 +19,7 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.index_files import read_hashes, read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.table_files import TableFiles
@@ -48,10 +48,10 @@ def test_every_index_file_of_every_snapshot_that_paimon_wrote() -> None:
     seen = {DELETION_VECTORS: 0, HASH: 0}
     for folder in fixture_tables():
         paths = TablePaths(str(folder))
-        schema = manifests.latest_schema(TableFiles(STORE, paths))
+        schema = versions.latest_schema(TableFiles(STORE, paths))
         assert schema is not None
-        for number in manifests.snapshot_ids(TableFiles(STORE, paths)):
-            snapshot = manifests.load_snapshot(TableFiles(STORE, paths), number)
+        for number in versions.snapshot_ids(TableFiles(STORE, paths)):
+            snapshot = versions.load_snapshot(TableFiles(STORE, paths), number)
             rows = {
                 e.file.file_name: e.file.row_count for e in manifests.live_files(TableFiles(STORE, paths), snapshot)
             }
@@ -179,7 +179,7 @@ def test_index_manifests_are_read_once(tmp_path: Path) -> None:
     assert index_entries(TableFiles(STORE, TablePaths(str(tmp_path))), None) == []
     folder = warehouse() / "default.db/append_dv"
     paths = TablePaths(str(folder))
-    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
+    snapshot = versions.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
 
     class Counting(LocalStore):

@@ -14,6 +14,7 @@ from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot import manifests as live
+from bitlake.snapshot import versions
 from bitlake.snapshot.manifests import PartitionSet, manifest_meta, merged_entries
 from bitlake.snapshot.table_files import TableFiles
 
@@ -28,8 +29,8 @@ def test_totals_and_deltas_of_every_fixture_snapshot_add_up() -> None:
     seen = 0
     for table in tables():
         paths = TablePaths(str(table))
-        for number in live.snapshot_ids(TableFiles(STORE, paths)):
-            snapshot = live.load_snapshot(TableFiles(STORE, paths), number)
+        for number in versions.snapshot_ids(TableFiles(STORE, paths)):
+            snapshot = versions.load_snapshot(TableFiles(STORE, paths), number)
             files = live.live_files(TableFiles(STORE, paths), snapshot)
             assert sum(e.file.row_count for e in files) == snapshot.total_record_count
             seen += 1
@@ -58,13 +59,13 @@ def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     forget()
     paths = TablePaths(str(copy_warehouse(tmp_path, "partitioned") / "default.db/partitioned"))
     store = CountingStore(STORE)
-    snapshot = live.latest_snapshot(TableFiles(store, paths))
+    snapshot = versions.latest_snapshot(TableFiles(store, paths))
     assert snapshot is not None
     first = live.live_files(TableFiles(store, paths), snapshot)
     store.reset()
     assert live.live_files(TableFiles(store, paths), snapshot) == first
     partition = first[0].partition
-    schema = live.latest_schema(TableFiles(store, paths))
+    schema = versions.latest_schema(TableFiles(store, paths))
     assert schema is not None
     held = PartitionSet([partition], [f.type for f in schema.partition_fields])
     wanted = live.PartitionFilter(held.meets, frozenset([partition]))
@@ -87,38 +88,38 @@ def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_hints(tmp_path: Path) -> None:
     root = copy_warehouse(tmp_path, "time_travel") / "default.db/time_travel"
     paths = TablePaths(str(root))
-    true_latest = max(live.snapshot_ids(TableFiles(STORE, paths)))
-    first = min(live.snapshot_ids(TableFiles(STORE, paths)))
+    true_latest = max(versions.snapshot_ids(TableFiles(STORE, paths)))
+    first = min(versions.snapshot_ids(TableFiles(STORE, paths)))
     for text in (b"1", b"garbage", b"", b"999", b"-3", str(true_latest).encode()):
         STORE.write(paths.latest_hint, text)
         STORE.write(paths.earliest_hint, text)
-        assert live.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
-        assert live.earliest_snapshot_id(TableFiles(STORE, paths)) in (first, true_latest)
+        assert versions.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
+        assert versions.earliest_snapshot_id(TableFiles(STORE, paths)) in (first, true_latest)
     STORE.delete(paths.latest_hint)
     STORE.delete(paths.earliest_hint)
     STORE.write(paths.snapshot_dir + "/snapshot-x", b"")
-    assert live.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
-    assert live.earliest_snapshot_id(TableFiles(STORE, paths)) == first
+    assert versions.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
+    assert versions.earliest_snapshot_id(TableFiles(STORE, paths)) == first
 
 
 def test_missing_table_and_new_schema_under_an_old_name(tmp_path: Path) -> None:
     paths = TablePaths(f"{tmp_path}/t")
-    assert live.latest_snapshot(TableFiles(STORE, paths)) is None
-    assert live.latest_schema(TableFiles(STORE, paths)) is None
+    assert versions.latest_snapshot(TableFiles(STORE, paths)) is None
+    assert versions.latest_schema(TableFiles(STORE, paths)) is None
     for name in ("append_plain", "partitioned"):
         shutil.copytree(warehouse() / "default.db" / name, tmp_path / "t")
-        schema = live.latest_schema(TableFiles(STORE, paths))
+        schema = versions.latest_schema(TableFiles(STORE, paths))
         assert schema is not None
         assert schema.to_json().encode() == STORE.read(paths.schema(schema.id))
         shutil.rmtree(tmp_path / "t")
     with pytest.raises(NotFound):
-        live.load_schema(TableFiles(STORE, paths), 0)
+        versions.load_schema(TableFiles(STORE, paths), 0)
 
 
 def test_damaged_manifest_is_named(tmp_path: Path) -> None:
     root = copy_warehouse(tmp_path, "append_plain") / "default.db/append_plain"
     paths = TablePaths(str(root))
-    snapshot = live.latest_snapshot(TableFiles(STORE, paths))
+    snapshot = versions.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
     name = live.snapshot_manifests(TableFiles(STORE, paths), snapshot)[0].file_name
     STORE.write(paths.manifest(name), b"garbage")
@@ -129,7 +130,7 @@ def test_damaged_manifest_is_named(tmp_path: Path) -> None:
 def test_merging_keeps_what_is_live() -> None:
     for table in tables():
         paths = TablePaths(str(table))
-        latest = live.latest_snapshot(TableFiles(STORE, paths))
+        latest = versions.latest_snapshot(TableFiles(STORE, paths))
         if latest is None:
             continue
         metas = live.snapshot_manifests(TableFiles(STORE, paths), latest)

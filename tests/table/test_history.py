@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
-from bitlake.snapshot import manifests
+from bitlake.snapshot import versions
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -54,7 +54,7 @@ def test_a_scan_reads_a_snapshot_a_tag_or_a_time(appended: Table) -> None:
     assert values(appended.scan(snapshot=1)) == [(1, "v1")]
     assert values(appended.scan(tag="two", where="id > 1")) == [(2, "v2")]
     state = appended._core.state()
-    times = [manifests.load_snapshot(state.table_files, i).time_millis for i in (1, 2, 3, 4)]
+    times = [versions.load_snapshot(state.table_files, i).time_millis for i in (1, 2, 3, 4)]
     for number, at in enumerate(times, 1):
         same = max(i for i, t in enumerate(times, 1) if t == at)
         assert appended.scan(timestamp=at).count() == same >= number

@@ -20,7 +20,7 @@ from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
 
 import bitlake
 from bitlake.errors import AccessDenied, StorageUnavailable
-from bitlake.snapshot import manifests
+from bitlake.snapshot import versions
 from bitlake.write.commit import OutcomeUnknown
 
 APPENDS, BATCH = 12, 20
@@ -153,7 +153,7 @@ def test_two_processes_lose_no_commit(s3_endpoint: str) -> None:
     found = table.scan().to_arrow()
     pairs = zip(found.column("who").to_pylist(), found.column("id").to_pylist(), strict=True)
     assert Counter(pairs) == Counter((f"w{w}", i) for w in range(2) for i in range(APPENDS * BATCH))
-    assert manifests.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
+    assert versions.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
         assert snapshot is not None and snapshot.id == i + 1
     assert len(hurt) == 3
     assert ids(table) == [0, 1, 2]
-    assert manifests.latest_snapshot_id(table._core.state().table_files) == 3
+    assert versions.latest_snapshot_id(table._core.state().table_files) == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -208,7 +208,7 @@ def test_a_commit_that_stays_unknown_says_so(proxy: flaky_proxy.Proxy) -> None:
     assert s3_server.SECRET not in str(e.value)
     proxy.plan = lambda method, path, number: PASS
     assert ids(table) == [1, 2], "it did, and its files are there"
-    found = manifests.latest_snapshot(table._core.state().table_files)
+    found = versions.latest_snapshot(table._core.state().table_files)
     assert found is not None and found.uuid == e.value.uuid
 
 

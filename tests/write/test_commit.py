@@ -21,7 +21,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
@@ -56,7 +56,7 @@ def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, stor
 
 def names(paths: TablePaths) -> set[str]:
     forget()
-    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
+    snapshot = versions.latest_snapshot(TableFiles(STORE, paths))
     return (
         set()
         if snapshot is None
@@ -69,10 +69,10 @@ def check_table(paths: TablePaths) -> None:
     forget()
     referenced = set()
     total = 0
-    ids = manifests.snapshot_ids(TableFiles(STORE, paths))
+    ids = versions.snapshot_ids(TableFiles(STORE, paths))
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
-        s = manifests.load_snapshot(TableFiles(STORE, paths), number)
+        s = versions.load_snapshot(TableFiles(STORE, paths), number)
         files = manifests.live_files(TableFiles(STORE, paths), s)
         total += s.delta_record_count
         assert s.total_record_count == total == sum(e.file.row_count for e in files)
@@ -162,7 +162,7 @@ def test_replacing_files_conflicts_when_they_are_gone(tmp_path: Path) -> None:
     made = commit(STORE, paths, CommitPlan("COMPACT", (new,), (old,)), schema, "me")
     assert made is not None
     assert (made.commit_kind, made.delta_record_count, made.total_record_count) == ("COMPACT", 0, 10)
-    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
+    snapshot = versions.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
     assert manifests.live_files(TableFiles(STORE, paths), snapshot) == (new,)
     with pytest.raises(CommitConflict, match="no longer live"):
@@ -207,8 +207,8 @@ def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
         append(paths, schema.with_options({"row-tracking.enabled": "true"}), entry("a"))
     root = copy_warehouse(tmp_path, "append_dv") / "default.db/append_dv"
     dv = TablePaths(str(root))
-    dv_schema = manifests.latest_schema(TableFiles(STORE, dv))
-    latest = manifests.latest_snapshot(TableFiles(STORE, dv))
+    dv_schema = versions.latest_schema(TableFiles(STORE, dv))
+    latest = versions.latest_snapshot(TableFiles(STORE, dv))
     assert dv_schema is not None
     assert latest is not None
     files = manifests.live_files(TableFiles(STORE, dv), latest)
@@ -254,7 +254,7 @@ from pathlib import Path
 import test_commit as t
 root, who = sys.argv[1:]
 paths = t.TablePaths(root)
-schema = t.manifests.latest_schema(t.TableFiles(t.STORE, paths))
+schema = t.versions.latest_schema(t.TableFiles(t.STORE, paths))
 Path(root, who).touch()
 while not all(Path(root, w).exists() for w in "ab"):
     time.sleep(0.001)
@@ -269,7 +269,7 @@ def test_two_processes_appending_lose_nothing(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, paths.root, who], env=env) for who in "ab"]
     assert [w.wait(120) for w in writers] == [0, 0]
     assert names(paths) == {f"{who}-{i}" for who in "ab" for i in range(50)}
-    assert manifests.latest_snapshot_id(TableFiles(STORE, paths)) == 100
+    assert versions.latest_snapshot_id(TableFiles(STORE, paths)) == 100
     check_table(paths)
 
 
@@ -389,9 +389,9 @@ def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path
         assert found in ({"a", "b"}, {"b", "new"})
         if done:
             assert found == {"b", "new"}
-        for snapshot_id in manifests.snapshot_ids(TableFiles(STORE, paths)):
+        for snapshot_id in versions.snapshot_ids(TableFiles(STORE, paths)):
             files = manifests.live_files(
-                TableFiles(STORE, paths), manifests.load_snapshot(TableFiles(STORE, paths), snapshot_id)
+                TableFiles(STORE, paths), versions.load_snapshot(TableFiles(STORE, paths), snapshot_id)
             )
             assert len(files) in (1, 2)
         # Whatever happened, the next writer goes on.

@@ -15,7 +15,7 @@ from caches import forget
 from long import long
 
 import bitlake
-from bitlake.snapshot import manifests
+from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.table_files import TableFiles
 
@@ -91,10 +91,10 @@ def check(table: bitlake.Table) -> None:
     state = table._core.state()
     store, paths = table._core.store, state.paths
     partitions = PartitionReader(state.schema, paths)
-    ids = manifests.snapshot_ids(TableFiles(store, paths))
+    ids = versions.snapshot_ids(TableFiles(store, paths))
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
-        snapshot = manifests.load_snapshot(TableFiles(store, paths), number)
+        snapshot = versions.load_snapshot(TableFiles(store, paths), number)
         entries = manifests.live_files(TableFiles(store, paths), snapshot)
         assert snapshot.total_record_count == sum(e.file.row_count for e in entries)
         for e in entries:
@@ -124,7 +124,7 @@ def test_two_processes_append_fifty_times_each(tmp_path: Path, full: bool) -> No
     found = Counter(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
     wanted = Counter(f"appender{w}-{n}-{i}" for w in range(2) for n in range(APPENDS) for i in range(BATCH))
     assert found == wanted
-    assert manifests.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
+    assert versions.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
     check(table)
     for key in ("appender0-49-7", "appender1-0-0"):
         scan = table.scan(columns=["id"], where=f"id = '{key}'")
