@@ -10,6 +10,7 @@ from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.errors import InvalidRequest
 from bitlake.io import Store, open_store
 from bitlake.io.base import scheme_of
+from bitlake.io.open import ResolvingStore
 from bitlake.metadata.paths import DeferredRoots, check_roots
 
 KINDS = ("filesystem", "jdbc", "rest")
@@ -73,7 +74,6 @@ def open_store_for(
         places = [(scheme_of(r), urlsplit(r).netloc) for r in roots]
         if all(place == home or place[0] == home[0] == "file" for place in places):
             return open_store(folder, options, configured=configured)
-    from bitlake.io.open import ResolvingStore
 
     return ResolvingStore(options, configured, folder)
 

@@ -92,6 +92,11 @@ class SqlDatabase:
         with self._mapped(), self._begin(write) as execute:
             yield Transaction(execute)
 
+    def rows(self, text: str, values: Sequence[str | None] = ()) -> list[tuple[Any, ...]]:
+        """Run a query in a transaction of its own and return its rows."""
+        with self.transaction() as t:
+            return t.rows(text, values)
+
     @contextmanager
     def _mapped(self) -> Iterator[None]:
         """bitlake's errors for the driver's, ``from None``: a driver may quote the whole address."""
@@ -239,7 +244,12 @@ _TABLES = (
     "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name, table_name, property_key))",
 )
 _NAMES = ("paimon_tables", "paimon_database_properties", "paimon_table_properties")
+_VIEW_TABLE = (
+    "CREATE TABLE IF NOT EXISTS paimon_views (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
+    "view_name VARCHAR(255) NOT NULL, view_schema TEXT NOT NULL, PRIMARY KEY (catalog_key, database_name, view_name))"
+)
 _OF_DATABASE = "catalog_key = ? AND database_name = ?"
+_OF_VIEW = f"{_OF_DATABASE} AND view_name = ?"
 _OF_TABLE = f"{_OF_DATABASE} AND table_name = ?"
 
 
@@ -253,7 +263,7 @@ class JdbcCatalog(Catalog):
         super().__init__(store, warehouse)
         self._database = database
         self._key = catalog_key
-        self._views = JdbcViews(database, catalog_key)
+        self._view_table_exists = False
         self._prepare()
 
     def __repr__(self) -> str:
@@ -286,21 +296,19 @@ class JdbcCatalog(Catalog):
     def database_path(self, name: str) -> str:
         """The folder of a database: its property ``location``, by default ``<warehouse>/<database>.db``."""
         default = super().database_path(name)
-        with self._database.transaction() as t:
-            rows = t.rows(
-                f"SELECT property_value FROM paimon_database_properties WHERE {_OF_DATABASE} AND property_key = ?",
-                (self._key, name, _LOCATION),
-            )
+        rows = self._database.rows(
+            f"SELECT property_value FROM paimon_database_properties WHERE {_OF_DATABASE} AND property_key = ?",
+            (self._key, name, _LOCATION),
+        )
         return str(rows[0][0]).rstrip("/") if rows and rows[0][0] else default
 
     def databases(self) -> list[str]:
         """The names of all databases, sorted."""
-        with self._database.transaction() as t:
-            rows = t.rows(
-                "SELECT database_name FROM paimon_tables WHERE catalog_key = ? UNION "
-                "SELECT database_name FROM paimon_database_properties WHERE catalog_key = ?",
-                (self._key, self._key),
-            )
+        rows = self._database.rows(
+            "SELECT database_name FROM paimon_tables WHERE catalog_key = ? UNION "
+            "SELECT database_name FROM paimon_database_properties WHERE catalog_key = ?",
+            (self._key, self._key),
+        )
         return sorted(str(name) for (name,) in rows)
 
     def database_exists(self, name: str) -> bool:
@@ -338,17 +346,16 @@ class JdbcCatalog(Catalog):
     def database_properties(self, name: str) -> dict[str, str]:
         """The properties of a database; raises :class:`NotFound`."""
         self._check_database(name)
-        with self._database.transaction() as t:
-            rows = t.rows(
-                f"SELECT property_key, property_value FROM paimon_database_properties WHERE {_OF_DATABASE}",
-                (self._key, name),
-            )
+        rows = self._database.rows(
+            f"SELECT property_key, property_value FROM paimon_database_properties WHERE {_OF_DATABASE}",
+            (self._key, name),
+        )
         return {str(k): str(v) for k, v in rows if k not in (_EXISTS, _LOCATION)}
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database with its views; see :meth:`Catalog.drop_database`."""
         path = self.database_path(name)
-        views = self._views.names(name)
+        views = self._view_names(name)
         with self._database.transaction(write=True) as t:
             if not self._has_database(t, name):
                 if if_exists:
@@ -359,7 +366,9 @@ class JdbcCatalog(Catalog):
                 self._check_empty(name, tables, views)
             for table in _NAMES:
                 t.run(f"DELETE FROM {table} WHERE {_OF_DATABASE}", (self._key, name))
-        self._views.drop(name)
+        if self._has_views():
+            with self._database.transaction(write=True) as t:
+                t.run(f"DELETE FROM paimon_views WHERE {_OF_DATABASE}", (self._key, name))
         # The catalog's tables only: the folder may hold files that others put there.
         for table in tables:
             self._delete_folder(f"{path}/{table}")
@@ -458,26 +467,89 @@ class JdbcCatalog(Catalog):
     def views(self, database: str) -> list[str]:
         """The names of a database's views, sorted; raises :class:`NotFound` for the database."""
         self._check_database(database)
-        return self._views.names(database)
+        return self._view_names(database)
+
+    def _view_names(self, database: str) -> list[str]:
+        if not self._has_views():
+            return []
+        rows = self._database.rows(f"SELECT view_name FROM paimon_views WHERE {_OF_DATABASE}", (self._key, database))
+        return sorted(str(name) for (name,) in rows)
 
     def find_view(self, name: Identifier) -> str | None:
-        """Return the query of a view in Spark SQL; None if the view does not exist."""
-        return self._views.find(name.database, name.table)
+        """Return the query of a view in Spark SQL; None if the view does not exist.
+
+        Raises :class:`CorruptError` if its row cannot be parsed.
+        """
+        if not self._has_views():
+            return None
+        rows = self._database.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", self._row_key(name))
+        if not rows:
+            return None
+        try:
+            schema = json.loads(rows[0][0])
+            return str(schema.get("dialects", {}).get(DIALECT) or schema["query"])
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise CorruptError(f"the catalog's row of view '{name}' cannot be parsed ({e})", 0) from e
 
     def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
         """Store a view; raises :class:`AlreadyExists`, also for a table of that name, and :class:`NotFound`."""
         self._check_database(name.database)
         if self.table_exists(name):
             raise AlreadyExists(f"cannot create view '{name}': a table has this name")
-        self._views.create(name.database, name.table, view, replace=replace)
+        if not self._has_views():
+            with self._database.transaction(write=True) as t:
+                t.run(_VIEW_TABLE)
+            self._view_table_exists = True
+        key = self._row_key(name)
+        with self._database.transaction(write=True) as t:
+            if replace:
+                t.run(f"DELETE FROM paimon_views WHERE {_OF_VIEW}", key)
+            elif t.rows(f"SELECT 1 FROM paimon_views WHERE {_OF_VIEW}", key):
+                raise AlreadyExists(f"view '{name}' already exists; use CREATE OR REPLACE VIEW")
+            t.run(
+                "INSERT INTO paimon_views (catalog_key, database_name, view_name, view_schema) VALUES (?, ?, ?, ?)",
+                (*key, view.to_json()),
+            )
 
     def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
-        """Add, update or drop the query of a view for one engine; see :meth:`Catalog.alter_view_dialect`."""
-        self._views.alter_dialect(name.database, name.table, action, engine, query)
+        """Add, update or drop (``action``) the query of a view for one engine; the rest of the view does not change.
+
+        Raises :class:`NotFound` for a missing view or query, and :class:`AlreadyExists`.
+        """
+        view = f"view '{name}'"
+        if self.find_view(name) is None:
+            raise NotFound(f"{view} does not exist")
+        with self._database.transaction(write=True) as t:
+            ((text,),) = t.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", self._row_key(name))
+            schema = json.loads(text)
+            queries = dict(schema.get("dialects") or {})
+            if action == "add" and engine in queries:
+                raise AlreadyExists(f"{view} already has a query for '{engine}'; update it")
+            if action != "add" and engine not in queries:
+                raise NotFound(f"{view} has no query for '{engine}'; it has: {', '.join(sorted(queries)) or 'none'}")
+            if query is None:
+                del queries[engine]
+            else:
+                queries[engine] = query
+            changed = dumps({**schema, "dialects": queries})
+            t.run(f"UPDATE paimon_views SET view_schema = ? WHERE {_OF_VIEW}", (changed, *self._row_key(name)))
 
     def drop_view(self, name: Identifier) -> None:
         """Delete a view; raises :class:`NotFound`."""
-        self._views.drop(name.database, name.table)
+        if self.find_view(name) is None:
+            raise NotFound(f"view '{name}' does not exist")
+        with self._database.transaction(write=True) as t:
+            t.run(f"DELETE FROM paimon_views WHERE {_OF_VIEW}", self._row_key(name))
+
+    def _has_views(self) -> bool:
+        """Whether the table of views exists; queried in its own transaction, because an error ends it."""
+        if not self._view_table_exists:
+            try:
+                self._database.rows("SELECT 1 FROM paimon_views LIMIT 1")
+                self._view_table_exists = True
+            except StorageUnavailable:
+                return False
+        return self._view_table_exists
 
     def _check_no_view(self, name: Identifier) -> None:
         if self.find_view(name) is not None:
@@ -513,19 +585,18 @@ class JdbcCatalog(Catalog):
         return sorted(str(name) for (name,) in rows)
 
     def _insert_database(self, t: Transaction, name: str, location: str) -> None:
-        for key, value in ((_EXISTS, "true"), (_LOCATION, location)):
-            t.run(
-                "INSERT INTO paimon_database_properties (catalog_key, database_name, property_key, property_value) "
-                "VALUES (?, ?, ?, ?)",
-                (self._key, name, key, value),
-            )
+        self._insert_database_properties(t, name, {_EXISTS: "true", _LOCATION: location})
 
     def _set_properties(self, t: Transaction, name: str, properties: Mapping[str, str]) -> None:
-        for key, value in properties.items():
+        for key in properties:
             t.run(
                 f"DELETE FROM paimon_database_properties WHERE {_OF_DATABASE} AND property_key = ?",
                 (self._key, name, key),
             )
+        self._insert_database_properties(t, name, properties)
+
+    def _insert_database_properties(self, t: Transaction, name: str, properties: Mapping[str, str]) -> None:
+        for key, value in properties.items():
             t.run(
                 "INSERT INTO paimon_database_properties (catalog_key, database_name, property_key, property_value) "
                 "VALUES (?, ?, ?, ?)",
@@ -557,110 +628,3 @@ def _check_properties(name: str, properties: Mapping[str, str]) -> None:
                 f"database '{name}': property '{key[:40]}' is too long; keys have at most 255 characters, values "
                 f"{_LONGEST}"
             )
-
-
-# --- views ------------------------------------------------------------------------------------------------------------
-
-_VIEW_TABLE = (
-    "CREATE TABLE IF NOT EXISTS paimon_views (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
-    "view_name VARCHAR(255) NOT NULL, view_schema TEXT NOT NULL, PRIMARY KEY (catalog_key, database_name, view_name))"
-)
-_OF_VIEW = f"{_OF_DATABASE} AND view_name = ?"
-
-
-class JdbcViews:
-    """The views of one catalog key; whether databases and tables exist is for the caller to check."""
-
-    def __init__(self, database: SqlDatabase, catalog_key: str) -> None:
-        self._database = database
-        self._key = catalog_key
-        self._table_exists = False
-
-    def names(self, database: str) -> list[str]:
-        """The names of a database's views, sorted."""
-        if not self._ready():
-            return []
-        with self._database.transaction() as t:
-            rows = t.rows(f"SELECT view_name FROM paimon_views WHERE {_OF_DATABASE}", (self._key, database))
-        return sorted(str(name) for (name,) in rows)
-
-    def find(self, database: str, name: str) -> str | None:
-        """Return the query of a view in Spark SQL; None if the view does not exist.
-
-        Raises :class:`CorruptError` if its row cannot be parsed.
-        """
-        if not self._ready():
-            return None
-        with self._database.transaction() as t:
-            rows = t.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", (self._key, database, name))
-        if not rows:
-            return None
-        try:
-            schema = json.loads(rows[0][0])
-            return str(schema.get("dialects", {}).get(DIALECT) or schema["query"])
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise CorruptError(f"the catalog's row of view '{database}.{name}' cannot be parsed ({e})", 0) from e
-
-    def create(self, database: str, name: str, view: View, *, replace: bool = False) -> None:
-        """Store a view; raises :class:`AlreadyExists` unless ``replace``."""
-        if not self._ready():
-            with self._database.transaction(write=True) as t:
-                t.run(_VIEW_TABLE)
-            self._table_exists = True
-        key = (self._key, database, name)
-        with self._database.transaction(write=True) as t:
-            if replace:
-                t.run(f"DELETE FROM paimon_views WHERE {_OF_VIEW}", key)
-            elif t.rows(f"SELECT 1 FROM paimon_views WHERE {_OF_VIEW}", key):
-                raise AlreadyExists(f"view '{database}.{name}' already exists; use CREATE OR REPLACE VIEW")
-            t.run(
-                "INSERT INTO paimon_views (catalog_key, database_name, view_name, view_schema) VALUES (?, ?, ?, ?)",
-                (*key, view.to_json()),
-            )
-
-    def alter_dialect(self, database: str, name: str, action: str, engine: str, query: str | None) -> None:
-        """Add, update or drop (``action``) the query of a view for one engine; the rest of the view does not change.
-
-        Raises :class:`NotFound` for a missing view or query, and :class:`AlreadyExists`.
-        """
-        view = f"view '{database}.{name}'"
-        if self.find(database, name) is None:
-            raise NotFound(f"{view} does not exist")
-        key = (self._key, database, name)
-        with self._database.transaction(write=True) as t:
-            ((text,),) = t.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", key)
-            schema = json.loads(text)
-            queries = dict(schema.get("dialects") or {})
-            if action == "add" and engine in queries:
-                raise AlreadyExists(f"{view} already has a query for '{engine}'; update it")
-            if action != "add" and engine not in queries:
-                raise NotFound(f"{view} has no query for '{engine}'; it has: {', '.join(sorted(queries)) or 'none'}")
-            if query is None:
-                del queries[engine]
-            else:
-                queries[engine] = query
-            changed = dumps({**schema, "dialects": queries})
-            t.run(f"UPDATE paimon_views SET view_schema = ? WHERE {_OF_VIEW}", (changed, *key))
-
-    def drop(self, database: str, name: str | None = None) -> None:
-        """Delete a view, or all views of a database (no ``name``); raises :class:`NotFound` for a missing view."""
-        if name is None and not self._ready():
-            return
-        if name is not None and self.find(database, name) is None:
-            raise NotFound(f"view '{database}.{name}' does not exist")
-        with self._database.transaction(write=True) as t:
-            if name is None:
-                t.run(f"DELETE FROM paimon_views WHERE {_OF_DATABASE}", (self._key, database))
-            else:
-                t.run(f"DELETE FROM paimon_views WHERE {_OF_VIEW}", (self._key, database, name))
-
-    def _ready(self) -> bool:
-        """Whether the table of views exists; queried in its own transaction, because an error ends it."""
-        if not self._table_exists:
-            try:
-                with self._database.transaction() as t:
-                    t.rows("SELECT 1 FROM paimon_views LIMIT 1")
-                self._table_exists = True
-            except StorageUnavailable:
-                return False
-        return self._table_exists

@@ -19,6 +19,7 @@ from bitlake.cli.parameters import Integer
 from bitlake.cli.run import Run, command
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
+from bitlake.spark.java import chosen_java
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
 _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "click", "prompt_toolkit")
@@ -117,8 +118,6 @@ def _spark() -> Iterator[Check]:
 
 
 def _java() -> Check:
-    from bitlake.spark.java import chosen_java
-
     try:
         return Check("Java", "ok", chosen_java())
     except InvalidRequest as e:

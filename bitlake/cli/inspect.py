@@ -10,6 +10,8 @@ import click
 from bitlake.cli.failures import Usage
 from bitlake.cli.parameters import Integer, argument, limit_option, table_argument, yes_option
 from bitlake.cli.run import Run, command, pairs
+from bitlake.io import open_store
+from bitlake.io.base import scheme_of
 
 
 @command("inspect")
@@ -34,8 +36,6 @@ def inspect(
 
     Of a damaged file, the tree ends at the fault, and the exit code is 1. --value NULL selects rows without a value.
     """
-    from bitlake.io import open_store
-    from bitlake.io.base import scheme_of
     from bitlake.tools.inspect.inspection import ANY, inspect_file
 
     if value is not None and column is None:

@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bitlake import _clock
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.parameters import Integer, partitions_option, table_argument, yes_option
 from bitlake.cli.run import Run, command, duration
 from bitlake.errors import InvalidRequest
 from bitlake.formatting import DAY_MS, counted, human_bytes
+from bitlake.metadata.paths import partition_spec
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.schema.partition_age import PartitionAge
+from bitlake.snapshot.expiry import Retention, expired_partitions, plan_expiry
+from bitlake.snapshot.orphan_files import find_orphans
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tags import delete_tag, list_tags
 
 if TYPE_CHECKING:
-    from bitlake.snapshot.state import TableState
     from bitlake.table.table import Table
 
 
@@ -116,9 +123,6 @@ class _Plan:
 def _snapshots(
     state: TableState, table: Callable[[], Table], age: int | None, retain_max: int | None, retain_min: int | None
 ) -> _Plan:
-    from bitlake import _clock
-    from bitlake.snapshot.expiry import Retention, plan_expiry
-
     retention = Retention(retain_max, retain_min, None if age is None else _clock.now_ms() - age)
     plan = plan_expiry(state.table_files, state.schema, retention)
     document = {
@@ -135,10 +139,6 @@ def _snapshots(
 
 
 def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
-    from bitlake.metadata.paths import partition_spec
-    from bitlake.schema.partition_age import PartitionAge
-    from bitlake.snapshot.expiry import expired_partitions
-
     limit = PartitionAge.of(state.schema.options)
     if age is not None:
         limit = PartitionAge(age) if limit is None else replace(limit, limit_ms=age)
@@ -156,9 +156,6 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
-    from bitlake import _clock
-    from bitlake.snapshot.tags import delete_tag, list_tags
-
     now = _clock.local_ms()
     if age is None:
         names = [t.name for t in list_tags(state) if t.expired(now)]
@@ -173,10 +170,6 @@ def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: in
 
 
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
-    from bitlake import _clock
-    from bitlake.runtime import REQUESTS, LocalRunner
-    from bitlake.snapshot.orphan_files import find_orphans
-
     limit = _clock.now_ms() - (DAY_MS if age is None else age)
     orphans = find_orphans(state, limit, LocalRunner(REQUESTS))
     document = {"orphans": [{"path": o.path, "bytes": o.size} for o in orphans]}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from bitlake.catalog.catalog import Catalog, open_state
+from bitlake.catalog.identifier import Identifier
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.parameters import limit_option, partitions_option, table_argument, time_travel_options
 from bitlake.cli.run import Run, command
 from bitlake.errors import BitlakeError
 from bitlake.formatting import counted, human_bytes
-
-if TYPE_CHECKING:
-    from bitlake.catalog.catalog import Catalog
-    from bitlake.snapshot.state import TableState
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.snapshot.state import TableState
 
 
 @command("tables")
@@ -24,8 +24,6 @@ def tables(run: Run, names: bool) -> None:
 
     Lists all databases, or the one that --database names.
     """
-    from bitlake.runtime import REQUESTS, LocalRunner
-
     lake = run.lake()
     databases = [run.options.database] if run.options.database else lake.databases()
     if not databases or run.options.database:
@@ -43,9 +41,6 @@ def tables(run: Run, names: bool) -> None:
 
 
 def _table_row(catalog: Catalog, database: str, name: str) -> dict[str, Any]:
-    from bitlake.catalog.catalog import open_state
-    from bitlake.catalog.identifier import Identifier
-
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:
         state = open_state(catalog, Identifier(database, name))

@@ -23,11 +23,13 @@ import pyarrow as pa
 from bitlake.cli import parameters
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
+from bitlake.cli.result import write
 from bitlake.cli.run import Run, column_names, command, pairs
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
 from bitlake.io.base import scheme_of
+from bitlake.types import arrow_schema, arrow_type, from_arrow, parse_type
 
 if TYPE_CHECKING:
     from bitlake.table.table import Table
@@ -388,8 +390,6 @@ def import_files(
 
 def _write_rows(table: Table, sources: list[Source], overwrite: bool) -> tuple[int, int | None]:
     """Write all rows in one commit; return their number and the snapshot's id."""
-    from bitlake.types import arrow_schema
-
     schema = arrow_schema(table.schema.fields)
     nullable = _nullable(schema)
     count = 0
@@ -419,8 +419,6 @@ def _create(
     types: Sequence[str],
     options: Sequence[str],
 ) -> Table:
-    from bitlake.types import arrow_type, from_arrow, parse_type
-
     schema = _storable(source.schema())
     for column, text in pairs("--type", types).items():
         index = schema.get_field_index(column)
@@ -521,8 +519,6 @@ def export(
     scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
     started = time.perf_counter()
     if file == "-":
-        from bitlake.cli.result import write
-
         write(sys.stdout.buffer, format, scan.schema, scan.to_batches())
         return
     rows = _to_file(file, format, scan.schema, scan.to_batches())
@@ -547,8 +543,6 @@ def _export_format(file: str) -> str:
 
 def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write a temporary file beside it, then rename: readers never see half a file."""
-    from bitlake.cli.result import write
-
     folder = os.path.dirname(file)
     if folder and not os.path.isdir(folder):
         raise NotFound(f"folder not found: {folder}; create it before you export {os.path.basename(file)}")

@@ -70,23 +70,19 @@ class Store(Protocol):
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Read a whole file; raises ``CorruptError``, without reading, if it has more than ``limit`` bytes."""
-        ...
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Read exactly ``length`` bytes from ``offset``; raises ``CorruptError`` if the file is shorter."""
-        ...
+        return self.read_ranges(path, [(offset, length)])[0]
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read several ``(offset, length)`` ranges of a file, in the given order, each as :meth:`read_range` does."""
-        ...
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
         """Read the first ``length`` bytes of a file, or fewer if it is shorter, and its size; in one request."""
-        ...
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether a file exists; for folders, which object stores do not have, see :meth:`dir_exists`.
@@ -101,11 +97,9 @@ class Store(Protocol):
 
     def dir_exists(self, path: str) -> bool:
         """Whether a folder exists; in an object store, whether it contains any file."""
-        ...
 
     def list(self, directory: str) -> list[FileInfo]:
         """The entries of a folder, sorted by name; empty when the folder is missing."""
-        ...
 
     def names(self, directory: str) -> builtins.list[str]:
         """The names of a folder's entries, in any order; empty when the folder is missing."""
@@ -116,31 +110,25 @@ class Store(Protocol):
 
         Returns False, without a change, if the file already exists.  Missing parent folders are created.
         """
-        ...
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the file as one atomic step; missing parent folders are created."""
-        ...
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
-        ...
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete files, if they exist, with as few requests as possible."""
-        ...
 
     def delete_dir(self, path: str) -> None:
         """Delete a folder with its contents, if it exists.  Links are removed, never followed."""
-        ...
 
     def make_dirs(self, path: str) -> None:
         """Create a folder and its parents, if they do not exist."""
-        ...
 
     def local_path(self, path: str) -> str | None:
-        """The file's path in the local file system; None if it has none."""
-        ...
+        """The file's path in the local file system; None if it has none, as files elsewhere."""
+        return None
 
     def open_output(self, path: str) -> Any:
         """Open a new, possibly large file for writing: an Arrow ``NativeFile`` or similar; parents are created.
@@ -148,28 +136,24 @@ class Store(Protocol):
         The file may be visible before it is closed: nothing may refer to it before.  If the result has a method
         ``discard``, that method closes it without creating the file.
         """
-        ...
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """Open a file for sequential or random reads: an Arrow ``NativeFile``, a context manager.
 
         ``size``: the file's size, if known, which saves the store a request.
         """
-        ...
 
     def copy_dir(self, source: str, target: str) -> None:
         """Copy a folder with its contents to an unused name, a table's ``schema`` folder last.
 
         Before it has that folder, the copy is not a table.  Raises :class:`NotFound` for a missing source.
         """
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder to an unused name; missing parent folders of the target are created.
 
         An object store copies and then deletes: see :func:`has_cheap_rename`.
         """
-        ...
 
 
 def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:

@@ -23,8 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Any
 
-import pyarrow as pa
-
 from bitlake._clock import new_uuid
 from bitlake.errors import (
     AccessDenied,
@@ -39,7 +37,7 @@ from bitlake.errors import (
 from bitlake.io import webhdfs
 from bitlake.io.base import GAP, WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
 from bitlake.io.http import attempts
-from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
+from bitlake.io.remote_files import PART_BYTES, UploadFile, ranged_input
 
 _AT_A_TIME = 8
 """Requests on their way at once, of those that one call needs."""
@@ -74,10 +72,6 @@ class HdfsStore(Store):
         data = self._fetch(path, 0, limit + 1)
         check_whole(path, len(data), limit)
         return data
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        return self.read_ranges(path, [(offset, length)])[0]
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, eight requests at a time; one request for ranges that are not far apart."""
@@ -123,8 +117,7 @@ class HdfsStore(Store):
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
-        size = self.size(path) if size is None else size
-        return pa.PythonFile(RangedFile(lambda o, n: self.read_range(path, o, n), size, path), mode="r")
+        return ranged_input(self.read_range, path, self.size(path) if size is None else size)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -184,10 +177,6 @@ class HdfsStore(Store):
             self._make_folder(path)
         except (AlreadyExists, NotFound) as e:
             raise StorageUnavailable(f"cannot make folder {path}: a file has its name, or a parent's") from e
-
-    def local_path(self, path: str) -> str | None:
-        """None: these files are on other machines."""
-        return None
 
     def copy_dir(self, source: str, target: str) -> None:
         """Copy a folder, its ``schema`` folder last; the bytes come through this process."""

@@ -35,14 +35,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import obstore
-import pyarrow as pa
 from obstore import exceptions as ob
 from obstore import store as stores
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.formatting import counted
 from bitlake.io import base
-from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
+from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, UploadFile, ranged_input
 
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
@@ -315,10 +314,6 @@ class ObjectStore(base.Store):
             base.check_whole(path, int(found.meta["size"]), limit)
             return found.bytes().to_bytes()
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        return self.read_ranges(path, [(offset, length)])[0]
-
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, by ten concurrent requests; ranges close together share a request."""
         base.check_ranges(path, ranges)
@@ -382,8 +377,7 @@ class ObjectStore(base.Store):
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
-        size = self.size(path) if size is None else size
-        return pa.PythonFile(RangedFile(lambda o, n: self.read_range(path, o, n), size, path), mode="r")
+        return ranged_input(self.read_range, path, self.size(path) if size is None else size)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -471,10 +465,6 @@ class ObjectStore(base.Store):
         """Make a folder visible, by an empty object in it."""
         if not self.dir_exists(path):
             self.write(f"{path}/{FOLDER_MARK}", b"")
-
-    def local_path(self, path: str) -> str | None:
-        """None: objects have no path on this machine."""
-        return None
 
     def copy_dir(self, source: str, target: str) -> None:
         """Copy all objects whose names begin with this folder's, within the store; the ``schema`` folder last."""

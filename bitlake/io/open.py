@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, scheme_of
+from bitlake.io.base import Store, scheme_of
+from bitlake.io.local import LocalStore
 
 
 def open_store(
@@ -31,8 +32,6 @@ def open_store(
     # Stores are imported lazily: their libraries (obstore, pyarrow, urllib3) take longer to load than a command needs.
     scheme = scheme_of(uri)
     if scheme == "file":
-        from bitlake.io.local import LocalStore
-
         if options:
             raise InvalidRequest(f"local files take no storage options; '{next(iter(options))}' was given")
         return LocalStore()
@@ -61,6 +60,15 @@ def open_store(
 # --- a store over several stores --------------------------------------------------------------------------------------
 
 _COPY_BYTES = 8 << 20
+
+
+def _by_path(name: str) -> Any:
+    """A method of :class:`Store` that the store of its path carries out."""
+
+    def call(self: ResolvingStore, path: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._at(path), name)(path, *arguments, **options)
+
+    return call
 
 
 class ResolvingStore(Store):
@@ -113,53 +121,24 @@ class ResolvingStore(Store):
             return open_store(path, {}, configured={**self._configured, **self._options})
         return open_store(path, self._options, configured=self._configured)
 
-    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
-        """The whole file."""
-        return self._at(path).read(path, limit)
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        return self._at(path).read_range(path, offset, length)
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Several ranges."""
-        return self._at(path).read_ranges(path, ranges)
-
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size."""
-        return self._at(path).read_start(path, length)
-
-    def size(self, path: str) -> int:
-        """The file's size in bytes."""
-        return self._at(path).size(path)
-
-    def exists(self, path: str) -> bool:
-        """Whether a file exists."""
-        return self._at(path).exists(path)
-
-    def dir_exists(self, path: str) -> bool:
-        """Whether a folder exists."""
-        return self._at(path).dir_exists(path)
-
-    def list(self, directory: str) -> builtins.list[FileInfo]:
-        """The entries of a folder."""
-        return self._at(directory).list(directory)
-
-    def names(self, directory: str) -> builtins.list[str]:
-        """The names of a folder's entries."""
-        return self._at(directory).names(directory)
-
-    def create(self, path: str, data: bytes) -> bool:
-        """Create a file if it is absent."""
-        return self._at(path).create(path, data)
-
-    def write(self, path: str, data: bytes) -> None:
-        """Write or replace a file."""
-        self._at(path).write(path, data)
-
-    def delete(self, path: str) -> None:
-        """Delete a file."""
-        self._at(path).delete(path)
+    read = _by_path("read")
+    read_range = _by_path("read_range")
+    read_ranges = _by_path("read_ranges")
+    read_start = _by_path("read_start")
+    size = _by_path("size")
+    exists = _by_path("exists")
+    dir_exists = _by_path("dir_exists")
+    list = _by_path("list")
+    names = _by_path("names")
+    create = _by_path("create")
+    write = _by_path("write")
+    delete = _by_path("delete")
+    delete_dir = _by_path("delete_dir")
+    make_dirs = _by_path("make_dirs")
+    local_path = _by_path("local_path")
+    open_output = _by_path("open_output")
+    open_input = _by_path("open_input")
+    copy_dir = _by_path("copy_dir")
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files, those of one store together."""
@@ -169,30 +148,6 @@ class ResolvingStore(Store):
             groups.setdefault(id(store), (store, []))[1].append(path)
         for store, names in groups.values():
             store.delete_all(names)
-
-    def delete_dir(self, path: str) -> None:
-        """Delete a folder."""
-        self._at(path).delete_dir(path)
-
-    def make_dirs(self, path: str) -> None:
-        """Create a folder and its parents."""
-        self._at(path).make_dirs(path)
-
-    def local_path(self, path: str) -> str | None:
-        """The path in the local file system; None if there is none."""
-        return self._at(path).local_path(path)
-
-    def open_output(self, path: str) -> Any:
-        """A writable file."""
-        return self._at(path).open_output(path)
-
-    def open_input(self, path: str, size: int | None = None) -> Any:
-        """A readable Arrow file."""
-        return self._at(path).open_input(path, size)
-
-    def copy_dir(self, source: str, target: str) -> None:
-        """Copy a folder within one store."""
-        self._at(source).copy_dir(source, target)
 
     def rename(self, source: str, target: str) -> None:
         """Move a file; from one store to another it is copied, and the source deleted."""

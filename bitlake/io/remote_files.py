@@ -6,6 +6,8 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from bitlake.errors import CorruptError
 
 PART_BYTES = 8 << 20
@@ -15,6 +17,11 @@ PARTS_AT_A_TIME = 4
 _LEAST_FETCH = 128 << 10
 """Fewer bytes cost as much time: a request takes 10 to 100 ms, in which a connection carries a megabyte."""
 _MOST_AHEAD = 8 << 20
+
+
+def ranged_input(read_range: Callable[[str, int, int], bytes], path: str, size: int) -> Any:
+    """An Arrow file over the ranges of a stored one."""
+    return pa.PythonFile(RangedFile(lambda at, length: read_range(path, at, length), size, path), mode="r")
 
 
 class RangedFile(io.RawIOBase):

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, dataclass_transform
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
@@ -317,8 +317,15 @@ class Position:
 FIRST = Position()
 
 
-@dataclass(frozen=True, slots=True)
-class AddColumn:
+@dataclass_transform(frozen_default=True)
+class SchemaChange:
+    """One change of a table's columns or comment; each kind is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class AddColumn(SchemaChange):
     """A new column, last unless ``position`` says otherwise; rows written before read NULL."""
 
     path: Path
@@ -327,77 +334,56 @@ class AddColumn:
     position: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DropColumn:
+class DropColumn(SchemaChange):
     """Take a column away; its values stay in the files, unread."""
 
     path: Path
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
+class RenameColumn(SchemaChange):
     """Give a column another name; options that name it follow."""
 
     path: Path
     new_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetypeColumn:
+class RetypeColumn(SchemaChange):
     """Give a column another type, keeping whether it may be NULL; stored values are cast when they are read."""
 
     path: Path
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
-class SetNullable:
+class SetNullable(SchemaChange):
     """Let a column hold NULL, or not any more."""
 
     path: Path
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetComment:
+class SetComment(SchemaChange):
     """Describe a column; None takes the description away."""
 
     path: Path
     comment: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class MoveColumn:
+class MoveColumn(SchemaChange):
     """Put a column elsewhere among its siblings."""
 
     path: Path
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class SetDefault:
+class SetDefault(SchemaChange):
     """The SQL literal that rows written without the column get from now on; None takes it away."""
 
     path: Path
     sql: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetTableComment:
+class SetTableComment(SchemaChange):
     """Describe the table; None takes the description away."""
 
     comment: str | None
-
-
-SchemaChange = (
-    AddColumn
-    | DropColumn
-    | RenameColumn
-    | RetypeColumn
-    | SetNullable
-    | SetComment
-    | MoveColumn
-    | SetDefault
-    | SetTableComment
-)

@@ -37,7 +37,7 @@ from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot import manifests as live
 from bitlake.snapshot.manifests import PartitionSet
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, discard_files
 from bitlake.types import AtomicType, Root
 
 
@@ -177,7 +177,6 @@ def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[Manifest
 def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and the files beside them, that no commit will name.  Storage errors are suppressed."""
     partitions = PartitionReader(schema, table.paths)
-    from bitlake.snapshot.table_files import discard_files
 
     for entry in entries:
         discard_files(table.store, partitions.file_paths(entry))

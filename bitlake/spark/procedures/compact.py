@@ -30,7 +30,6 @@ from bitlake.mergetree import dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
-from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
@@ -63,15 +62,20 @@ from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 )
 def _compact(a: Arguments) -> None:
     """Compact a table's buckets or its small files, or sort its rows."""
-    compact(a.context, a.table(), a.values)
+    compact(a, a.table())
 
 
-def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> None:
-    """Run the procedure on a table with the other arguments given, by name."""
-    given = {name: _text(name, arguments.get(name)) for name in (p.name for p in PROCEDURES["compact"].parameters)}
+def compact(a: Arguments, table: FileStoreTable) -> None:
+    """Run the procedure on a table with the other arguments."""
+    context = a.context
+    given = {p.name: (a.text(p.name) or "").strip() or None for p in PROCEDURES["compact"].parameters}
     full = _word("compact_strategy", given["compact_strategy"] or "full", ("full", "minor")) == "full"
     strategy = _word("order_strategy", given["order_strategy"] or "none", ("none", *STRATEGIES))
-    where, idle, buckets = given["where"], given["partition_idle_time"], given["buckets"]
+    where, idle, buckets = (
+        given["where"],
+        given["partition_idle_time"] and a.duration("partition_idle_time"),
+        given["buckets"],
+    )
     if given["partitions"]:
         if where:
             raise InvalidRequest("sys.compact takes either 'partitions' or 'where', not both")
@@ -80,7 +84,7 @@ def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[st
         raise InvalidRequest("sys.compact: 'order_by' goes with the 'order_strategy' order, zorder or hilbert")
     if strategy != "none" and (idle or buckets):
         raise InvalidRequest("sys.compact: 'partition_idle_time' and 'buckets' do not go with an 'order_strategy'")
-    table = _Overridden(table, given["options"])
+    table = _Overridden(table, a.options())
 
     def step(state: TableState) -> None:
         table.check_writable(state, keyed=True)
@@ -94,7 +98,7 @@ def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[st
             sort_compact(context, table, state, entries, table.scan_of(state, where), strategy, columns)
             return
         if idle:
-            entries = _idle(entries, _clock.local_ms() - _duration(idle))
+            entries = _idle(entries, _clock.local_ms() - round(idle.total_seconds() * 1000))
         if buckets:
             wanted = _numbers(table.name, state.schema, buckets)
             entries = [e for e in entries if e.bucket in wanted]
@@ -114,14 +118,9 @@ def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[st
 class _Overridden(FileStoreTable):
     """A table with some options changed, for one call; they are not stored."""
 
-    def __init__(self, table: FileStoreTable, text: str | None) -> None:
+    def __init__(self, table: FileStoreTable, options: Mapping[str, str]) -> None:
         self.__dict__.update(table.__dict__)
-        self._extra: dict[str, str] = {}
-        for part in filter(None, (p.strip() for p in (text or "").split(","))):
-            name, sign, value = part.partition("=")
-            if not sign or not name.strip():
-                raise InvalidRequest(f"'options' are name=value, between commas, and '{part}' is not")
-            self._extra[name.strip()] = value.strip()
+        self._extra = options
         if opt.BUCKET.name in self._extra:
             raise InvalidRequest("a compaction cannot change 'bucket'; INSERT OVERWRITE the table with its own rows")
         stored = super().state().schema.options
@@ -133,25 +132,10 @@ class _Overridden(FileStoreTable):
         return replace(found, schema=found.schema.with_options(self._extra))
 
 
-def _text(name: str, value: Any) -> str | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if not isinstance(value, str):
-        raise InvalidRequest(f"sys.compact: '{name}' must be text, and is {value!r}")
-    return value
-
-
 def _word(name: str, text: str, allowed: Sequence[str]) -> str:
     if text.lower() not in allowed:
         raise InvalidRequest(f"sys.compact: '{name}' is one of {', '.join(allowed)}, not '{text}'")
     return text.lower()
-
-
-def _duration(text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as e:
-        raise InvalidRequest(f"sys.compact: 'partition_idle_time' is a duration such as '1 h', not '{text}'") from e
 
 
 def partition_condition(text: str) -> str:

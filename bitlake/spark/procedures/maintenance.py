@@ -499,7 +499,8 @@ def _compact_database(a: Arguments) -> DataFrame:
             if excluded is not None and excluded.fullmatch(full):
                 continue
             try:
-                compact(a.context, a.context.session_table(Identifier(database, name)), {"options": a.text("options")})
+                options = replace(a, values={"options": a.text("options")})
+                compact(options, a.context.session_table(Identifier(database, name)))
                 good += 1
             except BitlakeError as e:
                 log.error("table '%s' was not compacted: %s", full, e)

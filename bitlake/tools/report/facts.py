@@ -44,6 +44,7 @@ from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.tools.advise import policy
 from bitlake.tools.advise.policy import IndexFacts, ScanCost
+from bitlake.tools.report.page import render
 from bitlake.tools.scan_log import ScanRecord
 from bitlake.write.append_compaction import pending_groups
 from bitlake.write.data_file_writer import target_file_size
@@ -391,13 +392,9 @@ class TableReport:
 
     def to_html(self) -> str:
         """The report as a page that needs nothing else."""
-        from bitlake.tools.report.page import render
-
         return render(self)
 
     def _repr_html_(self) -> str:
-        from bitlake.tools.report.page import render
-
         return render(self, whole=False)
 
 
