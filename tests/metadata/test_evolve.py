@@ -296,3 +296,17 @@ def test_what_a_drop_takes_along_and_what_it_may_not() -> None:
     assert left["file-index.bitmap.columns"] == "a,b" and "file-index.bitmap.m[a].version" not in left
     only = {"file-index.bitmap.columns": "m[a]", "fields.m.stats-mode": "none", "clustering.columns": "m", "x": "m"}
     assert follow_drop(only, "m") == {"x": "m"}
+
+
+def test_members_of_structs_may_be_named_like_keys() -> None:
+    """What is forbidden for a key column is allowed for a member of its name, and NOT NULL is allowed for keys."""
+    inside = RowType((DataField(-1, "id", P("INT NOT NULL")), DataField(-1, "k", P("INT"))))
+    fields, highest = assign_ids([("id", P("INT NOT NULL"), None), ("k", P("INT"), None), ("s", inside, None)])
+    options = {"alter-column-null-to-not-null.disabled": "false"}
+    keyed = TableSchema(0, fields, highest, (), ("id", "k"), options)
+    relaxed = evolve(keyed, [SetNullable(("s", "id"), True)])
+    assert shape(relaxed.field("s").type.fields) == [("id", "INT"), ("k", "INT")]  # type: ignore[union-attr]
+    assert not evolve(keyed, [SetNullable(("k",), False)]).field("k").type.nullable
+    for name in ("id", "k"):
+        with pytest.raises(InvalidRequest, match=f"primary key column '{name}' cannot become nullable"):
+            evolve(keyed, [SetNullable((name,), True)])

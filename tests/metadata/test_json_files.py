@@ -6,8 +6,8 @@ import pytest
 from fixtures import warehouse
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.metadata.java_json import dumps
-from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.java_json import dumps, flat
+from bitlake.metadata.schema import TableSchema, assign_ids, near
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.types import ArrayType, DataField, RowType, parse_type
 
@@ -177,3 +177,80 @@ def test_a_snapshot_of_an_impossible_time(millis: int) -> None:
     snapshot = json.loads(path.read_bytes()) | {"timeMillis": millis}
     with pytest.raises(CorruptError, match="timeMillis"):
         Snapshot.from_json(json.dumps(snapshot).encode())
+
+
+def stored(**changes: object) -> bytes:
+    """A snapshot file of a fixture with other members; None leaves one out."""
+    value = json.loads(next(iter(sorted(warehouse().glob("default.db/*/snapshot/snapshot-1")))).read_bytes()) | changes
+    return json.dumps({k: v for k, v in value.items() if v is not None}).encode()
+
+
+@pytest.mark.parametrize("millis", [253_402_214_400_000, -62_135_510_400_000, 0])
+def test_the_first_and_last_time_of_a_snapshot(millis: int) -> None:
+    assert Snapshot.from_json(stored(timeMillis=millis)).time_millis == millis
+
+
+def test_what_older_releases_leave_out_of_a_snapshot() -> None:
+    found = Snapshot.from_json(stored(version=None, totalRecordCount=None, deltaRecordCount=None))
+    assert (found.version, found.total_record_count, found.delta_record_count) == (1, 0, 0)
+    assert repr(found).endswith(", 0 rows)")
+    assert Snapshot.from_json(stored(version=3)).version == 3
+    with pytest.raises(UnsupportedFeature, match="snapshot version 4 is newer than 3"):
+        Snapshot.from_json(stored(version=4))
+
+
+@pytest.mark.parametrize(("member", "value", "word"), [
+    ("id", "1", "a whole number"), ("id", True, "a whole number"), ("id", 1.5, "a whole number"),
+    ("commitUser", 5, "text"), ("indexManifest", [], "text"), ("properties", [], "an object"),
+    ("properties", {"a": 1}, "map texts to texts"), ("watermark", "x", "a whole number"),
+])  # fmt: skip
+def test_members_of_another_type(member: str, value: object, word: str) -> None:
+    with pytest.raises(CorruptError, match=f"'{member}' must .*{word}"):
+        Snapshot.from_json(stored(**{member: value}))
+
+
+def test_missing_and_misspelt_members() -> None:
+    for member in ("id", "schemaId", "baseManifestList", "commitUser", "commitIdentifier", "commitKind", "timeMillis"):
+        with pytest.raises(CorruptError, match=f"'{member}' is missing"):
+            Snapshot.from_json(stored(**{member: None}))
+    # One character of a member that is missing makes it damage, two or another length make it a later version's.
+    for name, damaged in (
+        ("indexManifesu", True),
+        ("iodexManifest", True),
+        ("indexManifests", False),
+        ("inxedManifest", False),
+    ):
+        data = stored(indexManifest=None, **{name: "x"})
+        if damaged:
+            with pytest.raises(CorruptError, match=f"'{name}' is not a member; 'indexManifest' is missing"):
+                Snapshot.from_json(data)
+        else:
+            assert Snapshot.from_json(data).index_manifest is None
+    assert Snapshot.from_json(stored(indexManifest="index-manifest-1", indexManifesu="x")).index_manifest is not None
+
+
+def test_a_json_file_takes_16_mib_at_most() -> None:
+    for size, match in ((16 << 20, "'id' is missing"), ((16 << 20) + 1, "16,777,217 bytes of JSON")):
+        data = b'{"x":"' + b"a" * (size - 8) + b'"}'
+        assert len(data) == size
+        with pytest.raises(CorruptError, match=match):
+            Snapshot.from_json(data)
+
+
+def test_nested_text_is_indented_by_its_objects() -> None:
+    """Arrays add no indentation of their own; on one line there are no blanks at all."""
+    value = {"a": [[{"b": {"c": 1}}], ("x", None, False)], "d": {}}
+    assert dumps(value) == (
+        '{\n  "a" : [ [ {\n    "b" : {\n      "c" : 1\n    }\n  } ], [ "x", null, false ] ],\n  "d" : { }\n}'
+    )
+    assert flat(value) == '{"a":[[{"b":{"c":1}}],["x",null,false]],"d":{}}'
+    assert dumps("\x00\x0b\x1f\x20") == '"\\u0000\\u000B\\u001F "' == flat("\x00\x0b\x1f\x20")
+
+
+@pytest.mark.parametrize("count", [0, 1, 19, 20, 21])
+def test_a_hint_names_up_to_20_names(count: int) -> None:
+    names = [f"column{i}" for i in range(count)]
+    hint = f"; there are {', '.join(names)}" if 0 < count <= 20 else ""
+    assert near("zzz", names) == hint
+    assert near("Column1", ["COLUMN1", "other"]) == "; did you mean COLUMN1?"
+    assert near("name5", ["name1", "name2", "name3", "name4"]).count("name") == 3, "the three that are most alike"

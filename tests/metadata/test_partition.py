@@ -5,8 +5,22 @@ from typing import Any
 
 import pytest
 
-from bitlake.metadata.paths import ManifestNames, TablePaths, data_file_name, parse_hint, parse_id, partition_path
-from bitlake.types import DataField, parse_type
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.metadata.paths import (
+    ManifestNames,
+    TablePaths,
+    are_file_names,
+    check_file_names,
+    data_file_name,
+    is_file_name,
+    is_scan_log,
+    parse_hint,
+    parse_id,
+    partition_path,
+    render_value,
+    scan_log_name,
+)
+from bitlake.types import AtomicType, DataField, Root, parse_type
 from bitlake.types.casts import java_float
 
 MINUTE = 1704164640000000  # 2024-01-02 03:04:00 in µs
@@ -98,3 +112,76 @@ def test_dates_of_all_years() -> None:
             sign = "-" if full < 0 else "+" if full > 9999 else ""
             moved = path_of("DATE", -719528 + day + 146097 * era, legacy=False)
             assert moved == f"k={sign}{abs(full):04d}-{rest}"
+
+
+def test_each_day_of_leap_years_and_others() -> None:
+    for year in (1, 1899, 1900, 1969, 1999, 2000, 2001, 2004, 2100, 9999):
+        for day in range(dt.date(year, 1, 1).toordinal(), dt.date(year, 12, 31).toordinal() + 1):
+            date = dt.date.fromordinal(day)
+            assert path_of("DATE", day - EPOCH.toordinal(), legacy=False) == f"k={date.isoformat()}"
+
+
+EPOCH = dt.date(1970, 1, 1)
+
+
+@pytest.mark.parametrize("precision", range(10))
+def test_timestamps_of_each_precision(precision: int) -> None:
+    """As Java's ``LocalDateTime`` prints itself, or with as many digits as the type has."""
+    units = 10**3 if precision <= 3 else 10**6 if precision <= 6 else 10**9
+    parts = {0, 1, 10, 120, units // 1000, units // 1000 * 5, units // 10, units // 2, units - 1, units - units // 1000}
+    for seconds in (0, 1, 59, 60, 61, 3599, 3600, 86_399, 86_400, 59 * 86_400 + 300, -1, -60, -86_400, 10**9):
+        for part in parts:
+            whole, nanos = divmod((seconds * units + part) * (10**9 // units), 10**9)
+            at = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=whole)
+            clock = f"{at:%H:%M}" if at.second == nanos == 0 else f"{at:%H:%M:%S}"
+            if nanos:
+                digits = 3 if nanos % 10**6 == 0 else 6 if nanos % 1000 == 0 else 9
+                clock += f".{nanos:09d}"[: digits + 1]
+            plain = f"{at:%Y-%m-%d %H:%M:%S}" + f".{nanos:09d}"[: precision + 1 if precision else 0]
+            made = f"TIMESTAMP({precision})"
+            assert path_of(made, seconds * units + part) == f"k={at:%Y-%m-%d}T{clock}".replace(":", "%3A")
+            assert path_of(made, seconds * units + part, legacy=False) == f"k={plain}".replace(":", "%3A")
+    kinds = [AtomicType(Root.TIMESTAMP, precision=p) for p in (None, 6)]
+    assert len({render_value(kind, 5, legacy=False) for kind in kinds}) == 1, "six digits, if none are named"
+
+
+@pytest.mark.parametrize(("precision", "text"), [(0, "01:02:03"), (1, "01:02:03.0"), (3, "01:02:03.045")])
+def test_times_of_each_precision(precision: int, text: str) -> None:
+    assert render_value(parse_type(f"TIME({precision})"), 3_723_045, legacy=False) == text
+    assert render_value(parse_type(f"TIME({precision})"), 3_723_045) == "3723045"
+
+
+def test_decimals_of_each_scale() -> None:
+    for scale, texts in (
+        (0, ("0", "-7", "12345")),
+        (1, ("0.0", "-0.7", "1234.5")),
+        (5, ("0.00000", "-0.00007", "0.12345")),
+    ):
+        made = parse_type(f"DECIMAL(18, {scale})")
+        assert tuple(render_value(made, v) for v in (0, -7, 12345)) == texts
+
+
+def test_names_of_many_files() -> None:
+    some = ["", ".", "..", "a", "ab", "abc", "...", "a/b", "abc\\d", "abc\0", "..a"]
+    for first in some:
+        assert are_file_names([first]) is is_file_name(first)
+        for second in some:
+            assert are_file_names(["data", first, second]) is (is_file_name(first) and is_file_name(second))
+    assert are_file_names([])
+    with pytest.raises(CorruptError, match=r"invalid name '..' of a manifest"):
+        check_file_names(["data-1", "..", "a/b"], "manifest")
+
+
+def test_numbers_in_names_and_hints() -> None:
+    """Up to 19 digits, as a LONG of Java has; a hint may have blanks around it within its first 32 bytes."""
+    assert parse_id("snapshot-" + "9" * 19, "snapshot-") == 10**19 - 1
+    assert parse_id("snapshot-" + "9" * 20, "snapshot-") is None and parse_id("snapshot-\u0663", "snapshot-") is None
+    assert parse_id("tag-1", "snapshot-") is None
+    assert parse_hint(b"9" * 19) == 10**19 - 1 and parse_hint(b"1" * 20) is None
+    assert parse_hint(b" " * 31 + b"7") == 7 and parse_hint(b" " * 32 + b"7") is None
+    name = scan_log_name(1_700_000_000_000)
+    assert is_scan_log(name) and name.startswith("scan-log-1700000000000-")
+    assert is_scan_log(scan_log_name(5)) and not is_scan_log("scan-log-5.jsonl")
+    assert data_file_name("p-", "u", 0, "orc") == "p-u-0.orc"
+    with pytest.raises(InvalidRequest, match="change the option"):
+        data_file_name("p/", "u", 0, "orc")

@@ -225,3 +225,87 @@ def test_a_decimal_takes_one_to_sixteen_bytes() -> None:
         assert slot is not None
         with pytest.raises(CorruptError, match="of no or of more than 16 bytes"):
             read(good[:12] + slot + good[20:] + bytes(8))
+
+
+LIMITS: dict[str, list[Any]] = {
+    "BOOLEAN": [False, True],
+    "TINYINT": [-128, -1, 0, 127],
+    "SMALLINT": [-(2**15), -1, 2**15 - 1],
+    "INT": [-(2**31), -1, 2**31 - 1],
+    "DATE": [-(2**31), -1, 2**31 - 1],
+    "TIME(3)": [0, 86_399_999],
+    "BIGINT": [-(2**63), -1, 2**63 - 1],
+    "FLOAT": [-1.5, -0.0, math.inf],
+    "DOUBLE": [-1.5, 1e300, -math.inf],
+    "DECIMAL(18, 2)": [-(10**18) + 1, 10**18 - 1],
+    "DECIMAL(38, 0)": [s * 2**b + d for b in range(0, 126, 7) for s in (1, -1) for d in (-1, 0, 1)]
+    + [0, -1, 10**38 - 1],
+    "STRING": [*("x" * n for n in range(20)), "\u00e9" * 4, "\u4e2d" * 3],
+    "BYTES": [*(bytes([n]) * n for n in range(20)), b"\xff" * 8],
+    "TIMESTAMP(3)": [-(2**63), -1, 2**63 - 1],
+    "TIMESTAMP(4)": [-1001, -1000, -1, 0, 999, 1000, 10**15],
+    "TIMESTAMP(9)": [-1_000_001, -1, 999_999, 1_000_000, (2**62 // 10**6 - 1) * 10**6, -(2**61)],
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_bounds_of_many_files_are_those_of_each_at_the_limits_of_types(kind: str) -> None:
+    """The column stands between others whose pieces come before and after its own; rows end with their data."""
+    types = [parse_type("STRING"), parse_type(kind), parse_type("BYTES")]
+    fields = [DataField(i, name, made) for i, (name, made) in enumerate(zip("abc", types, strict=True))]
+    for last in (b"", b"eight by", b"nine byte"):
+        rows = [encode_row_with_arity(types, ["first of it", v, last]) for v in LIMITS[kind]]
+        rows += [encode_row_with_arity(types, ["first of it", None, last])]
+        some = [SimpleStats(low, high, (0, i, 0)) for i, (low, high) in enumerate(zip(rows, rows[::-1], strict=True))]
+        bounds = column_bounds(some, fields, None, ["b"])["b"]
+        assert bounds is not None and bounds.nulls.tolist() == list(range(len(some)))
+        for held, values, expected in (
+            (bounds.has_low, bounds.low, [*LIMITS[kind], None]),
+            (bounds.has_high, bounds.high, [None, *LIMITS[kind][::-1]]),
+        ):
+            assert held.tolist() == [v is not None for v in expected]
+            found = values.to_pylist() if hasattr(values, "to_pylist") else values.tolist()
+            for value, want in zip(found, expected, strict=True):
+                if isinstance(want, str):
+                    assert value == want.encode()
+                elif kind == "DECIMAL(38, 0)" and want is not None:
+                    assert int.from_bytes(value, "big") - 2**127 == want
+                elif want is not None:
+                    assert value == want
+
+
+@pytest.mark.parametrize(("kind", "units"), [("TIMESTAMP(6)", 10**3), ("TIMESTAMP(9)", 10**6)])
+def test_timestamps_beyond_what_arrays_hold_are_left_to_one_by_one(kind: str, units: int) -> None:
+    fields = [DataField(0, "a", parse_type(kind))]
+    for millis in (2**62 // units, -(2**62 // units)):
+        for value, held in ((millis * units, False), ((millis - (1 if millis > 0 else -1)) * units, True)):
+            row = encode_row_with_arity([fields[0].type], [value])
+            if held:
+                bounds = column_bounds([SimpleStats(row, row, None)], fields, None, ["a"])["a"]
+                assert bounds is not None and bounds.low.tolist() == [value]
+            else:
+                with pytest.raises(NotVectorised):
+                    column_bounds([SimpleStats(row, row, None)], fields, None, ["a"])
+
+
+def test_one_column_without_pieces() -> None:
+    """The whole rows of statistics then have no byte but those of their fixed part."""
+    fields = [DataField(0, "a", parse_type("INT"))]
+    rows = [encode_row_with_arity([fields[0].type], [v]) for v in (-5, None)]
+    bounds = column_bounds([SimpleStats(r, r, None) for r in rows], fields, None, ["a"])["a"]
+    assert bounds is not None and bounds.low[0] == -5 and bounds.has_low.tolist() == [True, False]
+    assert bounds.nulls.tolist() == [-1, -1]
+    assert column_bounds([], fields, None, ["a"])["a"] is not None
+
+
+def test_fewer_counts_of_nulls_than_columns() -> None:
+    types = [parse_type("INT")] * 3
+    fields = [DataField(i, name, made) for i, (name, made) in enumerate(zip("abc", types, strict=True))]
+    row = encode_row_with_arity(types, [1, 2, 3])
+    for counts in ((), (7,), (7, 8), (7, 8, 9), (None, 8, None), None):
+        (file,) = one(SimpleStats(row, row, counts))[:1]
+        known = [*(counts or ()), None, None, None][:3]
+        assert [column_stats(file, fields)[n].null_count for n in "abc"] == known
+        for name, count in zip("abc", known, strict=True):
+            bounds = column_bounds([SimpleStats(row, row, counts)] * 2, fields, None, [name])[name]
+            assert bounds is not None and bounds.nulls.tolist() == [-1 if count is None else count] * 2
