@@ -310,3 +310,12 @@ def test_members_of_structs_may_be_named_like_keys() -> None:
     for name in ("id", "k"):
         with pytest.raises(InvalidRequest, match=f"primary key column '{name}' cannot become nullable"):
             evolve(keyed, [SetNullable((name,), True)])
+
+
+def test_options_that_only_look_like_those_of_indexes() -> None:
+    """A list of columns is one of an index type; other values stay as they are, whatever they say."""
+    options = {"other.columns": "a", "file-index.bitmap.columns": "a,id", "file-index.bitmap.a.note": "a", "x": "a"}
+    renamed = evolve(schema(options), [RenameColumn(("a",), "z")])
+    assert dict(renamed.options) == {
+        "other.columns": "a", "file-index.bitmap.columns": "z,id", "file-index.bitmap.z.note": "a", "x": "a",
+    }  # fmt: skip

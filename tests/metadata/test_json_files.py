@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fixtures import warehouse
@@ -254,3 +255,31 @@ def test_a_hint_names_up_to_20_names(count: int) -> None:
     assert near("zzz", names) == hint
     assert near("Column1", ["COLUMN1", "other"]) == "; did you mean COLUMN1?"
     assert near("name5", ["name1", "name2", "name3", "name4"]).count("name") == 3, "the three that are most alike"
+
+
+def test_what_makes_a_schema_another_one() -> None:
+    """Columns, keys, id and time of creation do, options and comments do not."""
+    base = make(partition_keys=("Dt",), primary_keys=("Dt", "id"), time_millis=7)
+    assert base.is_version(base.with_options({"x": "y"})) and base.is_version(replace(base, comment="words"))
+    others = [
+        replace(base, id=1),
+        replace(base, time_millis=8),
+        replace(base, partition_keys=()),
+        replace(base, primary_keys=("id",)),
+    ]
+    renamed = (replace(base.fields[0], name="other"), *base.fields[1:])
+    retyped = (replace(base.fields[0], type=parse_type("BIGINT")), *base.fields[1:])
+    numbered = (replace(base.fields[0], id=9), *base.fields[1:])
+    others += [replace(base, fields=fields) for fields in (renamed, retyped, numbered, base.fields[:2])]
+    assert not any(base.is_version(other) or other.is_version(base) for other in others)
+
+
+def test_a_snapshot_with_other_lists() -> None:
+    found = Snapshot.from_json(stored(changelogManifestList="c", changelogManifestListSize=5, changelogRecordCount=6))
+    other = found.with_lists(("base", 10), ("delta", 20))
+    assert (other.base_manifest_list, other.base_manifest_list_size) == ("base", 10)
+    assert (other.delta_manifest_list, other.delta_manifest_list_size) == ("delta", 20)
+    assert (other.changelog_manifest_list, other.changelog_manifest_list_size, other.changelog_record_count) == (
+        None,
+    ) * 3
+    assert other.commit_kind == "OVERWRITE" and other.id == found.id

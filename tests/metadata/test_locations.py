@@ -8,7 +8,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.option_types import parse_directory, parse_external_paths, parse_file_prefix
-from bitlake.metadata.paths import DeferredRoots, Location, allowing_root, check_roots
+from bitlake.metadata.paths import DeferredRoots, Location, TablePaths, allowing_root, check_roots, refusal
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,14 @@ def test_folders_and_prefixes_of_options() -> None:
     for bad in ("a/", "a\\", "\0"):
         with pytest.raises(ValueError):
             parse_file_prefix(bad)
+
+
+def test_an_external_path_is_a_file_in_the_table_or_below_a_root() -> None:
+    paths = TablePaths("/w/t", external_roots=("s3://b/ext",))
+    for path in ("/w/t/a/f", "s3://b/ext/f", "file:/w/t/f"):
+        assert paths.external(path) == path
+    for path in ("/w/t/", "s3://b/ext/", "/w/t/..", "/w/u/f", "s3://b/other/f", "f", ""):
+        with pytest.raises(InvalidRequest, match="below no allowed external path"):
+            paths.external(path, "the index")
+    assert "external_paths=['s3://b']" in str(refusal("/w/t", "s3://b/f", "the file"))
+    assert "external_paths=['f']" in str(refusal("/w/t", "f", "the file")), "without a folder, the path itself"

@@ -41,6 +41,10 @@ def test_quantities() -> None:
         *[7, 7, 7, 2048, 2048, 2048, 3145728, 3145728, 3145728],
         *[1073741824, 4294967296, 5497558138880, 5497558138880],
     ]
+    for count in (1, 10**7):
+        for unit, millis in (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)):
+            assert parse_duration_ms(f"{count} {unit}") == count * millis
+        assert parse_duration_ms(f"{10**6 * count} ns") == count == parse_duration_ms(f"{1000 * count} us")
     assert [parse_duration_ms(t) for t in ("5", "5 s", "1h", "2 min", "1 d")] == [5, 5000, 3600000, 120000, 86400000]
     small = ["999999 ns", "1000000 nanoseconds", "999 us", "1000 µs", "2500 micro", "7 ms", "7 milli", "3 m", "2 hours"]
     assert [parse_duration_ms(t) for t in small] == [0, 1, 0, 1, 2, 7, 7, 180000, 7200000]
@@ -375,3 +379,10 @@ def test_equal_limits_of_a_pair_are_fine() -> None:
 def test_a_misspelt_option_gets_one_suggestion() -> None:
     assert len(o.misspelt(["snapshot.num-retained.mix"])) == 1
     assert o.misspelt(["quite.another.word"]) == []
+
+
+@pytest.mark.parametrize("power", range(5))
+def test_sizes_of_each_unit(power: int) -> None:
+    units = [("", "b", "bytes"), ("k", "kb", "kibibytes"), ("m", "mb"), ("g", "gb"), ("t", "tb", "tebibytes")][power]
+    for unit in units:
+        assert parse_memory(f"3 {unit.upper()}") == parse_memory(f" 3{unit} ") == 3 * 1024**power

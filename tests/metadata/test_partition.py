@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from typing import Any
 
 import pytest
@@ -185,3 +186,8 @@ def test_numbers_in_names_and_hints() -> None:
     assert data_file_name("p-", "u", 0, "orc") == "p-u-0.orc"
     with pytest.raises(InvalidRequest, match="change the option"):
         data_file_name("p/", "u", 0, "orc")
+
+
+def test_single_floats_have_fewer_digits() -> None:
+    third = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    assert (path_of("FLOAT", third), path_of("DOUBLE", third)) == ("k=0.1", "k=0.10000000149011612")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Context
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from fixtures import warehouse
 
-from bitlake.codec.binary_row import decode_row
+from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import CorruptError
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats, decode_manifest
 from bitlake.metadata.option_types import StatsMode
@@ -139,3 +140,36 @@ def test_what_reading_distrusts() -> None:
         column_stats(meta(stats, ("d",)), fields)["d"]
     with pytest.raises(CorruptError):
         column_stats(meta(SimpleStats(b"", b"", ()), None), fields)["d"]
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(-1, "abc"), (0, ""), (1, "a"), (2, "ab"), (3, "abc")])
+def test_statistics_of_the_first_columns(keep: int, kept: str) -> None:
+    fields, highest = assign_ids([(n, parse_type("INT"), None) for n in "abc"])
+    options = {"metadata.stats-keep-first-n-columns": str(keep)}
+    _, columns = build_stats(
+        fields, [1] * 3, [2] * 3, [0] * 3, stats_modes(TableSchema(0, fields, highest, (), (), options))
+    )
+    assert (tuple("abc") if columns is None else columns) == tuple(kept)
+
+
+def test_bounds_of_just_the_greatest_length_stay() -> None:
+    assert truncate_bounds("abcd", "abcd", 4) == ("abcd", "abcd") and truncate_bounds(b"ab", b"\xff\xff", 2) == (
+        b"ab",
+        b"\xff\xff",
+    )
+    assert truncate_bounds("abcde", "abcde", 4) == ("abcd", "abce") and truncate_bounds(b"a", b"\xff\xff\xff", 2) == (
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("columns", [0, 1, 2, 56, 57])
+def test_rows_of_statistics_that_are_too_short(columns: int) -> None:
+    fields = [DataField(i, f"c{i}", parse_type("INT")) for i in range(columns)]
+    row = encode_row_with_arity([f.type for f in fields], [7] * columns)
+    file = DataFileMeta("f", 1, 3, b"", b"", EMPTY_STATS, SimpleStats(row, row, None), 0, 0, 0, 0)
+    assert [column_stats(file, fields)[f.name].max for f in fields] == [7] * columns
+    for low, high in ((row[:-1], row), (row, row[:-1]), (row, row[:3] + bytes([columns + 1]) + row[4:])):
+        if fields:
+            with pytest.raises(CorruptError):
+                column_stats(replace(file, value_stats=SimpleStats(low, high, None)), fields)["c0"]

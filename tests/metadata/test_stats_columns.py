@@ -309,3 +309,21 @@ def test_fewer_counts_of_nulls_than_columns() -> None:
         for name, count in zip("abc", known, strict=True):
             bounds = column_bounds([SimpleStats(row, row, counts)] * 2, fields, None, [name])[name]
             assert bounds is not None and bounds.nulls.tolist() == [-1 if count is None else count] * 2
+
+
+def test_a_millisecond_has_a_million_nanoseconds() -> None:
+    fields = [DataField(0, "a", parse_type("TIMESTAMP(9)"))]
+    good = encode_row_with_arity([fields[0].type], [999_999])
+    bad = good.replace((999_999).to_bytes(4, "little"), (1_000_000).to_bytes(4, "little"))
+    assert bad != good
+    for row in (good, bad):
+        stats = SimpleStats(row, row, None)
+        for read in (
+            lambda stats=stats: column_bounds([stats], fields, None, ["a"])["a"].low.tolist()[0],  # type: ignore[union-attr]
+            lambda stats=stats: column_stats(one(stats)[0], fields)["a"].min,
+        ):
+            if row is good:
+                assert read() == 999_999
+            else:
+                with pytest.raises(CorruptError, match="nanoseconds"):
+                    read()
