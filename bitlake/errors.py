@@ -4,6 +4,7 @@
 
     BitlakeError
     ├── InvalidRequest        the call, SQL, option or value is wrong: change it
+    │   └── EvaluationFailed  an expression fails for some row, as in Spark: overflow, division by zero, an invalid cast
     ├── NotFound              a database, table, column, file or procedure does not exist
     ├── AlreadyExists         it exists already
     ├── CommitConflict        another writer won: read again and retry
@@ -30,6 +31,10 @@ class BitlakeError(Exception):
 
 class InvalidRequest(BitlakeError):
     """The request itself is wrong (SQL, option, literal, schema); retrying it unchanged cannot help."""
+
+
+class EvaluationFailed(InvalidRequest):
+    """An expression fails for the values of some row, as it does in Spark's ANSI mode; nothing was changed."""
 
 
 class NotFound(BitlakeError):
@@ -81,7 +86,7 @@ class UnsupportedFeature(BitlakeError):
 
 
 # The first that fits is raised: AccessDenied is a StorageUnavailable.
-_NAMED = (NotFound, AccessDenied, StorageUnavailable, UnsupportedFeature)
+_NAMED = (NotFound, EvaluationFailed, AccessDenied, StorageUnavailable, UnsupportedFeature)
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ SITE = ROOT / ".site"
 NAV = (
     ("Start", ("index.md", "notebooks/first-steps.md")),
     ("Concepts", (
-        "concepts/tables.md", "concepts/file-indexes.md", "concepts/deletion-vectors.md", "concepts/primary-keys.md",
-        "concepts/concurrency.md", "concepts/trust.md",
+        "concepts/tables.md", "concepts/file-indexes.md", "concepts/expressions.md", "concepts/deletion-vectors.md",
+        "concepts/primary-keys.md", "concepts/concurrency.md", "concepts/trust.md",
     )),
     ("How to", (
         "how-to/selective-reads.md", "how-to/conditions.md", "how-to/duckdb.md", "how-to/polars.md", "how-to/arrow.md",

@@ -1,29 +1,38 @@
 """Spark SQL expressions → unbound predicate trees.
 
-The tree is TRUE, FALSE and NULL exactly where the expression is.  What it cannot say — two columns, functions of a
-column, subqueries, clocks — is not expressible: :func:`parse_predicate` then fails, :func:`from_sqlglot` gives None.
+The tree is TRUE, FALSE and NULL exactly where the expression is.  Conditions of a scan may compute: functions,
+arithmetic and comparisons of columns become :class:`Computed` leaves, clocks become the time of parsing.  What is not
+expressible, such as a subquery, fails in :func:`parse_predicate`.  Conditions of statements are only pruned by
+(:func:`from_sqlglot`): computed parts, which Spark evaluates, are not expressible there and give None.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
+from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
+from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, with_time
+from bitlake.expressions.terms import Term
 from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,
+    Computed,
     Constant,
     In,
     IsNull,
+    Leaf,
     Like,
     MapKey,
     Not,
@@ -45,19 +54,11 @@ _OPS: dict[type[exp.Expr], Op] = {
 }
 
 
-class _Inexpressible(Exception):
-    """Some part has no form as a predicate tree."""
-
-    def __init__(self, node: exp.Expr, why: str) -> None:
-        self.node = node
-        self.why = why
-        super().__init__(why)
-
-
 def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
     """The predicate of a Spark SQL expression; TIMESTAMP literals without a zone are wall clocks of ``timezone``.
 
     A dotted column keeps its dots (``t.a``): binding finds whether that is a table's column or a struct's member.
+    ``current_date()`` and ``current_timestamp()`` are the time of this call, in ``timezone``.
     Raises :class:`InvalidRequest` with line and column for bad syntax, and for expressions a scan cannot evaluate.
 
     >>> parse_predicate("a > 1 AND b IS NULL")
@@ -65,26 +66,70 @@ def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
     """
     if not text.strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
-    return _parse_known(text, timezone) if len(text) <= _KEPT_TEXT else _parse(text, timezone)
+    if len(text) > _KEPT_TEXT or asks_the_time(text):
+        return _parse(text, timezone)
+    return _parse_known(text, timezone)
 
 
 def _parse(text: str, timezone: str) -> Predicate:
+    tree = _syntax_tree(text, timezone)
+    try:
+        return _convert(tree, _Context(timezone, dotted, computes=True), False)
+    except Inexpressible as e:
+        raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
+
+
+def parse_term(text: str, timezone: str = "UTC") -> Term:
+    """The term of a Spark SQL expression that is a value, as in ``SET amount = amount * 2``."""
+    if not text.strip():
+        raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
+    tree = _syntax_tree(text, timezone)
+    context = _Context(timezone, dotted, computes=True)
+    try:
+        return context.term(tree)
+    except Inexpressible as e:
+        raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
+
+
+def _syntax_tree(text: str, timezone: str) -> exp.Expr:
     try:
         tree = sqlglot.parse_one(text, dialect=SparkSql)
     except SqlglotError as e:
         raise syntax_error(e, text) from e
     except RecursionError as e:
         raise InvalidRequest("the condition is nested too deeply; use IN for long lists of values") from e
-    try:
-        return _convert(tree, timezone, dotted, False)
-    except _Inexpressible as e:
-        shown = e.node.sql(dialect=SparkSql)
-        raise InvalidRequest(f"a scan cannot evaluate '{shown}' ({e.why}); filter it in SQL or after the scan") from e
+    return with_time(tree, _clock.now_ms(), timezone) if asks_the_time(text) else tree
 
 
-# The same few conditions come again and again, trees never change, and no expression taken here depends on the time.
+# The same few conditions come again and again, and trees never change.  Those that depend on the time are not kept.
 _KEPT_TEXT = 2000
 _parse_known = functools.lru_cache(maxsize=256)(_parse)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    timezone: str
+    column_of: ColumnOf
+    computes: bool
+    """Whether computed conditions are taken."""
+
+    def term(self, node: exp.Expr) -> Term:
+        return term_of(node, self.timezone, lambda column: _name(column, self.column_of))
+
+    def boolean(self, node: exp.Expr, why: str) -> Predicate:
+        """A condition that is a term."""
+        if not self.computes:
+            raise Inexpressible(node, why)
+        return Computed(BooleanTest(self.term(node)))
+
+    def leaf(self, node: exp.Expr, make: Callable[[str], Leaf]) -> Predicate:
+        """A leaf about a column, or about the value of a term."""
+        try:
+            return make(_name(node, self.column_of))
+        except Inexpressible:
+            if not self.computes or _is_column(node):
+                raise
+        return Computed(TermTest(self.term(node), make(VALUE)))
 
 
 def from_sqlglot(
@@ -96,8 +141,8 @@ def from_sqlglot(
     of an AND that cannot be expressed are left out, also below OR: the answer is TRUE wherever the expression is.
     """
     try:
-        return _convert(expression, timezone, column_of, partial)
-    except (_Inexpressible, InvalidRequest, RecursionError):
+        return _convert(expression, _Context(timezone, column_of, computes=False), partial)
+    except (Inexpressible, InvalidRequest, RecursionError):
         return None  # InvalidRequest: a time zone only Java knows
 
 
@@ -106,9 +151,9 @@ def dotted(column: exp.Column) -> str:
     return ".".join(part.name for part in column.parts)
 
 
-def _convert(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Predicate:
+def _convert(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
     def again(inner: exp.Expr, some: bool = partial) -> Predicate:
-        return _convert(inner, tz, column_of, some)
+        return _convert(inner, to, some)
 
     match node:
         case exp.Paren():
@@ -119,43 +164,42 @@ def _convert(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Pre
             return Or(tuple(again(c) for c in node.flatten()))
         case exp.Not():
             if partial and node.this.find(exp.Not) and node.this.find(exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull):
-                raise _Inexpressible(node, "a null-safe comparison below two negations")
+                raise Inexpressible(node, "a null-safe comparison below two negations")
             return _not(again(node.this, False))
         case exp.Boolean():
             return Constant(bool(node.this))
         case exp.Null():
             return Constant(None)
         case exp.Column():
-            return Comparison(_name(node, column_of), Op.EQ, True)
+            return Comparison(_name(node, to.column_of), Op.EQ, True)
         case exp.Is():
-            return _is(node, column_of)
+            return _is(node, to)
         case exp.NullSafeEQ() | exp.EqualNull():
-            return _null_safe(node, tz, column_of, partial)
+            return _null_safe(node, to, partial)
         case exp.NullSafeNEQ():
-            return _not(_null_safe(node, tz, column_of, False))
+            return _not(_null_safe(node, to, False))
         case exp.In():
-            return _in(node, tz, column_of)
+            return _in(node, to)
         case exp.Between() if not node.args.get("symmetric"):
-            low, high = _value(node.args["low"], tz), _value(node.args["high"], tz)
-            return Between(_name(node.this, column_of), low, high)
+            return _between(node, to)
         case exp.Like() | exp.Escape():
-            return _like(node, tz, column_of)
+            return _like(node, to)
         case exp.StartsWith() | exp.EndsWith() | exp.Contains():
-            return _affix(node, tz, column_of)
+            return _affix(node, to)
         case exp.Anonymous() if node.name.lower() in ("isnull", "isnotnull") and len(node.expressions) == 1:
-            return IsNull(_name(node.expressions[0], column_of), node.name.lower() == "isnotnull")
+            return to.leaf(node.expressions[0], lambda name: IsNull(name, node.name.lower() == "isnotnull"))
         case _ if type(node) in _OPS:
-            return _comparison(node, tz, column_of)
-    raise _Inexpressible(node, "not a comparison of a column with a value")
+            return _comparison(node, to)
+    return to.boolean(node, "not a comparison of a column with a value")
 
 
 def _and(terms: list[exp.Expr], again: Callable[[exp.Expr], Predicate], partial: bool) -> Predicate:
     made: list[Predicate] = []
-    missing: _Inexpressible | None = None
+    missing: Inexpressible | None = None
     for term in terms:
         try:
             made.append(again(term))
-        except _Inexpressible as e:
+        except Inexpressible as e:
             if not partial:
                 raise
             missing = e
@@ -170,6 +214,10 @@ def _not(inner: Predicate) -> Predicate:
     return Not(inner)
 
 
+def _is_column(node: exp.Expr) -> bool:
+    return isinstance(node.unnest(), exp.Column | exp.Bracket)
+
+
 def _name(node: exp.Expr, column_of: ColumnOf) -> str:
     while isinstance(node, exp.Paren):
         node = node.this
@@ -179,13 +227,13 @@ def _name(node: exp.Expr, column_of: ColumnOf) -> str:
         if isinstance(key, exp.Literal) and key.is_string:
             column = _name(node.this, column_of)
             if isinstance(column, MapKey):
-                raise _Inexpressible(node, "only a map that is a column can be looked up")
+                raise Inexpressible(node, "only a map that is a column can be looked up")
             return MapKey(column, key.this)
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
-        raise _Inexpressible(node, "only plain columns can be compared")
+        raise Inexpressible(node, "only plain columns can be compared")
     name = column_of(node)
     if name is None:
-        raise _Inexpressible(node, "not a column of this table")
+        raise Inexpressible(node, "not a column of this table")
     return name
 
 
@@ -193,20 +241,27 @@ def _value(node: exp.Expr, tz: str) -> Any:
     try:
         return constant(node, tz)
     except NotConstant as e:
-        raise _Inexpressible(node, "not a constant") from e
+        raise Inexpressible(node, "not a constant") from e
 
 
-def _comparison(node: exp.Expr, tz: str, column_of: ColumnOf) -> Predicate:
+def _comparison(node: exp.Expr, to: _Context) -> Predicate:
     op, left, right = _OPS[type(node)], node.this, node.expression
     try:
-        value = constant(left, tz)
+        value = constant(left, to.timezone)
     except NotConstant:
-        return Comparison(_name(left, column_of), op, _value(right, tz))
+        try:
+            value = constant(right, to.timezone)
+        except NotConstant:
+            return to.boolean(node, "not a constant")
+        return to.leaf(left, lambda name: Comparison(name, op, value))
     try:
-        other = constant(right, tz)
+        other = constant(right, to.timezone)
     except NotConstant:
-        return Comparison(_name(right, column_of), op.swapped, value)
-    return _both_constant(node, op, value, other)
+        return to.leaf(right, lambda name: Comparison(name, op.swapped, value))
+    try:
+        return _both_constant(node, op, value, other)
+    except Inexpressible as e:
+        return to.boolean(node, e.why)
 
 
 def _both_constant(node: exp.Expr, op: Op, a: Any, b: Any) -> Predicate:
@@ -214,75 +269,97 @@ def _both_constant(node: exp.Expr, op: Op, a: Any, b: Any) -> Predicate:
     if a is None or b is None:
         return Constant(None)
     if type(a) is not type(b) or not isinstance(a, int | str):
-        raise _Inexpressible(node, "compares two constants")
+        raise Inexpressible(node, "compares two constants")
     return Constant({Op.EQ: a == b, Op.NE: a != b, Op.LT: a < b, Op.LE: a <= b, Op.GT: a > b, Op.GE: a >= b}[op])
 
 
-def _is(node: exp.Is, column_of: ColumnOf) -> Predicate:
-    name, right = _name(node.this, column_of), node.expression
+def _is(node: exp.Is, to: _Context) -> Predicate:
+    right = node.expression
     if isinstance(right, exp.Null):
-        return IsNull(name)
+        return to.leaf(node.this, IsNull)
     if isinstance(right, exp.Boolean):
-        return And((IsNull(name, True), Comparison(name, Op.EQ, bool(right.this))))
-    raise _Inexpressible(node, "IS takes NULL, TRUE or FALSE")
+        true = bool(right.this)
+        equal = to.leaf(node.this, lambda name: Comparison(name, Op.EQ, true))
+        return And((to.leaf(node.this, lambda name: IsNull(name, True)), equal))
+    raise Inexpressible(node, "IS takes NULL, TRUE or FALSE")
 
 
-def _null_safe(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Predicate:
+def _null_safe(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
     left, right = node.this, node.expression
     try:
-        value = constant(left, tz)
+        value = constant(left, to.timezone)
         left = right
     except NotConstant:
-        value = _value(right, tz)
-    name = _name(left, column_of)
-    equal = Comparison(name, Op.EQ, value)
+        try:
+            value = constant(right, to.timezone)
+        except NotConstant:
+            return to.boolean(exp.NullSafeEQ(this=left, expression=right), "not a constant")
+    equal = to.leaf(left, lambda name: Comparison(name, Op.EQ, value))
     if partial and isinstance(value, str):
         # Without ANSI mode a text that is not a value of the column's type is cast to NULL, which equals NULL.
-        return Or((equal, IsNull(name)))
-    return IsNull(name) if value is None else And((IsNull(name, True), equal))
+        return Or((equal, to.leaf(left, IsNull)))
+    if value is None:
+        return to.leaf(left, IsNull)
+    return And((to.leaf(left, lambda name: IsNull(name, True)), equal))
 
 
-def _in(node: exp.In, tz: str, column_of: ColumnOf) -> Predicate:
+def _in(node: exp.In, to: _Context) -> Predicate:
     if any(node.args.get(key) for key in ("query", "unnest", "field")):
-        raise _Inexpressible(node, "IN of a subquery")
+        raise Inexpressible(node, "IN of a subquery")
     if not node.expressions:
-        raise _Inexpressible(node, "IN of nothing")
-    return In(_name(node.this, column_of), tuple(_value(e, tz) for e in node.expressions))
+        raise Inexpressible(node, "IN of nothing")
+    try:
+        values = tuple(constant(e, to.timezone) for e in node.expressions)
+    except NotConstant:
+        return to.boolean(node, "not a constant")
+    return to.leaf(node.this, lambda name: In(name, values))
 
 
-def _like(node: exp.Like | exp.Escape, tz: str, column_of: ColumnOf) -> Predicate:
+def _between(node: exp.Between, to: _Context) -> Predicate:
+    try:
+        low, high = (constant(node.args[end], to.timezone) for end in ("low", "high"))
+    except NotConstant:
+        return to.boolean(node, "not a constant")
+    if not to.computes or _is_column(node.this):
+        return Between(_name(node.this, to.column_of), low, high)
+    ends = ((Op.GE, low), (Op.LE, high))
+    return And(tuple(Computed(TermTest(to.term(node.this), Comparison(VALUE, op, end))) for op, end in ends))
+
+
+def _like(node: exp.Like | exp.Escape, to: _Context) -> Predicate:
     escape = "\\"
     like: exp.Expr = node
     if isinstance(node, exp.Escape):
         like = node.this
-        escape = _value(node.expression, tz)
+        escape = _value(node.expression, to.timezone)
         if not isinstance(escape, str) or len(escape) != 1:
-            raise _Inexpressible(node, "ESCAPE takes one character")
+            raise Inexpressible(node, "ESCAPE takes one character")
     if not isinstance(like, exp.Like):
-        raise _Inexpressible(node, "only LIKE can be evaluated")
-    name, negated = _name(like.this, column_of), bool(like.args.get("negate"))
+        raise Inexpressible(node, "only LIKE can be evaluated")
+    negated = bool(like.args.get("negate"))
+
+    def one(pattern: exp.Expr) -> Predicate:
+        text = _value(pattern, to.timezone)
+        if text is None:
+            return Constant(None)
+        if not isinstance(text, str):
+            raise Inexpressible(node, "LIKE takes a string")
+        return to.leaf(like.this, lambda name: Like(name, text, negated, escape))
+
     right = like.expression
     if isinstance(right, exp.Any | exp.All):
         inner = right.this.unnest() if isinstance(right.this, exp.Paren) else right.this
         items = inner.expressions if isinstance(inner, exp.Tuple) else [inner]
-        each = tuple(_one_like(node, name, _value(i, tz), negated, escape) for i in items)
+        each = tuple(map(one, items))
         return Or(each) if isinstance(right, exp.Any) else And(each)
-    return _one_like(node, name, _value(right, tz), negated, escape)
+    return one(right)
 
 
-def _one_like(node: exp.Expr, name: str, pattern: Any, negated: bool, escape: str) -> Predicate:
-    if pattern is None:
-        return Constant(None)
-    if not isinstance(pattern, str):
-        raise _Inexpressible(node, "LIKE takes a string")
-    return Like(name, pattern, negated, escape)
-
-
-def _affix(node: exp.StartsWith | exp.EndsWith | exp.Contains, tz: str, column_of: ColumnOf) -> Predicate:
-    text = _value(node.expression, tz)
+def _affix(node: exp.StartsWith | exp.EndsWith | exp.Contains, to: _Context) -> Predicate:
+    text = _value(node.expression, to.timezone)
     if not isinstance(text, str):
-        raise _Inexpressible(node, "takes a string")
+        raise Inexpressible(node, "takes a string")
     quoted = "".join("\\" + c if c in "%_\\" else c for c in text)
     before = "" if isinstance(node, exp.StartsWith) else "%"
     after = "" if isinstance(node, exp.EndsWith) else "%"
-    return Like(_name(node.this, column_of), before + quoted + after)
+    return to.leaf(node.this, lambda name: Like(name, before + quoted + after))

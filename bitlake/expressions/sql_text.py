@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -32,15 +32,21 @@ _MOST = 20
 _PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def to_sql(predicate: Predicate, fields: Iterable[DataField] | None = None, limit: int = _MOST) -> str:
+def to_sql(
+    predicate: Predicate,
+    fields: Iterable[DataField] | None = None,
+    limit: int = _MOST,
+    names: Mapping[str, str] | None = None,
+) -> str:
     """The predicate as Spark SQL; lists of more than ``limit`` values are shortened with their count.
 
-    With the ``fields`` a tree is bound to, physical dates, decimals and timestamps are printed as literals.
+    With the ``fields`` a tree is bound to, physical dates, decimals and timestamps are printed as literals.  ``names``
+    has the text of columns that are not printed by their names.
 
     >>> to_sql(And((Comparison("a", Op.GT, 1), Or((IsNull("b"), Like("b", "x%"))))))
     "a > 1 AND (b IS NULL OR b LIKE 'x%')"
     """
-    return _Printer({f.name: f.type for f in fields or ()}, limit).print(predicate, 0)
+    return _Printer({f.name: f.type for f in fields or ()}, limit, names).print(predicate, 0)
 
 
 def value_to_sql(column: str, value: Any, fields: Iterable[DataField]) -> str:
@@ -54,9 +60,14 @@ def quoted(*parts: str) -> str:
 
 
 class _Printer:
-    def __init__(self, types: dict[str, Any], limit: int) -> None:
+    def __init__(self, types: dict[str, Any], limit: int, names: Mapping[str, str] | None = None) -> None:
         self.types = types
         self.limit = limit
+        self.names = names or {}
+
+    def name(self, column: str) -> str:
+        """A column as SQL."""
+        return self.names.get(column) or name(column)
 
     def print(self, node: Predicate, level: int) -> str:
         """SQL text; ``level`` 0 stands free, 1 is inside OR, 2 inside AND, 3 below NOT."""
@@ -72,15 +83,15 @@ class _Printer:
             case Not(child):
                 return f"NOT ({self.print(child, 0)})"
             case Comparison(column, op, value):
-                return f"{name(column)} {op.value} {self.literal(column, value)}"
+                return f"{self.name(column)} {op.value} {self.literal(column, value)}"
             case IsNull(column, negated):
-                return f"{name(column)} IS {'NOT ' if negated else ''}NULL"
+                return f"{self.name(column)} IS {'NOT ' if negated else ''}NULL"
             case Between(column, low, high, negated):
                 between = f"{'NOT ' if negated else ''}BETWEEN"
-                return f"{name(column)} {between} {self.literal(column, low)} AND {self.literal(column, high)}"
+                return f"{self.name(column)} {between} {self.literal(column, low)} AND {self.literal(column, high)}"
             case Like(column, pattern, negated, escape):
                 tail = "" if escape == "\\" else f" ESCAPE {quote(escape)}"
-                return f"{name(column)} {'NOT ' if negated else ''}LIKE {quote(pattern)}{tail}"
+                return f"{self.name(column)} {'NOT ' if negated else ''}LIKE {quote(pattern)}{tail}"
             case Computed(test, negated):
                 text = test.sql() or str(test)
                 return f"NOT ({text})" if negated else text
@@ -88,7 +99,7 @@ class _Printer:
                 shown = [self.literal(column, v) for v in values[: self.limit]]
                 if len(values) > self.limit:
                     shown.append(f"… {len(values) - self.limit:,} more")
-                return f"{name(column)} {'NOT ' if negated else ''}IN ({', '.join(shown)})"
+                return f"{self.name(column)} {'NOT ' if negated else ''}IN ({', '.join(shown)})"
 
     def literal(self, column: str, value: Any) -> str:
         """The literal of a value, physical if the column's type is known."""
@@ -97,7 +108,7 @@ class _Printer:
             kind = kind.value if isinstance(kind, MapType) else None
         if isinstance(kind, AtomicType) and isinstance(value, int) and not isinstance(value, bool):
             return _physical(kind, value)
-        return _python(value)
+        return python_literal(value)
 
 
 def name(column: str) -> str:
@@ -112,7 +123,8 @@ def quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _python(value: Any) -> str:
+def python_literal(value: Any) -> str:
+    """A Python value as a literal of Spark SQL."""
     match value:
         case None:
             return "NULL"

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, reading_table
+from bitlake.expressions.assignment import new_values
 from bitlake.expressions.condition import Args, Where, with_args
+from bitlake.expressions.terms import Term
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.metadata.schema import AddColumn, DropColumn, RenameColumn, TableSchema
@@ -404,31 +406,52 @@ class Table:
         return retrying(core.state, step)
 
     @tracked("updating", core_of)
-    def update(self, values: Mapping[str, Any], where: Where | None = None, args: Args | None = None) -> int:
+    def update(
+        self,
+        values: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+        args: Args | None = None,
+        *,
+        expressions: Mapping[str, str] | None = None,
+    ) -> int:
         """Set columns of the rows for which a condition is TRUE; returns their number.
 
         ``where`` and ``args`` are as in :meth:`scan`.
 
-        A new value is a constant, or a function of the old rows (an Arrow table of all columns) that returns a column.
+        ``values`` are constants (text too is a constant), or functions of the old rows (an Arrow table of all columns)
+        that return a column.  ``expressions`` are Spark SQL over the old rows, with the functions that conditions have.
 
         >>> table.update({"status": "LATE"}, "status = 'NEW' AND day < '2026-01-02'")
         1
-        >>> import pyarrow.compute as pc
-        >>> table.update({"amount": lambda old: pc.multiply(old["amount"], 2)}, "status = 'LATE'")
+        >>> table.update(expressions={"amount": "amount * 2", "status": "lower(status)"}, where="status = 'LATE'")
         1
-        >>> table.to_arrow(["amount"], "status = 'LATE'").to_pylist()
-        [{'amount': 20.0}]
+        >>> import pyarrow.compute as pc
+        >>> table.update({"amount": lambda old: pc.add(old["amount"], 1)}, "status = 'late'")
+        1
+        >>> table.to_arrow(["amount", "status"], "status = 'late'").to_pylist()
+        [{'amount': 21.0, 'status': 'late'}]
         """
         core, where = self._core, with_args(where, args)
+        constants = dict(values or {})
+        parsed: dict[str, Term] = {}
+        if expressions:
+            from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
+
+            twice = next((n for n in expressions if n in constants), None)
+            if twice is not None:
+                raise InvalidRequest(f"UPDATE: column '{twice}' is set twice")
+            parsed = {name: parse_term(text, core.timezone) for name, text in expressions.items()}
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
+            every = {**constants, **new_values(parsed, state.schema.fields, core.timezone)}
             if state.schema.primary_keys:
-                return dml.update(core, scan, values)
+                return dml.update(core, scan, every)
             core.check_writable(state)
-            return update_rows(scan, values, core.runner(), core.commit_rows)
+            return update_rows(scan, every, core.runner(), core.commit_rows)
 
-        return retrying(core.state, step)
+        with reading_table(core.name):
+            return retrying(core.state, step)
 
     def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
         """Delete all rows, or those of the partitions that match one of the specs; returns the snapshot.

@@ -513,5 +513,5 @@ def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
         raise InvalidRequest(
             f"UPDATE: invalid {arrow} value {value!r} for column '{name}': {e}; to compute the new value from old "
-            "rows, pass a function of them, or write SQL: UPDATE … SET"
+            f"rows, pass SQL as expressions={{'{name}': '…'}}, or a function of them"
         ) from e

@@ -102,12 +102,9 @@ def test_parse(text: str, expected: Predicate) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "upper(a) = 'X'",
-        "a = b",
-        "a = 1 AND a = b",
-        "a + 1 = 2",
+        "soundex(a) = 'X'",
+        "a = 1 AND a = (SELECT 1)",
         "a IN (SELECT 1)",
-        "a = current_date()",
         "m[1] = 1",
         "m['k']['l'] = 1",
         "a = 2147483647 + 1",  # overflows in Spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +149,76 @@ def test_partitions_are_chosen_by_evaluation(tmp_path: Path) -> None:
     assert len(files_of_partitions(state, "p IS NOT NULL", "UTC")) == 6
     with pytest.raises(bitlake.errors.InvalidRequest, match="only partition columns"):
         files_of_partitions(state, "v LIKE '%1'", "UTC")
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "files", "count"),
+    [
+        ("id + 1 > 290", 1, 10),
+        ("id % 10 = 3", 3, 30),
+        ("length(v) = 2 AND id < 20", 1, 20),
+        ("upper(v) = 'V3' AND id >= 200", 1, 14),
+        ("v = p", 0, 0),  # bounds do not tell
+        ("substring(v, 2) = substring(p, 2)", 3, None),
+        ("id / 2 = 100", 3, 1),
+        ("CASE WHEN id < 150 THEN p ELSE v END = 'p1'", 3, 75),
+    ],
+)
+def test_text_that_computes_is_evaluated_beside_pruning(
+    tmp_path: Path, where: str, files: int, count: int | None
+) -> None:
+    table = filled(tmp_path)
+    scan = table.scan(where=where)
+    rows = scan.to_arrow()
+    assert (
+        rows.num_rows == scan.count() == scan.without_index().count() == table.scan(where=where).select(["p"]).count()
+    )
+    if count is not None:
+        assert rows.num_rows == count
+    if files:
+        assert scan.plan().metrics.files_read == files
+    assert rows.num_rows + table.scan(where=f"NOT ({where})").count() == 300
+
+
+def test_a_function_of_a_partition_column_prunes_partitions(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    table = lake.create_table("d", schema, partition_by=["day"])
+    days = [dt.date(2025, 12, 31), dt.date(2026, 1, 1), dt.date(2026, 2, 1)]
+    table.append(pa.table({"id": [1, 2, 3], "day": days}, schema=schema))
+    scan = table.scan(where="year(day) = 2026")
+    assert sorted(scan.to_arrow().column("id").to_pylist()) == [2, 3]
+    assert scan.plan().metrics.files_read == 2
+    assert len(files_of_partitions(table._core.state(), "month(day) = 1", "UTC")) == 1
+
+
+def test_what_fails_names_table_and_expression(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    with pytest.raises(bitlake.EvaluationFailed, match=r"table 'default.t': \(10 / \(id - 7\)\): division by zero"):
+        table.to_arrow(where="10 / (id - 7) > 1")
+    with pytest.raises(bitlake.EvaluationFailed, match="table 'default.t'"):
+        table.scan(where="10 / (id - 7) > 1").count()
+    assert table.scan(where="id <> 7 AND 10 / (id - 7) > 1").count() == 9  # 8 to 16
+    with pytest.raises(bitlake.EvaluationFailed):
+        table.delete("10 / (id - 7) > 1")
+    assert table.scan().count() == 300
+
+
+def test_conditions_that_compute_delete_and_update(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    assert table.delete("id % 2 = 0 AND length(v) = 2") == 150
+    assert table.update({"v": "x"}, "substring(p, 2) = '1' AND id + 1 < 100") == 49
+    assert table.scan(where="v = 'x'").count() == 49
+
+
+def test_the_log_keeps_text_that_advice_reads_again(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    table.scan(where="year(current_date()) > 2000 AND length(v) = 2 AND v = 'v3'").to_arrow()
+    (record,) = table.indexes.scans()
+    assert record.where == "length(v) = 2 AND v = 'v3'"
+    assert {(t.column, t.op) for t in record.terms} == {("v", "computed"), ("v", "=")}
+    advice = table.indexes.advise([record.where])
+    assert "v" in {c.column for c in advice.columns}

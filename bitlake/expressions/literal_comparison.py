@@ -1,0 +1,463 @@
+"""One column, or a computed value, compared with literals exactly as Spark decides it, in physical values.
+
+For every type except strings, binaries and floats the physical values are integers, and Spark's conversion of them to
+the type it compares in keeps order.  A literal is then a *span* ``[low, high)`` of the physical values equal to it: one
+value, none (``3.5`` for an INT), or several (a DOUBLE for a DECIMAL(38) column).  Every operator follows from the
+span's two ends.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from bitlake.errors import InvalidRequest
+from bitlake.expressions import literals
+from bitlake.expressions.tree import (
+    FALSE,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Op,
+    Or,
+    Predicate,
+    Wild,
+    like_pieces,
+)
+from bitlake.types.arrow import timestamp_unit
+from bitlake.types.datatypes import (
+    BINARIES,
+    INTEGER_BITS,
+    INTEGERS,
+    STRINGS,
+    TIMESTAMPS,
+    AtomicType,
+    DataField,
+    Root,
+)
+
+
+def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated: bool, timezone: str) -> Predicate:
+    """An unbound leaf, or its negation, over a column or value of a known type."""
+    if isinstance(node, IsNull):
+        return IsNull(field.name, node.negated != negated)
+    kind = field.type
+    if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+        raise InvalidRequest(f"column '{field.name}' of type {kind} can only be tested for NULL")
+    match node:
+        case Comparison(_, op, value):
+            if value is None:
+                return FALSE
+            return comparison(field, kind, op.negated if negated else op, value, timezone)
+        case In(_, values, inner):
+            known = [v for v in values if v is not None]
+            if (inner != negated) and len(known) < len(values):
+                return FALSE  # x NOT IN (…, NULL) is FALSE or NULL
+            return membership(field, kind, known, inner != negated, timezone)
+        case Like(_, pattern, inner, escape):
+            return like(field, kind, pattern, inner != negated, escape)
+
+
+def spark_rounds(kind: AtomicType, value: Any) -> bool:
+    """Whether Spark would compare a DECIMAL column with a literal in a type too narrow for both, and so round.
+
+    The common type has the digits of either before and after the point, but never more than 38.
+    """
+    if kind.root is not Root.DECIMAL or isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return False
+    _, digits, exponent = Decimal(value).as_tuple()
+    if not isinstance(exponent, int):
+        return False
+    scale = kind.scale or 0
+    before = max((kind.precision or 0) - scale, len(digits) + exponent)
+    return before + max(scale, -exponent) > 38
+
+
+def like(field: DataField, kind: AtomicType, pattern: str, negated: bool, escape: str) -> Predicate:
+    """``field [NOT] LIKE pattern``."""
+    if kind.root not in STRINGS:
+        raise InvalidRequest(f"column '{field.name}' of type {kind} cannot be compared by LIKE; it is not a string")
+    pieces = like_pieces(pattern, escape)
+    if all(isinstance(p, str) for p in pieces):
+        # CHAR columns too: LIKE compares the value as stored, without padding.
+        return Comparison(field.name, Op.NE if negated else Op.EQ, "".join(str(p) for p in pieces))
+    if pieces and all(p is Wild.MANY for p in pieces):
+        return FALSE if negated else IsNull(field.name, True)
+    return Like(field.name, pattern, negated, escape)
+
+
+_FLOATS = (Root.FLOAT, Root.DOUBLE)
+_FLOAT_EXACT = 1 << 24
+Span = tuple[int, int]
+
+
+def comparison(field: DataField, kind: AtomicType, op: Op, value: Any, timezone: str) -> Predicate:
+    """``field op value`` over physical values; raises :class:`InvalidRequest` where Spark's answer is not certain."""
+    if isinstance(value, np.generic) and not isinstance(value, np.float32):
+        value = value.item()
+    if kind.root in _FLOATS:
+        return _float(field, kind, op, value)
+    if kind.root in STRINGS:
+        return _string(field, kind, op, value)
+    if kind.root is Root.BOOLEAN:
+        made = literals.parse_bool(value) if isinstance(value, str) else value
+        return Comparison(field.name, op, _of_type(field, value, made, bool))
+    if kind.root in BINARIES:
+        return Comparison(field.name, op, _of_type(field, value, value, bytes))
+    return _between(field, op, span(field, kind, value, timezone), limits(kind))
+
+
+def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negated: bool, timezone: str) -> Predicate:
+    """``field [NOT] IN (values)``; single values as ``=``, the others distinct and sorted."""
+    values = _common(field, kind, values)
+    leaves = [comparison(field, kind, Op.EQ, v, timezone) for v in values]
+    points: list[Any] = []
+    others: list[Predicate] = []
+    for leaf in leaves:
+        if isinstance(leaf, Comparison) and leaf.op is Op.EQ:
+            points.append(leaf.value)
+        elif leaf != FALSE:
+            others.append(leaf)
+    parts = _points(field, points, negated)
+    if not negated:
+        return _one_or(Or, parts + list(dict.fromkeys(others)), FALSE)
+    ends = [p for o in dict.fromkeys(others) for p in _outside(o)]
+    return _one_or(And, parts + ends, IsNull(field.name, True))
+
+
+def _points(field: DataField, points: Iterable[Any], negated: bool) -> list[Predicate]:
+    nan = [p for p in points if isinstance(p, float) and math.isnan(p)][:1]
+    distinct = sorted({p for p in points if not (isinstance(p, float) and math.isnan(p))}) + nan
+    if not distinct:
+        return []
+    if len(distinct) == 1:
+        return [Comparison(field.name, Op.NE if negated else Op.EQ, distinct[0])]
+    return [In(field.name, tuple(distinct), negated)]
+
+
+def _outside(leaf: Predicate) -> list[Predicate]:
+    """The negation of a range that stands for one literal of an IN."""
+    match leaf:
+        case And((Comparison(column, Op.GE, low), Comparison(_, Op.LE, high))):
+            return [Or((Comparison(column, Op.LT, low), Comparison(column, Op.GT, high)))]
+        case Comparison(column, op, value):
+            return [Comparison(column, op.negated, value)]
+    return [FALSE]
+
+
+def _one_or(kind: type[And] | type[Or], parts: list[Predicate], empty: Predicate) -> Predicate:
+    if not parts:
+        return empty
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+
+
+def _common(field: DataField, kind: AtomicType, values: Sequence[Any]) -> Sequence[Any]:
+    """An IN's values in the one type Spark compares all of them in; mixed kinds are refused."""
+    if any(isinstance(v, np.generic) for v in values):
+        values = [v.item() if isinstance(v, np.generic) and not isinstance(v, np.float32) else v for v in values]
+    kinds = {_kind_of(v) for v in values}
+    if len(kinds) > 1:
+        raise InvalidRequest(
+            f"column '{field.name}': the values of IN are of different kinds ({', '.join(sorted(kinds))})"
+        )
+    if kinds == {"string"} and kind.root not in STRINGS:
+        # With ANSI off Spark compares them as strings: take only values that both ways agree on.
+        for v in values:
+            if _canonical(kind, v) is False:
+                raise _cannot(field, v, "write it as a literal of the column's type")
+    if kinds == {"number"} and kind.root not in _FLOATS and any(isinstance(v, float | np.float32) for v in values):
+        return [float(v) for v in values]
+    return values
+
+
+def _canonical(kind: AtomicType, text: str) -> bool:
+    if kind.root in INTEGERS:
+        number = literals.parse_integer(text)
+        return number is not None and str(number) == text
+    if kind.root is Root.DATE:
+        date = literals.parse_date(text)
+        return date is not None and date.isoformat() == text
+    if kind.root is Root.TIME:
+        return literals.parse_time(text) is not None
+    if kind.root in TIMESTAMPS:
+        stamp = literals.parse_timestamp(text)
+        if stamp is None or stamp.tzinfo is not None:
+            return False
+        fraction = f".{stamp.microsecond:06}".rstrip("0").rstrip(".")
+        return f"{stamp.replace(microsecond=0).isoformat(' ')}{fraction}" == text
+    return False
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, np.float32):
+        return "number"
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float() | Decimal():
+            return "number"
+        case str():
+            return "string"
+        case bytes():
+            return "binary"
+        case dt.datetime():
+            return "timestamp_ntz" if value.tzinfo is None else "timestamp"
+        case dt.date():
+            return "date"
+        case dt.time():
+            return "time"
+    return type(value).__name__
+
+
+def _cannot(field: DataField, value: Any, remedy: str = "") -> InvalidRequest:
+    kind = _kind_of(value)
+    text = f"column '{field.name}' of type {field.type} cannot be compared with the {kind} {value!r}"
+    return InvalidRequest(f"{text}; {remedy or 'cast the literal'}")
+
+
+def _of_type(field: DataField, value: Any, made: Any, kind: type) -> Any:
+    if not isinstance(made, kind):
+        raise _cannot(field, value)
+    return made
+
+
+def limits(kind: AtomicType) -> Span:
+    """The smallest and the largest physical value of an integer-like type."""
+    if kind.root in INTEGERS:
+        top = 1 << (INTEGER_BITS[kind.root] - 1)
+        return -top, top - 1
+    if kind.root is Root.DECIMAL:
+        top = 10 ** (kind.precision or 10) - 1
+        return -top, top
+    if kind.root is Root.TIME:
+        return 0, 86_399_999
+    top = 1 << (31 if kind.root is Root.DATE else 63)
+    return -top, top - 1
+
+
+def _between(field: DataField, op: Op, found: Span, limit: Span) -> Predicate:
+    name, (first, last) = field.name, limit
+    low, high = (min(max(v, first), last + 1) for v in found)
+    if high == low + 1:
+        return _ordered(name, op, low, limit)
+    never, always = FALSE, IsNull(name, True)
+    below = never if low == first else always if low > last else Comparison(name, Op.LE, low - 1)
+    above = never if high > last else always if high == first else Comparison(name, Op.GE, high)
+    upto = never if high == first else always if high > last else Comparison(name, Op.LE, high - 1)
+    from_ = never if low > last else always if low == first else Comparison(name, Op.GE, low)
+    match op:
+        case Op.LT:
+            return below
+        case Op.LE:
+            return upto
+        case Op.GT:
+            return above
+        case Op.GE:
+            return from_
+        case Op.EQ:
+            return FALSE if low == high else And((Comparison(name, Op.GE, low), Comparison(name, Op.LE, high - 1)))
+        case Op.NE:
+            if low == high:
+                return always
+            return _one_or(Or, [p for p in (below, above) if p != FALSE], FALSE)
+
+
+def _ordered(name: str, op: Op, value: int, limit: Span) -> Predicate:
+    """An exact literal: the comparison itself, unless it holds for no or for every value of the type."""
+    first, last = limit
+    if (op is Op.LT and value == first) or (op is Op.GT and value == last):
+        return FALSE
+    if (op is Op.GE and value == first) or (op is Op.LE and value == last):
+        return IsNull(name, True)
+    return Comparison(name, op, value)
+
+
+def span(field: DataField, kind: AtomicType, value: Any, timezone: str) -> Span:
+    """The physical values of an integer-like column that equal a literal, as ``[low, high)``; may be out of range."""
+    if kind.root in INTEGERS or kind.root is Root.DECIMAL:
+        return _number_span(field, kind, value)
+    if kind.root is Root.DATE:
+        return _date_span(field, value, timezone)
+    if kind.root in TIMESTAMPS:
+        return _timestamp_span(field, kind, value, timezone)
+    if isinstance(value, str) and literals.parse_time(value) is not None:
+        value = literals.parse_time(value)
+    if isinstance(value, dt.time) and value.tzinfo is None:
+        micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+        return _scaled(micros, 1000)
+    raise _cannot(field, value, "write a time as 'HH:MM:SS'")
+
+
+def _scaled(value: int, divisor: int) -> Span:
+    low, rest = divmod(value, divisor)
+    return (low, low + 1) if rest == 0 else (low + 1, low + 1)
+
+
+def _number_span(field: DataField, kind: AtomicType, value: Any) -> Span:
+    scale = kind.scale or 0
+    if isinstance(value, str):
+        # Spark reads the string as BIGINT for integers and as DOUBLE for decimals.
+        number = literals.parse_integer(value) if kind.root in INTEGERS else literals.parse_double(value)
+        if number is None or (kind.root in INTEGERS and not -(1 << 63) <= number < 1 << 63):
+            raise _cannot(field, value)
+        value = number
+    if isinstance(value, np.float32):
+        if kind.root not in (Root.TINYINT, Root.SMALLINT):
+            raise _cannot(field, value, "write a DECIMAL or DOUBLE literal")
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _cannot(field, value)
+    if isinstance(value, float):
+        return _double_span(value, scale, limits(kind))
+    exact = Fraction(value) * 10**scale
+    low = math.ceil(exact)
+    return (low, low + 1) if low == exact else (low, low)
+
+
+def _double_span(value: float, scale: int, limit: Span) -> Span:
+    """Values that, divided by ``10 ** scale`` and rounded to a double, equal ``value``; NaN is above everything."""
+    unit = 10**scale
+    if math.isnan(value):
+        return limit[1] + 1, limit[1] + 1
+    return (
+        _first(lambda v: v / unit >= value, limit),
+        _first(lambda v: v / unit > value, limit),
+    )
+
+
+def _first(holds: Callable[[int], bool], limit: Span) -> int:
+    """The first value in the limits for which a monotone condition holds, or the one after the last."""
+    low, high = limit[0], limit[1] + 1
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _date_span(field: DataField, value: Any, timezone: str) -> Span:
+    if isinstance(value, str):
+        parsed = literals.parse_date(value)
+        if parsed is None:
+            raise _cannot(field, value, "the date is invalid: write YYYY-MM-DD")
+        value = parsed
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            return _scaled(literals.micros_of(value), 86_400_000_000)
+        return _midnight_span(value, literals.zone(timezone))
+    if isinstance(value, dt.date):
+        day = literals.days(value)
+        return day, day + 1
+    raise _cannot(field, value)
+
+
+def _midnight_span(instant: dt.datetime, tz: dt.tzinfo) -> Span:
+    # Spark compares the date's first instant in the session's zone.
+    try:
+        day = instant.astimezone(tz).date() - dt.timedelta(days=2)
+        while _midnight(day, tz) < instant:
+            day += dt.timedelta(days=1)
+        low = literals.days(day)
+        return (low, low + 1) if _midnight(day, tz) == instant else (low, low)
+    except OverflowError:
+        # At the ends of the calendar Python has no day to step to; clocks do not change there.
+        away = dt.timedelta(days=4 if instant.year == 1 else -4)
+        offset = (instant + away).astimezone(tz).utcoffset() or dt.timedelta()
+        return _scaled(literals.micros_of(instant) + offset // dt.timedelta(microseconds=1), 86_400_000_000)
+
+
+def _midnight(day: dt.date, tz: dt.tzinfo) -> dt.datetime:
+    return literals.at_zone(dt.datetime(day.year, day.month, day.day), tz)
+
+
+def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: str) -> Span:
+    tz = literals.zone(timezone)
+    local = kind.root is Root.TIMESTAMP
+    if isinstance(value, str):
+        parsed = literals.parse_timestamp(value)
+        if parsed is None or (local and parsed.tzinfo is not None):
+            raise _cannot(field, value)
+        value = parsed
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day)
+    if not isinstance(value, dt.datetime):
+        raise _cannot(field, value)
+    try:
+        if value.tzinfo is None and not local:
+            value = literals.at_zone(value, tz)
+        elif value.tzinfo is not None and local:
+            # Spark turns the column into instants, which keeps order only away from changes of the clock.
+            offset = literals.steady_offset(value, tz)
+            if offset is None:
+                raise _cannot(field, value, "write a TIMESTAMP_NTZ literal")
+            value = value.astimezone(dt.UTC).replace(tzinfo=None) + offset
+        micros = literals.micros_of(value)
+    except OverflowError as e:
+        raise InvalidRequest(f"the timestamp {value} is out of range") from e
+    unit = timestamp_unit(kind.precision)
+    if unit == "ms":
+        return _scaled(micros, 1000)
+    # Spark's timestamps end at microseconds: several nanoseconds equal one literal.
+    return (micros, micros + 1) if unit == "us" else (micros * 1000, micros * 1000 + 1000)
+
+
+def _string(field: DataField, kind: AtomicType, op: Op, value: Any) -> Predicate:
+    text: str = _of_type(field, value, value, str)
+    name = field.name
+    if kind.root is not Root.CHAR:
+        return Comparison(name, op, text)
+    length = kind.length or 1
+    if len(text) <= length:
+        return Comparison(name, op, text.ljust(length))
+    cut = text.rstrip(" ")
+    if len(cut) <= length:
+        return Comparison(name, op, cut.ljust(length))
+    if op is Op.EQ:
+        return FALSE
+    if op is Op.NE:
+        return IsNull(name, True)
+    raise _cannot(field, value, f"the literal is longer than {length} characters")
+
+
+def _float(field: DataField, kind: AtomicType, op: Op, value: Any) -> Predicate:
+    single = kind.root is Root.FLOAT
+    if isinstance(value, str):
+        number = literals.parse_double(value)
+        if number is None or (single and not _is_single(number)):
+            raise _cannot(field, value)
+        value = number
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | np.float32):
+        raise _cannot(field, value)
+    if single and isinstance(value, int) and abs(value) > _FLOAT_EXACT:
+        raise _cannot(field, value, "write a DOUBLE literal")
+    double = float(value) + 0.0  # -0.0 becomes 0.0
+    if not single or _is_single(double):
+        return Comparison(field.name, op, double)
+    if op is Op.EQ:
+        return FALSE
+    if op is Op.NE:
+        return IsNull(field.name, True)
+    with np.errstate(over="ignore"):
+        near = np.float32(double)
+    if op in (Op.LT, Op.LE):
+        below = near if float(near) < double else np.nextafter(near, np.float32("-inf"))
+        return Comparison(field.name, Op.LE, float(below) + 0.0)
+    above = near if float(near) > double else np.nextafter(near, np.float32("inf"))
+    return Comparison(field.name, Op.GE, float(above) + 0.0)
+
+
+def _is_single(value: float) -> bool:
+    if math.isnan(value) or math.isinf(value):
+        return True
+    with np.errstate(over="ignore"):
+        return float(np.float32(value)) == value

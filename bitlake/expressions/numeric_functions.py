@@ -1,0 +1,270 @@
+"""Arithmetic and comparison in Spark's ANSI mode: result types, overflow and division by zero as errors, NaN above all.
+
+Types, as Spark 4 widens them: integers take the wider type; an integer with FLOAT gives DOUBLE; anything with DOUBLE
+gives DOUBLE; an integer with DECIMAL is a DECIMAL of its digits.  ``/`` is DOUBLE, ``div`` is BIGINT.  Decimals are
+exact as long as Spark keeps all digits; DECIMAL division is refused, and DECIMAL with DOUBLE above 15 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import EvaluationFailed
+from bitlake.expressions.casts import cast_typed
+from bitlake.expressions.terms import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    Bound,
+    Function,
+    Kernel,
+    Refused,
+    Typed,
+    decimal_type,
+    failing,
+    mask_of,
+)
+from bitlake.expressions.tree import Op
+from bitlake.lazy_modules import compute as pc
+from bitlake.types.arrow import arrow_type
+from bitlake.types.datatypes import INTEGER_BITS, INTEGERS, AtomicType, Root
+
+_FLOATS = (Root.FLOAT, Root.DOUBLE)
+NUMBERS = frozenset((*INTEGERS, *_FLOATS, Root.DECIMAL))
+_DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 20}
+
+
+def numeric(term: Typed) -> AtomicType:
+    """The type of a number; refuses other terms."""
+    if term.root not in NUMBERS or not isinstance(term.type, AtomicType):
+        raise Refused(f"{term.sql} is {term.type}, and not a number")
+    return term.type
+
+
+def as_decimal(term: Typed) -> AtomicType:
+    """The DECIMAL type that an integer or decimal operand has beside a decimal."""
+    kind = numeric(term)
+    if kind.root is Root.DECIMAL:
+        return kind
+    if term.is_literal and term.parameter is not None:
+        return decimal_type(len(str(abs(term.parameter))), 0)
+    return decimal_type(_DIGITS[kind.root], 0)
+
+
+def common_number(a: Typed, b: Typed) -> AtomicType:
+    """The type in which Spark compares or joins two numbers."""
+    x, y = numeric(a), numeric(b)
+    if x.root in INTEGERS and y.root in INTEGERS:
+        return AtomicType(max((x.root, y.root), key=INTEGER_BITS.__getitem__))
+    if x.root in _FLOATS or y.root in _FLOATS:
+        return AtomicType(x.root) if x.root is y.root else DOUBLE
+    p, q = as_decimal(a), as_decimal(b)
+    scale = max(p.scale or 0, q.scale or 0)
+    return decimal_type(max((t.precision or 10) - (t.scale or 0) for t in (p, q)) + scale, scale)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _operands(arguments: Sequence[Typed], kind: AtomicType, zone: str) -> list[Typed]:
+    return [cast_typed(a, kind, zone) for a in arguments]
+
+
+def _bind_sum(arguments: Sequence[Typed], zone: str) -> Bound:
+    a, b = arguments
+    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(_FLOATS):
+        p, q = as_decimal(a), as_decimal(b)
+        scale = max(p.scale or 0, q.scale or 0)
+        whole = max((t.precision or 10) - (t.scale or 0) for t in (p, q))
+        made = decimal_type(whole + scale + 1, scale)
+        return [cast_typed(a, p, zone), cast_typed(b, q, zone)], made, None
+    kind = common_number(a, b)
+    return _operands(arguments, kind, zone), kind, None
+
+
+def _bind_product(arguments: Sequence[Typed], zone: str) -> Bound:
+    a, b = arguments
+    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(_FLOATS):
+        p, q = as_decimal(a), as_decimal(b)
+        made = decimal_type((p.precision or 10) + (q.precision or 10) + 1, (p.scale or 0) + (q.scale or 0))
+        return [cast_typed(a, p, zone), cast_typed(b, q, zone)], made, None
+    kind = common_number(a, b)
+    return _operands(arguments, kind, zone), kind, None
+
+
+def _arithmetic(name: str) -> Kernel:
+    def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+        exact = "" if term.root in _FLOATS else "_checked"
+        try:
+            if term.root is Root.DECIMAL:
+                return pc.call_function(name, list(arrays)).cast(arrow_type(term.type))
+            return pc.call_function(name + exact, list(arrays))
+        except pa.ArrowInvalid as e:
+            raise EvaluationFailed(f"{term.sql}: the result overflows {term.type} in some row") from e
+
+    return kernel
+
+
+def _bind_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
+    roots = {numeric(a).root for a in arguments}
+    if Root.DECIMAL in roots and not roots & set(_FLOATS):
+        raise Refused("Spark rounds a quotient of decimals; cast one side to DOUBLE")
+    return _operands(arguments, DOUBLE, zone), DOUBLE, None
+
+
+def _by_zero(term: Typed, arrays: Sequence[pa.Array]) -> None:
+    zero = pc.and_(pc.equal(arrays[1], pa.scalar(0, arrays[1].type)), arrays[0].is_valid())
+    failing(zero, f"{term.sql}: division by zero in some row")
+
+
+def _quotient(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    _by_zero(term, arrays)
+    return pc.divide(*arrays)
+
+
+def _bind_whole(arguments: Sequence[Typed], zone: str) -> Bound:
+    if any(numeric(a).root not in INTEGERS for a in arguments):
+        raise Refused("div takes integers")
+    return _operands(arguments, BIGINT, zone), BIGINT, None
+
+
+def _whole(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    _by_zero(term, arrays)
+    divisor = pc.if_else(pc.equal(arrays[1], 0), pa.scalar(None, pa.int64()), arrays[1])  # where the other is NULL
+    try:
+        return pc.divide_checked(arrays[0], divisor)
+    except pa.ArrowInvalid as e:
+        raise EvaluationFailed(f"{term.sql}: the result overflows BIGINT in some row") from e
+
+
+def _bind_remainder(arguments: Sequence[Typed], zone: str) -> Bound:
+    kind = common_number(*arguments)
+    if kind.root is Root.DECIMAL:
+        raise Refused("a remainder of decimals is not evaluated")
+    return _operands(arguments, kind, zone), kind, None
+
+
+def _numbers(array: pa.Array, missing: int) -> Any:
+    return (array.fill_null(missing) if array.null_count else array).to_numpy(zero_copy_only=False)
+
+
+def _remainder(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    _by_zero(term, arrays)
+    a, b = arrays
+    divisor = np.where(_numbers(b, 1) == 0, 1, _numbers(b, 1))
+    dividend = _numbers(a, 0)
+    with np.errstate(all="ignore"):
+        if term.root in INTEGERS:
+            found = np.where(divisor == -1, 0, np.fmod(dividend, np.where(divisor == -1, 1, divisor)))
+            found = found.astype(dividend.dtype)
+        else:
+            found = np.fmod(dividend, divisor)
+    null = pc.or_(a.is_null(), b.is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(found, arrow_type(term.type), mask=null)
+
+
+def _bind_same(arguments: Sequence[Typed], zone: str) -> Bound:
+    (a,) = arguments
+    return arguments, numeric(a), None
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def compare(op: Op, a: pa.Array, b: pa.Array) -> pa.Array:
+    """Two arrays of one type compared; NaN equals NaN and is above every number, -0.0 equals 0.0."""
+    match op:
+        case Op.NE:
+            return pc.invert(compare(Op.EQ, a, b))
+        case Op.GT:
+            return compare(Op.LT, b, a)
+        case Op.LE:
+            return pc.invert(compare(Op.LT, b, a))
+        case Op.GE:
+            return pc.invert(compare(Op.LT, a, b))
+    found = pc.equal(a, b) if op is Op.EQ else pc.less(a, b)
+    if not pa.types.is_floating(a.type):
+        return found
+    above = pc.is_nan(b)
+    also = pc.and_(pc.is_nan(a), above) if op is Op.EQ else pc.and_(pc.invert(pc.is_nan(a)), above)
+    return pc.or_(found, also)
+
+
+def _null_safe(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    a, b = arrays
+    equal = pc.fill_null(compare(Op.EQ, a, b), False)
+    return pc.or_(equal, pc.and_(a.is_null(), b.is_null()))
+
+
+def comparison_kernel(op: Op) -> Kernel:
+    """The kernel of an operator over operands of one type."""
+    return lambda term, arrays, rows: compare(op, *arrays)
+
+
+def _extreme(op: Op) -> Kernel:
+    """GREATEST or LEAST: NULLs are passed over."""
+
+    def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+        best = arrays[0]
+        for other in arrays[1:]:
+            better = pc.or_(pc.fill_null(compare(op, other, best), False), best.is_null())
+            best = pc.if_else(better, other, best)
+        return best
+
+    return kernel
+
+
+def _bind_nan(arguments: Sequence[Typed], zone: str) -> Bound:
+    (a,) = arguments
+    if a.root not in _FLOATS:
+        raise Refused("isnan takes FLOAT or DOUBLE")
+    return arguments, BOOLEAN, None
+
+
+def _is_nan(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    return pc.fill_null(pc.is_nan(arrays[0]), False)
+
+
+def _negative(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    if term.root is Root.DECIMAL:
+        return pc.negate(arrays[0]).cast(arrow_type(term.type))
+    return _arithmetic("negate")(term, arrays, rows)
+
+
+def _absolute(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    if term.root is Root.DECIMAL:
+        return pc.abs(arrays[0]).cast(arrow_type(term.type))
+    return _arithmetic("abs")(term, arrays, rows)
+
+
+def _sign(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    (a,) = arrays
+    found = np.sign(_numbers(a, 0))
+    return pa.array(found, pa.float64(), mask=mask_of(a))
+
+
+def _bind_sign(arguments: Sequence[Typed], zone: str) -> Bound:
+    (a,) = arguments
+    numeric(a)
+    return [cast_typed(a, DOUBLE, zone)], DOUBLE, None
+
+
+NUMERIC_FUNCTIONS = {
+    "+": Function(_bind_sum, _arithmetic("add")),
+    "-": Function(_bind_sum, _arithmetic("subtract")),
+    "*": Function(_bind_product, _arithmetic("multiply")),
+    "/": Function(_bind_quotient, _quotient),
+    "div": Function(_bind_whole, _whole),
+    "%": Function(_bind_remainder, _remainder),
+    "negative": Function(_bind_same, _negative),
+    "abs": Function(_bind_same, _absolute),
+    "sign": Function(_bind_sign, _sign),
+    "isnan": Function(_bind_nan, _is_nan),
+}
+NULL_SAFE: Kernel = _null_safe
+GREATEST: Kernel = _extreme(Op.GT)
+LEAST: Kernel = _extreme(Op.LT)

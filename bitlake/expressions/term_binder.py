@@ -1,0 +1,430 @@
+"""Bind terms to a schema: columns found, functions chosen, implicit casts written out; and tests of terms.
+
+Two kinds of unbound tests come from conditions: a term compared with constants (:class:`TermTest`), which is compared
+as a column would be (:mod:`bitlake.expressions.literal_comparison`), and a term that is TRUE or FALSE itself, as two
+terms compared are (:class:`BooleanTest`).  Bound, both are :class:`RowsTest`.  A TermTest also gives the comparisons of
+its column that it implies, if these are certain (:mod:`bitlake.expressions.implied`): metadata prunes by them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.expressions.casts import CAST, cast_typed
+from bitlake.expressions.column_names import Columns
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.implied import implied_comparisons
+from bitlake.expressions.literal_comparison import bound_leaf
+from bitlake.expressions.numeric_functions import (
+    GREATEST,
+    LEAST,
+    NULL_SAFE,
+    NUMBERS,
+    NUMERIC_FUNCTIONS,
+    common_number,
+    comparison_kernel,
+)
+from bitlake.expressions.sql_text import name as column_sql
+from bitlake.expressions.sql_text import python_literal, to_sql
+from bitlake.expressions.terms import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Bound,
+    CallTerm,
+    CastTerm,
+    ColumnTerm,
+    Function,
+    IntervalTerm,
+    Kernel,
+    LiteralTerm,
+    Refused,
+    Term,
+    Typed,
+    columns_in,
+    evaluate_term,
+    names_in,
+)
+from bitlake.expressions.text_functions import TEXT_FUNCTIONS
+from bitlake.expressions.time_functions import SHIFT, TIME_FUNCTIONS, bind_date_sum, shift_typed
+from bitlake.expressions.tree import And, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
+from bitlake.lazy_modules import compute as pc
+from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, DataType, Root
+
+VALUE = "value"
+"""The column of a leaf that is about a term's value."""
+REMEDY = "filter it in SQL (lake.sql, which runs on Spark) or after the scan"
+
+
+def refusal(sql: str, why: str) -> InvalidRequest:
+    """The error for an expression that a scan does not evaluate."""
+    return InvalidRequest(f"a scan cannot evaluate '{sql}' ({why}); {REMEDY}")
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TermTest:
+    """An unbound test of one term against constants: ``leaf`` is about the column :data:`VALUE`."""
+
+    term: Term
+    leaf: Leaf
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns as written."""
+        return names_in(self.term)
+
+    def bound(self, fields: Sequence[DataField], timezone: str, negated: bool) -> Predicate:
+        """The test over typed terms, and the comparisons of columns that it implies."""
+        term = TermBinder(fields, timezone).bind(self.term)
+        if isinstance(self.leaf, IsNull):
+            return _is_null(term, self.leaf.negated != negated)
+        if term.is_null:
+            return Constant(False)
+        if term.root is Root.CHAR:
+            raise refusal(term.sql, "CHAR values are padded")
+        field = DataField(0, VALUE, term.type)
+        try:
+            leaf = bound_leaf(self.leaf, field, negated, timezone)
+        except InvalidRequest as e:
+            raise InvalidRequest(str(e).replace(f"column '{VALUE}'", f"'{term.sql}'")) from e
+        if isinstance(leaf, Constant) and term.function in ("member", "map value"):
+            return leaf  # other terms may fail, whatever is asked of them
+        if not columns_in(term):
+            return Constant(RowsTest(term, leaf).of_constants() is True)
+        test = Computed(RowsTest(term, leaf))
+        implied = implied_comparisons(term, leaf, fields)
+        return And((*implied, test)) if implied else test
+
+    def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
+        """Only a bound test is evaluated."""
+        raise InvalidRequest(f"the predicate is not bound: {self}")
+
+    def sql(self) -> str | None:
+        """It has no text before it is bound."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanTest:
+    """An unbound test that a term, such as two columns compared, is TRUE."""
+
+    term: Term
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns as written."""
+        return names_in(self.term)
+
+    def bound(self, fields: Sequence[DataField], timezone: str, negated: bool) -> Predicate:
+        """The test over a typed term."""
+        term = TermBinder(fields, timezone).bind(self.term)
+        if term.is_null:
+            return Constant(False)
+        if term.root is not Root.BOOLEAN:
+            raise refusal(term.sql, f"it is {term.type}, and not a condition")
+        if not columns_in(term):
+            truth = RowsTest(term, None).of_constants()
+            return Constant(truth is not None and truth != negated)
+        return Computed(RowsTest(term, None), negated)
+
+    def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
+        """Only a bound test is evaluated."""
+        raise InvalidRequest(f"the predicate is not bound: {self}")
+
+    def sql(self) -> str | None:
+        """It has no text before it is bound."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTest:
+    """A bound test: what ``leaf`` (over the column :data:`VALUE`) says of a term's values, or a BOOLEAN term itself."""
+
+    term: Typed
+    leaf: Predicate | None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The table's columns that are read."""
+        return columns_in(self.term)
+
+    def bound(self, fields: Sequence[DataField], timezone: str, negated: bool) -> Predicate:
+        """It is bound already."""
+        return Computed(self, negated)
+
+    def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
+        """TRUE, FALSE or NULL for each row."""
+        masks = []
+        for batch in table.combine_chunks().to_batches():
+            rows = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+            masks.append(self._mask(evaluate_term(self.term, rows, batch.num_rows, KERNELS)))
+        return pa.concat_arrays(masks) if masks else pa.array([], pa.bool_())
+
+    def of_constants(self) -> bool | None:
+        """The truth of a test without columns."""
+        truth: bool | None = self._mask(evaluate_term(self.term, {}, 1, KERNELS))[0].as_py()
+        return truth
+
+    def _mask(self, values: pa.Array) -> pa.BooleanArray:
+        if self.leaf is None:
+            return values
+        return evaluate(self.leaf, pa.table([values], [VALUE]), [DataField(0, VALUE, self.term.type)])
+
+    def sql(self) -> str | None:
+        """The test as Spark SQL."""
+        if self.leaf is None:
+            return f"({self.term.sql})" if self.term.function in ("and", "or") else self.term.sql
+        text = to_sql(self.leaf, [DataField(0, VALUE, self.term.type)], names={VALUE: _operand(self.term)})
+        return f"({text})" if isinstance(self.leaf, And | Or) else text
+
+
+def _is_null(term: Typed, negated: bool) -> Predicate:
+    if term.is_literal:
+        return Constant(term.is_null != negated)
+    return Computed(RowsTest(term, IsNull(VALUE, negated)))
+
+
+# --- terms ------------------------------------------------------------------------------------------------------------
+
+
+class TermBinder:
+    """Binds the terms of one condition to a schema."""
+
+    def __init__(self, fields: Sequence[DataField], timezone: str) -> None:
+        self.columns = Columns(fields)
+        self.zone = timezone
+
+    def bind(self, term: Term) -> Typed:
+        """The typed term; raises :class:`InvalidRequest` for one that a scan does not evaluate exactly."""
+        match term:
+            case ColumnTerm(name):
+                return self._column(name)
+            case LiteralTerm(value, kind):
+                return Typed("literal", kind or STRING, (), value, python_literal(value))
+            case IntervalTerm():
+                raise refusal(term.sql, "an interval can only be added to a date or timestamp")
+            case CastTerm(inner, to):
+                made = self.bind(inner)
+                return self._certain(f"CAST({made.sql} AS {to})", lambda: cast_typed(made, to, self.zone, True))
+            case CallTerm(function, (of, IntervalTerm() as interval)) if function in ("+", "-"):
+                made = self.bind(of)
+                sign = 1 if function == "+" else -1
+                sql = f"({made.sql} {function} {interval.sql})"
+                if made.is_null:
+                    return made
+                months, micros = sign * interval.months, sign * interval.micros
+                return self._certain(sql, lambda: shift_typed(made, months, micros, self.zone, sql))
+            case CallTerm(function, arguments):
+                return self._call(function, [self.bind(a) for a in arguments])
+        raise AssertionError(term)
+
+    def _column(self, name: str) -> Typed:
+        if isinstance(name, MapKey):
+            value = self.columns.map_value(name)
+            column = self.columns.field(name.column)
+            source = Typed("column", column.type, (), column.name, column_sql(column.name))
+            return Typed("map value", term_type(value.type), (source,), name.key, column_sql(value.name))
+        path = self.columns.member(name)
+        if not path:
+            field = self.columns.field(name)
+            return Typed("column", term_type(field.type), (), field.name, column_sql(field.name))
+        made = Typed("column", path[0].type, (), path[0].name, column_sql(path[0].name))
+        for member in path[1:]:
+            sql = f"{made.sql}.{column_sql(member.name)}"
+            made = Typed("member", term_type(member.type), (made,), member.name, sql)
+        return made
+
+    def _call(self, function: str, arguments: list[Typed]) -> Typed:
+        sql = _call_sql(function, arguments)
+        if function in _SPECIAL:
+            return self._certain(sql, lambda: self._special(function, arguments, sql))
+        if function not in FUNCTIONS:
+            near = difflib.get_close_matches(function, NAMES, 3, 0.6)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise refusal(sql, f"it has no function '{function}'{hint}")
+        if any(a.is_null for a in arguments) and function != "isnan":
+            return Typed("literal", STRING, (), None, "NULL")
+
+        def bound() -> Typed:
+            made: Bound
+            if function in ("+", "-") and arguments[0].root is Root.DATE:
+                made = bind_date_sum(arguments, 1 if function == "+" else -1, self.zone)
+                kernel = "date_add" if function == "+" else "date_sub"
+                return Typed(kernel, made[1], tuple(made[0]), made[2], sql)
+            cast, kind, parameter = FUNCTIONS[function].bind(arguments, self.zone)
+            return Typed(function, kind, tuple(cast), parameter, sql)
+
+        return self._certain(sql, bound)
+
+    def _special(self, function: str, arguments: list[Typed], sql: str) -> Typed:
+        """Operators and functions whose NULLs or types follow rules of their own."""
+        match function:
+            case "is null" | "is not null":
+                return Typed(function, BOOLEAN, tuple(arguments), None, sql)
+            case "and" | "or" | "not":
+                return Typed(function, BOOLEAN, tuple(map(self._condition, arguments)), None, sql)
+            case "if":
+                return self._special("case", arguments, sql)
+            case "nvl2":
+                tested, present, missing = arguments
+                return self._special("case", [self._special("is not null", [tested], sql), present, missing], sql)
+            case "nullif":
+                first, second = arguments
+                null = Typed("literal", STRING, (), None, "NULL")
+                return self._special("case", [self._special("=", [first, second], sql), null, first], sql)
+            case "case":
+                kind = self._common([*arguments[1::2], arguments[-1]])
+                values = [
+                    self._condition(a) if i % 2 == 0 and i + 1 < len(arguments) else cast_typed(a, kind, self.zone)
+                    for i, a in enumerate(arguments)
+                ]
+                return Typed("case", kind, tuple(values), None, sql)
+            case "coalesce" | "greatest" | "least":
+                kind = self._common(arguments)
+                return Typed(function, kind, tuple(cast_typed(a, kind, self.zone) for a in arguments), None, sql)
+        a, b = self._comparable(*arguments)
+        if function != "<=>" and (a.is_null or b.is_null):
+            return Typed("literal", BOOLEAN, (), None, "NULL")
+        return Typed(function, BOOLEAN, (a, b), None, sql)
+
+    def _condition(self, term: Typed) -> Typed:
+        if term.is_null:
+            return Typed("literal", BOOLEAN, (), None, "NULL")
+        if term.root is not Root.BOOLEAN:
+            raise Refused(f"{term.sql} is {term.type}, and not a condition")
+        return term
+
+    def _comparable(self, a: Typed, b: Typed) -> tuple[Typed, Typed]:
+        """Two operands of a comparison in the type in which Spark compares them."""
+        for one, other in ((a, b), (b, a)):
+            # A text literal beside a date or timestamp is read as one.
+            if one.is_literal and one.root is Root.VARCHAR and other.root is Root.DATE:
+                one = cast_typed(one, DATE, self.zone)
+                return (one, other) if other is b else (other, one)
+        kind = self._common([a, b])
+        return cast_typed(a, kind, self.zone), cast_typed(b, kind, self.zone)
+
+    def _common(self, terms: Sequence[Typed]) -> AtomicType:
+        """The type that Spark gives several terms."""
+        known = [t for t in terms if not t.is_null]
+        if not known:
+            return STRING
+        widest = known[0]
+        for other in known[1:]:
+            kind = _wider(widest, other)
+            if kind != widest.type:
+                widest = Typed("cast", kind, (), None, widest.sql)
+        if not isinstance(widest.type, AtomicType) or widest.root in (Root.CHAR, Root.TIME, Root.VARIANT):
+            raise Refused(f"{widest.sql} is {widest.type}, which is not computed with")
+        return widest.type
+
+    def _certain(self, sql: str, make: Callable[[], Typed]) -> Typed:
+        try:
+            return make()
+        except Refused as e:
+            raise refusal(sql, str(e)) from e
+        except ValueError as e:  # too few or too many to unpack
+            raise refusal(sql, "it does not take that number of arguments") from e
+
+
+def _wider(a: Typed, b: Typed) -> AtomicType:
+    if a.root in NUMBERS and b.root in NUMBERS:
+        return common_number(a, b)
+    times = (*TIMESTAMPS, Root.DATE)
+    if a.root in times and b.root in times:
+        if a.root is b.root:
+            return DATE if a.root is Root.DATE else TIMESTAMP if a.root is Root.TIMESTAMP_LTZ else TIMESTAMP_NTZ
+        return TIMESTAMP if Root.TIMESTAMP_LTZ in (a.root, b.root) else TIMESTAMP_NTZ
+    if a.root is not b.root or not isinstance(a.type, AtomicType):
+        raise Refused(f"{a.sql} is {a.type} and {b.sql} is {b.type}; cast one of them")
+    return a.type
+
+
+def term_type(kind: DataType) -> DataType:
+    """The type of a column's values in terms: without lengths, and with microseconds."""
+    if not isinstance(kind, AtomicType):
+        return kind
+    match kind.root:
+        case Root.VARCHAR:
+            return STRING
+        case Root.BINARY | Root.VARBINARY:
+            return BINARY
+        case Root.TIMESTAMP:
+            return TIMESTAMP_NTZ
+        case Root.TIMESTAMP_LTZ:
+            return TIMESTAMP
+    return replace(kind, nullable=True)
+
+
+def _operand(term: Typed) -> str:
+    return f"({term.sql})" if term.function in _LOOSE else term.sql
+
+
+def _call_sql(function: str, arguments: Sequence[Typed]) -> str:
+    shown = [_operand(a) for a in arguments]
+    match function:
+        case "is null" | "is not null":
+            return f"{shown[0]} {function.upper()}"
+        case "not":
+            return f"NOT ({arguments[0].sql})"
+        case "negative":
+            return f"-({arguments[0].sql})"
+        case "case":
+            pairs = zip(shown[:-1:2], shown[1::2], strict=True)
+            return f"CASE {' '.join(f'WHEN {c} THEN {v}' for c, v in pairs)} ELSE {shown[-1]} END"
+    if function in ("and", "or"):
+        return f" {function.upper()} ".join(shown)
+    if function in COMPARISONS:
+        return f" {function} ".join(shown)
+    if function in OPERATORS:
+        return f"({f' {function} '.join(shown)})"
+    return f"{function}({', '.join(shown)})"
+
+
+COMPARISONS = {**{op.value: comparison_kernel(op) for op in Op}, "<=>": NULL_SAFE}
+_LOOSE = frozenset((*COMPARISONS, "and", "or", "not", "is null", "is not null"))
+"""What needs brackets as an operand."""
+OPERATORS = frozenset({"+", "-", "*", "/", "%", "div"})
+
+
+def _unary(kernel: Callable[[pa.Array], pa.Array]) -> Kernel:
+    return lambda term, arrays, rows: kernel(arrays[0])
+
+
+def _inverted(array: pa.Array) -> pa.Array:
+    return pc.invert(array)
+
+
+def _bound_by_binder(arguments: Sequence[Typed], zone: str) -> Bound:
+    raise Refused("its types follow rules of their own")
+
+
+_SPECIAL_KERNELS: dict[str, Kernel] = {
+    **COMPARISONS,
+    "greatest": GREATEST,
+    "least": LEAST,
+    "cast": CAST,
+    "shift": SHIFT,
+    "not": _unary(_inverted),
+    "is null": _unary(lambda array: array.is_null()),
+    "is not null": _unary(lambda array: array.is_valid()),
+}
+FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS}
+KERNELS = {**FUNCTIONS, **{name: Function(_bound_by_binder, kernel) for name, kernel in _SPECIAL_KERNELS.items()}}
+_SPECIAL = frozenset(
+    (*COMPARISONS, "and", "or", "not", "is null", "is not null")
+    + ("case", "if", "coalesce", "nullif", "nvl2", "greatest", "least")
+)
+NAMES = sorted(n for n in {*FUNCTIONS, *_SPECIAL} if n.replace("_", "").isalpha())
+"""The functions and operators that are words."""

@@ -1,0 +1,374 @@
+"""Spark SQL expressions that are computed → unbound terms (:mod:`bitlake.expressions.terms`)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from sqlglot import exp
+
+from bitlake.expressions import literals
+from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.spark_dialect import SparkSql
+from bitlake.expressions.terms import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    CallTerm,
+    CastTerm,
+    ColumnTerm,
+    IntervalTerm,
+    LiteralTerm,
+    Term,
+)
+from bitlake.types.datatypes import AtomicType, Root
+
+NameOf = Callable[[exp.Expr], str]
+"""The name of a column, a member or a map's value; raises :class:`Inexpressible` for another expression."""
+
+
+class Inexpressible(Exception):
+    """Some part has no form as a predicate tree."""
+
+    def __init__(self, node: exp.Expr, why: str) -> None:
+        self.node = node
+        self.why = why
+        super().__init__(why)
+
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.EqualNull: "<=>",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.Left: "left",
+    exp.Right: "right",
+    exp.Nullif: "nullif",
+    exp.DateDiff: "datediff",
+    exp.AddMonths: "add_months",
+}
+_UNARY: dict[type[exp.Expr], str] = {
+    exp.Neg: "negative",
+    exp.Not: "not",
+    exp.Length: "length",
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Abs: "abs",
+    exp.Sign: "sign",
+    exp.IsNan: "isnan",
+    exp.Year: "year",
+    exp.Quarter: "quarter",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.DayOfYear: "dayofyear",
+    exp.DayOfWeek: "dayofweek",
+    exp.WeekOfYear: "weekofyear",
+    exp.Hour: "hour",
+    exp.Minute: "minute",
+    exp.Second: "second",
+    exp.LastDay: "last_day",
+}
+_LISTS: dict[type[exp.Expr], str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
+_SYNONYMS = {"octet_length": "octet_length", "weekday": "weekday", "btrim": "trim", "dayofmonth": "day"}
+_SYNONYMS |= {"isnull": "is null", "isnotnull": "is not null"}
+_CASTS: dict[str, AtomicType] = {
+    "BOOLEAN": BOOLEAN,
+    "TINYINT": AtomicType(Root.TINYINT),
+    "SMALLINT": AtomicType(Root.SMALLINT),
+    "INT": INT,
+    "BIGINT": BIGINT,
+    "FLOAT": FLOAT,
+    "DOUBLE": DOUBLE,
+    "TEXT": STRING,
+    "DATE": DATE,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP_NTZ,
+    "DATETIME": TIMESTAMP_NTZ,
+}
+_MONTHS = {"MONTH": 1, "YEAR": 12}
+_MICROS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+
+
+def term_of(node: exp.Expr, tz: str, name_of: NameOf) -> Term:
+    """The term of an expression; raises :class:`Inexpressible` with the part that has none."""
+
+    def again(inner: exp.Expr) -> Term:
+        return term_of(inner, tz, name_of)
+
+    match node:
+        case exp.Paren():
+            return again(node.this)
+        case exp.Column() | exp.Bracket():
+            return ColumnTerm(name_of(node))
+        case exp.Interval():
+            return _interval(node)
+    literal = _literal(node, tz)
+    if literal is not None:
+        return literal
+    call = _call(node)
+    if call is not None:
+        if not _READ.issuperset(k for k, v in node.args.items() if v) or (node.args.get("unit") and _is_listed(node)):
+            raise Inexpressible(node, "it does not take that number of arguments")
+        function, arguments = call
+        return CallTerm(function, tuple(map(again, arguments)))
+    return _special(node, tz, again)
+
+
+def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
+    """A constant with its type.  Arithmetic of integers is not folded: its type decides whether it overflows."""
+    if node.find(exp.Column, exp.Bracket):
+        return None
+    inner = node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(inner, exp.Literal | exp.Null | exp.Boolean | exp.RawString | exp.HexString | exp.Cast):
+        return _folded(node, tz)
+    try:
+        value = constant(node, tz)
+    except NotConstant as e:
+        raise Inexpressible(node, "the value of this constant is not certain") from e
+    if isinstance(inner, exp.Cast) and value is not None:
+        kind = _cast_type(inner)
+        return None if kind is None else LiteralTerm(value, kind, is_literal=isinstance(inner.this, exp.Literal))
+    return LiteralTerm(value, _type_of(value))
+
+
+_FOLDED = (exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.TsOrDsAdd, exp.AddMonths, exp.TsOrDsToDate)
+"""What :func:`constant` computes."""
+
+
+def _folded(node: exp.Expr, tz: str) -> LiteralTerm | None:
+    try:
+        value = constant(node, tz)
+    except NotConstant as e:
+        if all(isinstance(n, _FOLDED) or not isinstance(n, exp.Func | exp.Binary) for n in node.walk()):
+            raise Inexpressible(node, "the value of this constant is not certain") from e
+        return None
+    if isinstance(value, int | float | Decimal | np.floating) and not isinstance(value, bool):
+        return None
+    return LiteralTerm(value, _type_of(value), is_literal=False)
+
+
+def _type_of(value: Any) -> AtomicType | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return BOOLEAN
+        case int():
+            if -(1 << 31) <= value < 1 << 31:
+                return INT
+            fits = -(1 << 63) <= value < 1 << 63
+            return BIGINT if fits else AtomicType(Root.DECIMAL, precision=len(str(abs(value))), scale=0)
+        case Decimal():
+            _, digits, exponent = value.as_tuple()
+            assert isinstance(exponent, int)
+            return AtomicType(Root.DECIMAL, precision=max(len(digits), -exponent), scale=max(0, -exponent))
+        case float():
+            return DOUBLE
+        case str():
+            return STRING
+        case bytes():
+            return BINARY
+        case dt.datetime():
+            return TIMESTAMP_NTZ if value.tzinfo is None else TIMESTAMP
+        case dt.date():
+            return DATE
+    return FLOAT if isinstance(value, np.float32) else None
+
+
+def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
+    """A function with its arguments in Spark's order."""
+    if type(node) in _BINARY:
+        return _BINARY[type(node)], [_date(node.this), _date(node.expression)]
+    if type(node) in _UNARY:
+        return _UNARY[type(node)], [_date(node.this)]
+    if type(node) in _LISTS:
+        return _LISTS[type(node)], [node.this, *node.expressions]
+    match node:
+        case exp.Concat():
+            return "concat", list(node.expressions)
+        case exp.DPipe():
+            return "concat", [node.this, node.expression]
+        case exp.Substring():
+            numbers = [n for n in (node.args.get("start"), node.args.get("length")) if n is not None]
+            return "substring", [node.this, *numbers]
+        case exp.Replace():
+            return "replace", [n for n in (node.this, node.args["expression"], node.args.get("replacement")) if n]
+        case exp.StrPosition() if node.args.get("position") is None and node.args.get("occurrence") is None:
+            return "instr", [node.this, node.args["substr"]]
+        case exp.Trim() if node.args.get("expression") is None:
+            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "trim"), [node.this]
+        case exp.TimestampTrunc():
+            return "date_trunc", [exp.Literal.string(node.args["unit"].name), node.this]
+        case exp.DateTrunc():
+            return "trunc", [node.this, exp.Literal.string(node.args["unit"].name)]
+        case exp.TsOrDsAdd() if node.args.get("unit") is None or node.args["unit"].name.upper() == "DAY":
+            amount = node.expression
+            if isinstance(amount, exp.Mul) and amount.expression == exp.Neg(this=exp.Literal.number(1)):
+                return "date_sub", [node.this, amount.this]
+            return "date_add", [node.this, amount]
+        case exp.If():
+            return "if", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
+        case exp.Nvl2():
+            return "nvl2", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
+        case exp.Extract():
+            part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
+            return part or node.name.lower(), [node.expression]
+        case exp.Anonymous():
+            name = str(node.this).lower()
+            return _SYNONYMS.get(name, name), list(node.expressions)
+    return None
+
+
+_READ = frozenset(
+    (
+        "this",
+        "expression",
+        "expressions",
+        "start",
+        "length",
+        "replacement",
+        "substr",
+        "unit",
+        "true",
+        "false",
+        "position",
+    )
+    + ("safe", "typed", "ignore_nulls")
+)
+"""Arguments of the dialect's functions that :func:`_call` reads, and flags that change nothing."""
+
+
+def _is_listed(node: exp.Expr) -> bool:
+    return type(node) in _BINARY or type(node) in _UNARY
+
+
+def _date(node: exp.Expr) -> exp.Expr:
+    """An operand without the conversion to a date that the dialect adds."""
+    return node.this if isinstance(node, exp.TsOrDsToDate) and not node.args.get("safe") else node
+
+
+def _special(node: exp.Expr, tz: str, again: Callable[[exp.Expr], Term]) -> Term:
+    match node:
+        case exp.Cast():
+            kind = _cast_type(node)
+            if kind is None or node.args.get("safe"):
+                raise Inexpressible(node, "this cast is not evaluated")
+            return CastTerm(again(node.this), kind)
+        case exp.TsOrDsToDate() if node.args.get("format") is None:
+            return CastTerm(again(node.this), DATE)
+        case exp.Case():
+            return CallTerm("case", tuple(_branches(node, again)))
+        case exp.Is() if isinstance(node.expression, exp.Null):
+            return CallTerm("is null", (again(node.this),))
+        case exp.Between() if not node.args.get("symmetric"):
+            low, high = (
+                CallTerm(op, (again(node.this), again(node.args[e]))) for op, e in ((">=", "low"), ("<=", "high"))
+            )
+            return CallTerm("and", (low, high))
+        case exp.In() if node.expressions and not any(node.args.get(k) for k in ("query", "unnest", "field")):
+            each = tuple(CallTerm("=", (again(node.this), again(e))) for e in node.expressions)
+            return each[0] if len(each) == 1 else CallTerm("or", each)
+    raise Inexpressible(node, "it is none of the functions that a scan computes")
+
+
+def _branches(node: exp.Case, again: Callable[[exp.Expr], Term]) -> Iterator[Term]:
+    for branch in node.args["ifs"]:
+        condition = again(branch.this)
+        yield condition if node.this is None else CallTerm("=", (again(node.this), condition))
+        yield again(branch.args["true"])
+    default = node.args.get("default")
+    yield LiteralTerm(None, None) if default is None else again(default)
+
+
+def _cast_type(node: exp.Cast) -> AtomicType | None:
+    to = node.to
+    kind = to.this.name if isinstance(to.this, exp.DataType.Type) else ""
+    if kind == "DECIMAL":
+        numbers = [int(p.name) for p in to.expressions]
+        precision, scale = (numbers + [0])[:2] if numbers else (10, 0)
+        return AtomicType(Root.DECIMAL, precision=precision, scale=scale)
+    if to.expressions:
+        return None
+    if kind in ("BINARY", "VARBINARY"):
+        return BINARY
+    return _CASTS.get(kind)
+
+
+def _interval(node: exp.Interval) -> IntervalTerm:
+    unit = node.args.get("unit")
+    amount = literals.parse_integer(node.this.name) if isinstance(node.this, exp.Literal) else None
+    if not isinstance(unit, exp.Var) or amount is None:
+        raise Inexpressible(node, "an interval is a whole number of one unit")
+    name = unit.name.upper().removesuffix("S")
+    sql = f"INTERVAL '{amount}' {name}"
+    if name in _MONTHS:
+        return IntervalTerm(amount * _MONTHS[name], 0, sql)
+    if name in _MICROS:
+        return IntervalTerm(0, amount * _MICROS[name], sql)
+    raise Inexpressible(node, f"intervals of {name} are not computed")
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+_CLOCK = re.compile(r"\b(current_date|curdate|current_timestamp|localtimestamp|now)\b", re.IGNORECASE)
+
+
+def asks_the_time(text: str) -> bool:
+    """Whether a text may depend on the clock."""
+    return _CLOCK.search(text) is not None
+
+
+def with_time(tree: exp.Expr, now_ms: int, tz: str) -> exp.Expr:
+    """An expression whose clocks are literals of one moment, as the clocks of ``tz`` show it."""
+    instant = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+    wall = instant.astimezone(literals.zone(tz)).replace(tzinfo=None)
+
+    def fixed(node: exp.Expr) -> exp.Expr:
+        name = node.name.lower() if isinstance(node, exp.Anonymous) and not node.expressions else ""
+        if isinstance(node, exp.CurrentTimestamp) or name == "now":
+            return _typed(f"{instant.replace(tzinfo=None).isoformat(' ')}Z", "TIMESTAMP")
+        if isinstance(node, exp.CurrentDate):
+            return _typed(wall.date().isoformat(), "DATE")
+        if isinstance(node, exp.Localtimestamp):
+            return _typed(wall.isoformat(" "), "TIMESTAMP_NTZ")
+        return node
+
+    return tree.transform(fixed)
+
+
+def _typed(text: str, kind: str) -> exp.Expr:
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(kind, dialect=SparkSql))
