@@ -231,7 +231,7 @@ def stacked(segments: Iterable[Segment], full: float | None = None) -> Markup:
         # What is there is seen: no part is thinner than a hair.
         shapes.append(_rect(at, 0, max(width, 1.5), _TALL, part))
         at += width
-    return markup("svg", shapes, class_="bar", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img")
+    return _picture("bar", shapes)
 
 
 def lanes(rows: Iterable[Lane], full: float) -> Markup:
@@ -263,9 +263,7 @@ def _lane(lane: Lane, scale: float) -> Markup:
         path = "".join(f"M{x:.1f} 0h{w:.1f}v{_TALL}h{-w:.1f}z" for x, w in drawn)
         shapes.append(markup("path", d=path, class_=color))
     tip = markup("title", lane.tip)
-    return markup(
-        "svg", tip, shapes, class_="lane", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img"
-    )
+    return _picture("lane", [tip, *shapes])
 
 
 def columns(groups: Sequence[Sequence[Segment]], first: Child, last: Child, most: float | None = None) -> Markup:
@@ -279,10 +277,9 @@ def columns(groups: Sequence[Sequence[Segment]], first: Child, last: Child, most
             height = part.value / full * (_TALL - 4)
             at -= height
             shapes.append(_rect(i * width + width * 0.08, at, width * 0.84, height, part))
-    picture = markup(
-        "svg", shapes, class_="tall", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img"
+    return markup(
+        "div", _picture("tall", shapes), markup("div", markup("span", first), markup("span", last), class_="axis")
     )
-    return markup("div", picture, markup("div", markup("span", first), markup("span", last), class_="axis"))
 
 
 def legend(items: Iterable[tuple[str, Child]]) -> Markup:
@@ -299,6 +296,11 @@ def legend(items: Iterable[tuple[str, Child]]) -> Markup:
         ],
         class_="legend",
     )
+
+
+def _picture(kind: str, shapes: Child) -> Markup:
+    """Shapes in a drawing that stretches to its place."""
+    return markup("svg", shapes, class_=kind, viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img")
 
 
 def _rect(x: float, y: float, width: float, height: float, part: Segment) -> Markup:
@@ -330,15 +332,14 @@ def grid(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Itera
 
 def rows_html(names: Sequence[str], table: Any, most: int = 20) -> str:
     """The first rows of an Arrow table, and how many there are."""
-    rows = [[_cell(v) for v in row.values()] for row in table.slice(0, most).rename_columns(_unlike(names)).to_pylist()]
+    # Rows are dicts, and two columns may have one name.
+    rows = [
+        [_cell(v) for v in row.values()]
+        for row in table.slice(0, most).rename_columns([str(i) for i in range(len(names))]).to_pylist()
+    ]
     right = [i for i, f in enumerate(table.schema) if str(f.type).startswith(("int", "uint", "float", "double", "dec"))]
     left = f"the first {most} of {table.num_rows:,} rows" if table.num_rows > most else None
     return markup("div", grid(names, rows, right), None if left is None else remark(left))
-
-
-def _unlike(names: Sequence[str]) -> list[str]:
-    """Names of which none is there twice: rows are dicts."""
-    return [str(i) for i in range(len(names))]
 
 
 def _cell(value: Any) -> Child:

@@ -32,20 +32,6 @@ def connect_catalog(
     ``storage_options`` and ``configured`` are as in :func:`bitlake.io.open_store`.  ``external_paths`` are folders
     outside the tables' own that may hold files of tables.
     """
-    catalog = _connect(kind, warehouse, uri, options, storage_options, configured, external_paths)
-    catalog.external_roots = check_roots(external_paths)
-    return catalog
-
-
-def _connect(
-    kind: str,
-    warehouse: str,
-    uri: str | None,
-    options: Mapping[str, str] | None,
-    storage_options: Mapping[str, str] | None,
-    configured: Mapping[str, str] | None,
-    external_paths: Sequence[str],
-) -> Catalog:
     if kind == REST:
         if not uri:
             raise InvalidRequest("a rest catalog takes a uri, such as http://host:port")
@@ -53,9 +39,12 @@ def _connect(
         from bitlake.catalog.rest import RestCatalog, RestClient, RestStore, rest_options
 
         client = RestClient(rest_options(uri, warehouse, options or {}))
-        return RestCatalog(client, RestStore(client, storage_options, configured))
-    store = open_store_for(warehouse, storage_options, configured, external_paths)
-    return open_catalog(kind, store, warehouse, uri, options)
+        catalog: Catalog = RestCatalog(client, RestStore(client, storage_options, configured))
+    else:
+        store = open_store_for(warehouse, storage_options, configured, external_paths)
+        catalog = open_catalog(kind, store, warehouse, uri, options)
+    catalog.external_roots = check_roots(external_paths)
+    return catalog
 
 
 def open_store_for(

@@ -398,7 +398,7 @@ class ObjectStore(base.Store):
             except ob.AlreadyExistsError:
                 return unknown and self.read(path) == data
             except FAILURES as e:
-                failed = self._translated(e, "create", path)
+                failed = translated(e, "create", path, _bucket(path), options)
                 if not unknown and isinstance(failed, AccessDenied | InvalidRequest | StorageFull):
                     raise failed from None
                 if isinstance(failed, NotFound) or lacks_bucket(e):  # so no object can exist
@@ -558,9 +558,6 @@ class ObjectStore(base.Store):
 
     def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
         return mapped(action, path, _bucket(path), self._options)
-
-    def _translated(self, error: Exception, action: str, path: str) -> BitlakeError:
-        return translated(error, action, path, _bucket(path), self._options)
 
 
 def _bucket(path: str) -> str:

@@ -49,7 +49,7 @@ from bitlake.mergetree.bucket import (
 from bitlake.mergetree.bucket_writer import compact_bucket
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
@@ -353,7 +353,9 @@ def compact_buckets(
 
     Raises the first error, after deleting the files of the others.
     """
-    work = partial(_compact_one, merge_tree_context(state, [f for b in buckets for f in b.files]), state.store, full)
+    work = partial(
+        compact_bucket, merge_tree_context(state, [f for b in buckets for f in b.files]), state.store, full=full
+    )
     of_items("buckets", size=lambda bucket: sum(e.file.file_size for e in bucket.files))
     results = _run_all(runner, buckets, work, lambda completed: discard_compactions(state, completed))
     return {(b.partition, b.bucket): c for b, c in zip(buckets, results, strict=True) if c}
@@ -375,10 +377,6 @@ def discard_changes(state: TableState, changes: Iterable[BucketChange]) -> None:
     files = IndexFiles(state.store, state.paths, state.schema)
     files.discard([e for c in changes for i in c.index for e in i.new])
     discard_compactions(state, [c.compaction for c in changes])
-
-
-def _compact_one(context: MergeTreeContext, store: Store, full: bool, bucket: BucketState) -> Compaction:
-    return compact_bucket(context, store, bucket, full)
 
 
 def _run_all(
@@ -452,11 +450,8 @@ def upgrade_levels(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[M
     """Move an overwrite's files to the highest level where those of a bucket do not overlap (``overwrite-upgrade``)."""
     if not schema.opts.of(opt.OVERWRITE_UPGRADE) or any(e.bucket < 0 or e.file.level for e in adds):
         return list(adds)
-    buckets: dict[Slot, list[ManifestEntry]] = {}
-    for e in adds:
-        buckets.setdefault((e.partition, e.bucket), []).append(e)
     top, out = max_level(schema.opts), []
-    for entries in buckets.values():
+    for entries in by_bucket(adds).values():
         disjoint = len(interval_partition(entries, KeyRanges(schema))) == len(entries)
         if disjoint and not any(e.file.delete_row_count for e in entries):
             entries = [replace(e, file=replace(e.file, level=top)) for e in entries]

@@ -29,13 +29,13 @@ from bitlake.fileindex.selection import Selection
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
-from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
+from bitlake.metadata.manifest import FileSource, ManifestEntry, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
 from bitlake.schema.create import check_options
-from bitlake.snapshot.index_files import Bucket, IndexChange
+from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
@@ -97,22 +97,17 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     upper = [e for e in entries if e.file.level > 0]
     if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
         return False
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for e in upper:
-        buckets.setdefault((e.partition, e.bucket), []).append(e)
     ranges = KeyRanges(state.schema)
-    return all(len(interval_partition(files, ranges)) == len(files) for files in buckets.values())
+    return all(len(interval_partition(files, ranges)) == len(files) for files in by_bucket(upper).values())
 
 
 def _drop_stale_vectors(table: MergeTreeTable, state: TableState) -> None:
     """Drop vectors left from a time when they were switched on: readers would apply them again."""
     names = {e.file.file_name for e in state.entries()}
-    stale: dict[Bucket, list[IndexFileEntry]] = {}
-    for entry in index_entries(state.table_files, state.snapshot):
-        if entry.index_type == DELETION_VECTORS and any(r.data_file in names for r in entry.ranges or ()):
-            stale.setdefault((entry.partition, entry.bucket), []).append(entry)
+    vectors = (e for e in index_entries(state.table_files, state.snapshot) if e.index_type == DELETION_VECTORS)
+    stale = [e for e in vectors if any(r.data_file in names for r in e.ranges or ())]
     if stale:
-        changes = tuple(IndexChange(*slot, DELETION_VECTORS, tuple(old), ()) for slot, old in stale.items())
+        changes = tuple(IndexChange(*slot, DELETION_VECTORS, tuple(old), ()) for slot, old in by_bucket(stale).items())
         user = table.publisher(state).user
         commit(table.store, state.paths, CommitPlan("COMPACT", index=changes), state.schema, user)
 
@@ -162,14 +157,9 @@ def drop_all_vectors(state: TableState, runner: Runner, user: str) -> Snapshot |
     Raises :class:`bitlake.errors.CommitConflict` if another writer deleted rows of those files meanwhile; the new files
     are then deleted.
     """
-    indexes: dict[Bucket, list[IndexFileEntry]] = {}
-    for entry in index_entries(state.table_files, state.snapshot):
-        if entry.index_type == DELETION_VECTORS:
-            indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
-    files: dict[Bucket, list[ManifestEntry]] = {}
-    for e in state.entries():
-        if (e.partition, e.bucket) in indexes:
-            files.setdefault((e.partition, e.bucket), []).append(e)
+    vector_files = (e for e in index_entries(state.table_files, state.snapshot) if e.index_type == DELETION_VECTORS)
+    indexes = by_bucket(vector_files)
+    files = by_bucket(e for e in state.entries() if (e.partition, e.bucket) in indexes)
     marked: list[ManifestEntry] = []
     deleted: dict[str, BitMap] = {}
     changes: list[IndexChange] = []

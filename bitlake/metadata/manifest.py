@@ -22,11 +22,11 @@ from __future__ import annotations
 import enum
 import gc
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from bitlake.codec import avro
 from bitlake.codec.avro import MAGIC, SYNC, decompress_zstd, most_bytes
@@ -40,6 +40,7 @@ else:
     from backports import zstd
 
 VERSION = 2
+Entry = TypeVar("Entry", bound="InBucket")
 
 
 class EntryKind(enum.IntEnum):
@@ -128,6 +129,26 @@ class ManifestEntry:
         """What an ADD and its DELETE share, exactly."""
         f = self.file
         return (self.partition, self.bucket, f.level, f.file_name, f.extra_files, f.embedded_index, f.external_path)
+
+
+class InBucket(Protocol):
+    """What belongs to a bucket: a data file's entry, or a table index file's."""
+
+    @property
+    def partition(self) -> bytes:
+        """The partition, as a BinaryRow with arity."""
+
+    @property
+    def bucket(self) -> int:
+        """The bucket's number."""
+
+
+def by_bucket(entries: Iterable[Entry]) -> dict[tuple[bytes, int], list[Entry]]:
+    """Entries by partition and bucket, in their order."""
+    buckets: dict[tuple[bytes, int], list[Entry]] = {}
+    for entry in entries:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return buckets
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.change_scan import ChangeScan
@@ -170,7 +170,7 @@ def differing_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEnt
 
     Files that only changed their level count as changed, for merging goes by level.
     """
-    old, new = _by_bucket(before), _by_bucket(after)
+    old, new = by_bucket(before), by_bucket(after)
     changed = [k for k in {**old, **new} if _names(old.get(k, ())) != _names(new.get(k, ()))]
     return [e for k in changed for e in old.get(k, ())], [e for k in changed for e in new.get(k, ())]
 
@@ -179,13 +179,6 @@ def new_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -
     """The files that only the second one has."""
     old = {(e.partition, e.bucket, e.file.file_name) for e in before}
     return [e for e in after if (e.partition, e.bucket, e.file.file_name) not in old]
-
-
-def _by_bucket(files: Iterable[ManifestEntry]) -> Buckets:
-    out: Buckets = {}
-    for entry in files:
-        out.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return out
 
 
 def _names(files: Iterable[ManifestEntry]) -> set[tuple[str, int]]:
@@ -353,10 +346,7 @@ class ChangeStream:
         files = self._files(state, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
-        buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-        for e in files:
-            buckets.setdefault((e.partition, e.bucket), []).append(e)
-        return [StreamUnit(tuple(entries)) for entries in buckets.values()]
+        return [StreamUnit(tuple(entries)) for entries in by_bucket(files).values()]
 
     def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
         try:

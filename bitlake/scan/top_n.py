@@ -358,7 +358,7 @@ def read_top_n(
     first = replace(request, columns=(*sorting, *(c for c in extra if c not in sorting)))
     best, left = _empty(first), at_most
     for number, file in enumerate(files):
-        nth = _nth(best, n, orders[0], request.schema)
+        nth = _nth(best, n, orders[0])
         if n == 0 or (nth is not None and _needless(ranking.ranges.best(file), nth, len(orders) == 1)):
             continue
         for part in _parts(store, file, schemas, request, ranking, lambda: best):  # noqa: B023
@@ -396,7 +396,7 @@ def _parts(
         yield file
         return
     while True:
-        nth = _nth(best(), ranking.n, ranking.orders[0], request.schema)
+        nth = _nth(best(), ranking.n, ranking.orders[0])
         rows = rounds.take(nth, best().num_rows)
         if rows is None:
             return
@@ -404,7 +404,7 @@ def _parts(
             yield replace(file, selection=Selection.of(rows, False))
 
 
-def _nth(best: pa.Table, n: int, order: Order, schema: TableSchema) -> Place | None:
+def _nth(best: pa.Table, n: int, order: Order) -> Place | None:
     """The place of the last of n rows; None if there are fewer."""
     if not 0 < n <= best.num_rows:
         return None

@@ -140,7 +140,7 @@ class _Rollback:
                     "was changed; try again"
                 )
             latest = versions.latest_snapshot(self._table)
-            self._check_target(latest)
+            self._check_target()
             if latest is None or latest == self._target:
                 return None
             fence = self._make_fence(latest)
@@ -151,7 +151,7 @@ class _Rollback:
             # Another rollback removed the snapshot that this fence follows.
             self._store.delete(self._paths.snapshot(fence.id))
 
-    def _check_target(self, latest: Snapshot | None) -> None:
+    def _check_target(self) -> None:
         state, target = self._state, self._target
         _check_not_expiring(state, target.id)
         line = versions.snapshot_ids(self._table)

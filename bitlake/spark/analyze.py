@@ -38,7 +38,7 @@ def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
     """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
     table = context.session_table(context.identify(statement.table))
     asked = analyzable(table) if statement.all_columns else statement.columns or ()
-    analyze_table(context, table, [table.schema.field(c, context.names).name for c in asked])
+    analyze_table(table, [table.schema.field(c, context.names).name for c in asked])
     return context.nothing()
 
 
@@ -47,7 +47,7 @@ def analyzable(table: FileStoreTable) -> tuple[str, ...]:
     return tuple(f.name for f in table.schema.fields if _kind(table, f.name) is not None)
 
 
-def analyze_table(context: EngineContext, table: FileStoreTable, names: Sequence[str]) -> None:
+def analyze_table(table: FileStoreTable, names: Sequence[str]) -> None:
     """Find and keep statistics of a table and these columns; nothing is done for a table without a snapshot.
 
     Raises :class:`UnsupportedFeature` for a column whose type has no order and no length.

@@ -44,16 +44,9 @@ _TO_SPARK: dict[Root, T.DataType] = {
     Root.TIMESTAMP_LTZ: T.TimestampType(),
 }
 _FROM_SPARK: dict[type[T.DataType], AtomicType] = {
-    T.BooleanType: AtomicType(Root.BOOLEAN),
-    T.ByteType: AtomicType(Root.TINYINT),
-    T.ShortType: AtomicType(Root.SMALLINT),
-    T.IntegerType: AtomicType(Root.INT),
-    T.LongType: AtomicType(Root.BIGINT),
-    T.FloatType: AtomicType(Root.FLOAT),
-    T.DoubleType: AtomicType(Root.DOUBLE),
+    **{type(spark): AtomicType(root) for root, spark in _TO_SPARK.items()},
     T.StringType: AtomicType(Root.VARCHAR, length=MAX_LENGTH),
     T.BinaryType: AtomicType(Root.VARBINARY, length=MAX_LENGTH),
-    T.DateType: AtomicType(Root.DATE),
     T.TimestampType: AtomicType(Root.TIMESTAMP_LTZ, precision=6),
     T.TimestampNTZType: AtomicType(Root.TIMESTAMP, precision=6),
 }
@@ -132,11 +125,9 @@ def _is_collated(made: T.DataType) -> bool:
     return type(made) is T.StringType and not made.isUTF8BinaryCollation()
 
 
-def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -> T.StructType:
-    """The Spark schema of a list of columns; ``nullable=True`` ignores NOT NULL at the top level."""
-    return T.StructType(
-        [T.StructField(f.name, spark_type(f.type), f.type.nullable if nullable is None else nullable) for f in fields]
-    )
+def spark_schema(fields: Iterable[DataField]) -> T.StructType:
+    """The Spark schema of a list of columns."""
+    return T.StructType([T.StructField(f.name, spark_type(f.type), f.type.nullable) for f in fields])
 
 
 def worker_schema(types: T.StructType) -> pa.Schema:

@@ -430,20 +430,13 @@ def _number(c: Cursor, what: str) -> int:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 _SIMPLE = {
-    "BOOLEAN": Root.BOOLEAN,
-    "TINYINT": Root.TINYINT,
+    **{root.value: root for root in (Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.VARIANT)},
+    **{root.value: root for root in (Root.FLOAT, Root.DOUBLE, Root.DATE)},
     "BYTE": Root.TINYINT,
-    "SMALLINT": Root.SMALLINT,
     "SHORT": Root.SMALLINT,
-    "INT": Root.INT,
     "INTEGER": Root.INT,
-    "BIGINT": Root.BIGINT,
     "LONG": Root.BIGINT,
-    "FLOAT": Root.FLOAT,
     "REAL": Root.FLOAT,
-    "DOUBLE": Root.DOUBLE,
-    "DATE": Root.DATE,
-    "VARIANT": Root.VARIANT,
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _UNSUPPORTED = ("INTERVAL", "VOID", "GEOMETRY", "GEOGRAPHY")

@@ -14,6 +14,7 @@ from functools import lru_cache
 from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types.datatypes import (
+    MAX_LENGTH,
     ArrayType,
     AtomicType,
     DataField,
@@ -148,23 +149,18 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
 
 
 _FROM_ARROW = [
-    ("is_boolean", Root.BOOLEAN, None),
-    ("is_int8", Root.TINYINT, None),
-    ("is_int16", Root.SMALLINT, None),
-    ("is_uint8", Root.SMALLINT, None),
-    ("is_int32", Root.INT, None),
-    ("is_uint16", Root.INT, None),
-    ("is_int64", Root.BIGINT, None),
-    ("is_uint32", Root.BIGINT, None),
-    ("is_float16", Root.FLOAT, None),
-    ("is_float32", Root.FLOAT, None),
-    ("is_float64", Root.DOUBLE, None),
-    ("is_string", Root.VARCHAR, 2147483647),
-    ("is_large_string", Root.VARCHAR, 2147483647),
-    ("is_string_view", Root.VARCHAR, 2147483647),
-    ("is_binary", Root.VARBINARY, 2147483647),
-    ("is_large_binary", Root.VARBINARY, 2147483647),
-    ("is_binary_view", Root.VARBINARY, 2147483647),
-    ("is_fixed_size_binary", Root.VARBINARY, 2147483647),
-    ("is_date", Root.DATE, None),
+    (f"is_{name}", root, length)
+    for names, root, length in (
+        ("boolean", Root.BOOLEAN, None),
+        ("int8", Root.TINYINT, None),
+        ("int16 uint8", Root.SMALLINT, None),
+        ("int32 uint16", Root.INT, None),
+        ("int64 uint32", Root.BIGINT, None),
+        ("float16 float32", Root.FLOAT, None),
+        ("float64", Root.DOUBLE, None),
+        ("string large_string string_view", Root.VARCHAR, MAX_LENGTH),
+        ("binary large_binary binary_view fixed_size_binary", Root.VARBINARY, MAX_LENGTH),
+        ("date", Root.DATE, None),
+    )
+    for name in names.split()
 ]

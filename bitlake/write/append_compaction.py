@@ -24,7 +24,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
-from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.manifest import FileSource, ManifestEntry, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import say
@@ -226,10 +226,7 @@ def pending_groups(
     vectors = vectors_by_file(vector_index_files(state))
     deleted = {name: vector.cardinality for name, (_, vector) in vectors.items()}
     index_of = {name: index.file_name for name, (index, _) in vectors.items()}
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in entries:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return [g for files in buckets.values() for g in pick_groups(rules, files, deleted, full, index_of)]
+    return [g for files in by_bucket(entries).values() for g in pick_groups(rules, files, deleted, full, index_of)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from bitlake.formats.conform import null_column, retyped
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
-from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.manifest import FileSource, ManifestEntry, by_bucket
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
@@ -321,19 +321,14 @@ def write_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDeletion
 
 def mark_deleted(state: TableState, hits: Hits) -> RowDeletion:
     """Add hits to the deletion vectors of their files, except those that are in them already."""
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in state.entries():
-        if entry.file.file_name in hits:
-            buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    by_bucket: dict[tuple[bytes, int], list[IndexFileEntry]] = {}
-    for index in vector_index_files(state):
-        by_bucket.setdefault((index.partition, index.bucket), []).append(index)
+    buckets = by_bucket(e for e in state.entries() if e.file.file_name in hits)
+    indexes = by_bucket(vector_index_files(state))
     new_hits: dict[str, BitMap] = {}
     deletes: list[ManifestEntry] = []
     changes: list[IndexChange] = []
     try:
         for slot, files in buckets.items():
-            base = replaced_index_files(state, by_bucket.get(slot, ()), {e.file.file_name for e in files})
+            base = replaced_index_files(state, indexes.get(slot, ()), {e.file.file_name for e in files})
             vectors = read_vectors_of(state, base, {e.file.file_name: e.file.row_count for e in files})
             had_vectors = bool(vectors)
             changed = False

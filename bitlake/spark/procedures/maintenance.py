@@ -194,7 +194,7 @@ def _analyze(a: Arguments) -> DataFrame:
     columns = None if given is None else tuple(c.strip() for c in given.split(",") if c.strip())
     if columns is None:
         columns = analyzable(table)
-    analyze_table(a.context, table, [table.schema.field(c).name for c in columns])
+    analyze_table(table, [table.schema.field(c).name for c in columns])
     return a.rows({"snapshot_id": int}, (table.state().snapshot_id,))
 
 

@@ -52,20 +52,7 @@ _CATALOG = ("jdbc.", "token", "header.")
 """How options begin that are for a catalog."""
 _OPEN = (
     *_CATALOG,
-    "s3.",
-    "s3a.",
-    "fs.",
-    "gs.",
-    "google.cloud.",
-    "azure_",
-    "aws_",
-    "google_",
-    "azure.",
-    "oss.",
-    "hdfs.",
-    "dfs.",
-    "hadoop.",
-    "spark.hadoop.",
+    *"s3. s3a. fs. gs. google.cloud. azure_ aws_ google_ azure. oss. hdfs. dfs. hadoop. spark.hadoop.".split(),
 )
 """How options begin that say how to reach a store, or a catalog's database."""
 

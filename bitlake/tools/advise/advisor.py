@@ -17,7 +17,6 @@ from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.io import Store
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -59,7 +58,6 @@ from bitlake.tools.advise.questions import (
     ColumnProfile,
     Query,
     Question,
-    Run,
     RunProfile,
     assumed,
     choose_runs,
@@ -254,7 +252,7 @@ class _Advisor:
         runs = choose_runs(files, self.scan.plan().schemas, sample)
         rows = sum(f.row_count for f in files)
         fields = self._fields(schema)
-        profiled = self.runner.run(runs, partial(_profile, self.scan.store, fields, schema))
+        profiled = self.runner.run(runs, partial(profile_run, self.scan.store, fields=fields, schema=schema))
         columns = {
             f.name: unite(f.name, [p[f.name] for p in profiled if f.name in p], rows)
             for f in fields
@@ -268,7 +266,9 @@ class _Advisor:
         tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
         units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
         candidates = [c for all_ in tried.values() for c in all_]
-        trials: list[Trial] = self.runner.run(runs, partial(_try, self.scan.store, units, candidates, schema))
+        trials: list[Trial] = self.runner.run(
+            runs, partial(try_run, self.scan.store, units=units, candidates=candidates, schema=schema)
+        )
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
         advised = [
@@ -406,13 +406,3 @@ def _after(
         elif (new := a.to_build) is not None:
             found[a.column] = policy.Candidate(a.column, new.index_type, new.options)
     return found
-
-
-def _profile(store: Store, fields: Sequence[DataField], schema: TableSchema, run: Run) -> dict[str, RunProfile]:
-    return profile_run(store, run, fields, schema)
-
-
-def _try(
-    store: Store, units: Sequence[Predicate], candidates: Sequence[policy.Candidate], schema: TableSchema, run: Run
-) -> Trial:
-    return try_run(store, run, units, candidates, schema)

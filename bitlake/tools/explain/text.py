@@ -16,16 +16,15 @@ MAX_FILES = 50
 _MAX_RUNS = 8
 
 
-def row_ranges(positions: np.ndarray, most: int = _MAX_RUNS) -> str:
-    """Row positions as runs: ``0, 2, 5-9``; at most ``most`` runs are named."""
+def row_ranges(positions: np.ndarray) -> str:
+    """Row positions as runs: ``0, 2, 5-9``; only the first are named."""
     if not len(positions):
         return "none"
     breaks = np.flatnonzero(np.diff(positions) != 1) + 1
     starts = positions[np.concatenate(([0], breaks))]
     ends = positions[np.concatenate((breaks - 1, [len(positions) - 1]))]
-    shown = [
-        str(a) if a == b else f"{a}-{b}" for a, b in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True)
-    ]
+    pairs = zip(starts[:_MAX_RUNS].tolist(), ends[:_MAX_RUNS].tolist(), strict=True)
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in pairs]
     more = len(starts) - len(shown)
     return ", ".join(shown) + (f", … ({more:,} more runs)" if more else "")
 

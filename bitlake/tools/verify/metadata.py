@@ -103,7 +103,7 @@ def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
         _check_fast_forward(store, line, book)
         _check_gaps(store, line, ids, book)
         _read_snapshots(store, line, ids, book, inherited=first if paths.branch is not None else None)
-        _read_tags(store, line, ids, book)
+        _read_tags(store, line, book)
         _read_changelogs(store, line, book)
         _check_consumers(store, line, ids, book)
     else:
@@ -217,7 +217,7 @@ def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inheri
             book.add(Finding("snapshot-wrong", path, f"Paimon knows no operation '{snapshot.operation}'"), name)
 
 
-def _read_tags(store: Store, line: Line, ids: list[int], book: Book) -> None:
+def _read_tags(store: Store, line: Line, book: Book) -> None:
     own = {m.snapshot.id: m.snapshot for m in line.moments}
     for tag in tag_names(TableFiles(store, line.paths)):
         path = line.paths.tag(tag)

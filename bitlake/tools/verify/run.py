@@ -12,8 +12,8 @@ from bitlake.errors import BitlakeError
 from bitlake.formatting import DAY_MS
 from bitlake.io import Store
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
-from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
+from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH
+from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta, by_bucket
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, Item, LocalRunner, Result, Runner
@@ -26,7 +26,7 @@ from bitlake.snapshot.table_files import TableFiles
 from bitlake.tools.verify import metadata
 from bitlake.tools.verify.data import DataTask, check_data_file
 from bitlake.tools.verify.findings import Book, Finding, VerifyReport, by_severity
-from bitlake.tools.verify.history import Files, HistoryCheck, Known, LiveSet, Slot
+from bitlake.tools.verify.history import Files, HistoryCheck, Known, LiveSet
 from bitlake.tools.verify.indexes import (
     HashTask,
     KeyFile,
@@ -273,10 +273,7 @@ class _Verify:
             self.book.add_all(found, [moment.name])
 
     def _hashes(self, line: metadata.Line, latest: TableSchema, files: Files) -> None:
-        by_slot: dict[Slot, list[IndexFileEntry]] = {}
-        for e in files.indexes:
-            if e.index_type == HASH:
-                by_slot.setdefault((e.partition, e.bucket), []).append(e)
+        by_slot = by_bucket(e for e in files.indexes if e.index_type == HASH)
         reader = PartitionReader(latest, line.paths)
         tasks = []
         for slot, entries in by_slot.items():
