@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from bitlake.mergetree.universal_compaction import (
     SortedRun,
     pick_compaction,
     pick_full_compaction,
+    pick_mostly_deleted,
     sorted_runs,
 )
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
@@ -242,3 +244,130 @@ def test_files_with_many_deleted_rows_are_rewritten_where_the_table_asks(tmp_pat
         expected = pa.table({"k": range(1000), "v": [1] * 210 + [0] * 790}, columns)
         assert table.scan().to_arrow().sort_by("k").equals(expected)
         assert table.maintenance.compact() is None and table.scan().count() == 1000
+
+
+# --- against a model --------------------------------------------------------------------------------------------------
+
+
+class Universal:
+    """The rules as Paimon's ``UniversalCompaction`` (Java) states them, one class and one loop each."""
+
+    def __init__(self, levels: int, trigger: int, amplification: int, ratio: int) -> None:
+        self.top = levels - 1
+        self.trigger, self.amplification, self.ratio = trigger, amplification, ratio
+
+    def pick(self, found: list[tuple[int, int]], total: int | None, incremental: int | None) -> tuple[int, int] | None:
+        """(runs, output level) of runs as (level, size)."""
+        if len(found) > 1:
+            if total is not None and sum(size for _, size in found) < total:
+                return len(found), self.top
+            if incremental is not None and sum(size for level, size in found if level != self.top) > incremental:
+                return len(found), self.top
+        if len(found) >= self.trigger:
+            if sum(size for _, size in found[:-1]) * 100 > self.amplification * found[-1][1]:
+                return len(found), self.top
+            unit = self.by_ratio(found, 1, False)
+            if unit is not None:
+                return unit
+        return self.by_ratio(found, len(found) - self.trigger + 1, False) if len(found) > self.trigger else None
+
+    def by_ratio(self, found: list[tuple[int, int]], count: int, forced: bool) -> tuple[int, int] | None:
+        size = sum(size for _, size in found[:count])
+        while count < len(found):
+            level, following = found[count]
+            if size * (100 + self.ratio) < following * 100 and (level > 1 or not (forced or count > 1)):
+                break
+            size, count = size + following, count + 1
+        return self.unit(found, count) if forced or count > 1 else None
+
+    def unit(self, found: list[tuple[int, int]], count: int) -> tuple[int, int]:
+        if count == len(found):
+            return count, self.top
+        output = found[count][0] - 1
+        if output <= 0:
+            output = 0
+            for level, _ in found[count:]:
+                count += 1
+                if level:
+                    output = level
+                    break
+        return count, self.top if count == len(found) else output
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_picks_of_random_runs_are_those_of_the_model(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = 0
+    for _ in range(1500):
+        trigger, amplification, ratio = rng.randint(1, 5), rng.choice([1, 50, 100, 200]), rng.choice([0, 1, 50, 100])
+        levels = rng.choice([None, 3, 6])
+        used = sorted(
+            rng.sample(range(1, (levels or trigger + 1)), rng.randint(0, min(3, (levels or trigger + 1) - 1)))
+        )
+        sizes = [rng.choice([1, 2, 3, 4, 50, 100, 101, 150, 200]) for _ in range(rng.randint(0, 6))]
+        above = [(level, rng.choice([1, 2, 4, 100, 101, 202, 400, 1000, 10**4])) for level in used]
+        total, incremental = rng.choice([None, None, 5, 300]), rng.choice([None, None, 5, 300])
+        options = {
+            "num-sorted-run.compaction-trigger": str(trigger),
+            "compaction.max-size-amplification-percent": str(amplification),
+            "compaction.size-ratio": str(ratio),
+            **({} if levels is None else {"num-levels": str(levels)}),
+            **({} if total is None else {"compaction.total-size-threshold": f"{total} b"}),
+            **({} if incremental is None else {"compaction.incremental-size-threshold": f"{incremental} b"}),
+        }
+        model = Universal(max(levels or trigger + 1, 2), trigger, amplification, ratio)
+        found = [(0, size) for size in sizes] + above
+        expected = model.pick(found, total, incremental) if found else None
+        lookup = rng.random() < 0.5
+        if lookup:
+            options["force-lookup"] = "true"
+            if expected is None and sizes:
+                expected = model.by_ratio(found, len(sizes), True)
+        if expected == (1, found[0][0] if found else None):
+            expected = None  # it is there already
+        unit = pick_compaction(runs(*sizes, top=above), replace(schema(), options=options))
+        assert picked(unit) == expected, (found, options)
+        if unit is not None:
+            assert [(e.file.level, e.file.file_size) for e in unit.files] == found[
+                : len(unit.files)
+            ] and not unit.rewrite
+            kinds |= 1 << unit.output_level
+    assert kinds & 0b111 == 0b110, "all but level 0 are written to"
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 23), (0, 1), (5, 8), (22, 3), (23, 0), (1, 0), (-1, 5), (5, -1), (7, 7)]
+)
+def test_each_hour_is_off_peak_or_not(start: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours: set[int] = set()
+    if start != -1 and end != -1 and start != end:
+        hours = {h % 24 for h in range(start, end if end > start else end + 24)}
+    options = {"compaction.offpeak-ratio": "20", "num-sorted-run.compaction-trigger": "2"}
+    options |= {"compaction.offpeak.start.hour": str(start), "compaction.offpeak.end.hour": str(end)}
+    found = runs(100, top=[(2, 121)])
+    amplified = {"compaction.max-size-amplification-percent": "1000"}
+    for hour in range(24):
+        for part in (0, 3_599_999):
+            monkeypatch.setattr(_clock, "local_ms", lambda hour=hour, part=part: (240 + hour) * 3_600_000 + part)
+            unit = pick_compaction(found, replace(schema(), options=options | amplified))
+            assert (unit is not None) is (hour in hours), hour
+    over = runs(100, top=[(2, 122)])
+    assert pick_compaction(over, replace(schema(), options=options | amplified)) is None
+
+
+@pytest.mark.parametrize(("ratio", "rows", "deleted", "rewritten"), [
+    ("0.2", 10, 2, False), ("0.2", 10, 3, True), ("0.2", 10, None, True), ("0", 10, 0, False), ("0", 10, 1, True),
+    ("1", 10, 10, False), ("0.5", 3, 1, False), ("0.5", 3, 2, True),
+])  # fmt: skip
+def test_the_share_of_deleted_rows_from_which_a_file_is_rewritten(
+    ratio: str, rows: int, deleted: int | None, rewritten: bool
+) -> None:
+    """More than the threshold, or unknown; never level 0, and the highest level that has such a file first."""
+    asked = replace(schema(), options={"compaction.delete-ratio-threshold": ratio})
+    files = {level: entry(level, 1, f"f{level}", row_count=rows) for level in (0, 3, 5)}
+    found = [SortedRun(level, (file,)) for level, file in files.items()]
+    for counts, level in (({"f5": deleted, "f3": deleted}, 5), ({"f3": deleted}, 3), ({"f0": deleted}, None)):
+        unit = pick_mostly_deleted(found, asked, counts)
+        expected = CompactUnit((files[level],), level, rewrite=True) if rewritten and level is not None else None
+        assert unit == expected
+    assert pick_mostly_deleted(found, schema(), {"f5": rows}) is None
