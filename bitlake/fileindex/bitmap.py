@@ -463,7 +463,7 @@ class BitmapReader:
 
     def _scan(self) -> tuple[pa.Array, Int64s] | None:
         """Return all keys with their places.  None if there are too many."""
-        if not self._block_bounds or self._block_bounds[-1] - self._block_bounds[0] > _SCAN_BYTES:
+        if self._block_bounds[-1] - self._block_bounds[0] > _SCAN_BYTES:
             return None
         return self._everything()
 

@@ -336,6 +336,12 @@ def test_a_slice_is_read_where_the_directory_says() -> None:
     assert e.value.offset == END + 14 + 24 + 9, "the first run container of a bitmap"
 
 
+def test_a_bitmap_of_the_rows_without_a_byte() -> None:
+    with pytest.raises(CorruptError) as e:
+        ranged_reader(ranged(9, KEYS, dictionary(CHUNKS), slices(CODES, 3, present=0))).present()
+    assert e.value.offset == END + 14 + 24
+
+
 def test_the_head_of_a_range_bitmap() -> None:
     for size, rows in ((0, None), (8, None), (9, 9), (10, 9), (len(GOOD), 9)):
         assert RANGE_BITMAP.stored_rows(lazy(GOOD[:size])) == rows
@@ -362,6 +368,7 @@ def test_what_inspect_shows_of_a_range_bitmap() -> None:
         and not without.children[1].children[2].children
     )
     empty = ranged(2, [], dictionary([]), slices({}, 1))
+    assert not any(s.fault for part in shown(RANGE_BITMAP, empty).children for s in (part, *part.children))
     assert shown(RANGE_BITMAP, empty).children[0].facts == {}
     assert shown(RANGE_BITMAP, empty).facts == {"version": 1, "rows": 2, "values": 0}
 
@@ -395,3 +402,19 @@ def test_what_inspect_says_of_a_range_bitmap_that_contradicts_itself(
     else:
         fault = shown(RANGE_BITMAP, data).children[place].fault
         assert fault is not None and fault.offset == offset
+
+
+@pytest.mark.parametrize(("entry", "value"), [(0, -4096), (4, -1), (4, 10**6), (0, 10**6), (8, 10**6), (12, -1)])
+def test_a_slice_that_does_not_fit_is_shown_with_its_fault(entry: int, value: int) -> None:
+    data = bytearray(GOOD)
+    struct.pack_into(">i", data, END + 14 + entry, value)
+    faults = [s.fault is not None for s in shown(RANGE_BITMAP, bytes(data)).children[2].children]
+    assert faults == [False, False, entry < 8, entry >= 8, False]
+
+
+def test_inspect_shows_the_header_of_a_range_bitmap_that_ends_with_it() -> None:
+    section = shown(RANGE_BITMAP, ranged(9, KEYS, b"", b""))
+    assert section.children[0].facts == {"smallest": "3", "largest": "40"}
+    assert [(s.name, s.size, s.fault is not None) for s in section.children[1:]] == [
+        ("dictionary", 0, True), ("slices", 0, True),
+    ]  # fmt: skip

@@ -68,6 +68,7 @@ BODY_AT = START + 16 + 28
 
 @pytest.mark.parametrize("data", [
     first(), second([ENTRIES]), second(TWO), second([[e] for e in ENTRIES]),
+    second([ENTRIES, []], directory=[(3, 0), (100, 40)]), second([[], ENTRIES], directory=[(-9, 0), (3, 4)]),
     first((8, len(NULLS)), (3, -2), (9, len(NULLS) + len(EIGHT))),
     second([[(3, -2, -1), (8, 0, len(EIGHT)), (9, len(EIGHT) + len(NULLS), len(NINE))]], body=EIGHT + NULLS + NINE,
            nulls=(len(EIGHT), len(NULLS))),

@@ -11,7 +11,8 @@ import pytest
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
 from bitlake.fileindex import bloom_filter
-from bitlake.fileindex.bloom_filter import BloomReader, BloomWriter, absent, shape, supports
+from bitlake.fileindex.bloom_filter import BLOOM_FILTER, BloomReader, BloomWriter, absent, shape, supports
+from bitlake.fileindex.payload import LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import parse_type
 from tests.fileindex.payloads import column, leaf_of, parsed, truth
@@ -201,3 +202,25 @@ def test_of_a_large_filter_the_head_and_the_probed_bytes_are_fetched() -> None:
         data, read = b"\0\0\0\1" + b"\xff" * (size - 4), []
         assert not BloomReader(parse_type("STRING"), fetch, size, 1).test(Comparison("c", Op.EQ, "a")).is_empty
         assert [n for _, n in read] == lengths
+
+
+@pytest.mark.parametrize(("size", "functions", "sound"), [
+    (9, 1, True), (5, 1, True), (4, 1, False), (9, 0, False), (9, -1, False), (5, 7, True), (4, 0, False),
+])  # fmt: skip
+def test_what_inspect_says_of_a_filter(size: int, functions: int, sound: bool) -> None:
+    data = functions.to_bytes(4, "big", signed=True) + b"\x0f" * (size - 4)
+    section, payload = Section("it", 0, size), LazyBytes(lambda offset, length: data[offset : offset + length], size)
+    if not sound:
+        with pytest.raises(CorruptError, match=f"a bloom filter of {8 * (size - 4)} bits cannot have {functions}") as e:
+            BLOOM_FILTER.describe(section, payload, parse_type("INT"), Page())
+        assert e.value.offset == 0
+        return
+    BLOOM_FILTER.describe(section, payload, parse_type("INT"), Page())
+    assert [(s.name, s.offset, s.size) for s in section.children] == [("hash functions", 0, 4), ("bits", 4, size - 4)]
+    assert section.children[0].facts == {"": functions}
+    assert section.children[1].facts == {
+        "": 8 * (size - 4), "set": "50.0 %", "absent values let pass": f"{100 * 0.5**functions:.2g} %",
+    }  # fmt: skip
+    without = Section("it", 0, size)
+    BLOOM_FILTER.describe(without, payload, parse_type("INT"), None)
+    assert without.children[1].facts == {"": 8 * (size - 4)}

@@ -142,3 +142,13 @@ def test_the_largest_body_with_sums() -> None:
     data = encode_container({"a": {"bitmap": bytes(MOST_BODY)}}, checksums=True)
     found = read_header(data).checksums
     assert found is not None and len(found.sums) == MOST_BODY // CHUNK
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 9])
+def test_a_body_of_whole_chunks_more_or_less(chunks: int) -> None:
+    """The block in the head has one sum for each chunk, and no room for those of a larger body."""
+    head = read_header(CHECKED).length
+    whole = head + (len(CHECKED) - head) // CHUNK * CHUNK
+    for data in (CHECKED + bytes(chunks * CHUNK), CHECKED[:whole] + bytes(CHUNK * chunks + 1)):
+        with pytest.raises(CorruptError):
+            read_header(data)

@@ -118,3 +118,44 @@ def test_the_share_of_a_list_is_known_up_to_64_values() -> None:
     assert selectivity(made, In("c", tuple(range(65)))) is None
     assert selectivity(made, Comparison("c", Op.NE, 3)) == pytest.approx(0.999)
     assert selectivity(made, Comparison("c", Op.LT, 3)) is None
+
+
+class Known:
+    """A reader of which size and share are known by column."""
+
+    def __init__(self, size: int, **shares: float | None) -> None:
+        self.size, self.shares = size, shares
+
+    def bytes_to_read(self, leaf: Any, length: int, rows: int) -> int:
+        return self.size
+
+    def selectivity(self, leaf: Any) -> float | None:
+        return self.shares[leaf.column]
+
+
+def reason(reader: Known, *also: str, rows: BitMap | None = None, exact: bool = False) -> str | None:
+    query = IndexQuery(LEAF, 10**9, 10**6, [Comparison(name, Op.GE, 1) for name in also], rows)
+    return CostPolicy(ROWS, lambda _: None, exact=exact).reason_to_skip(reader, query)
+
+
+def test_an_index_that_leaves_more_than_two_fifths_is_not_asked() -> None:
+    assert reason(Known(1, c=0.4)) is None and reason(Known(1, c=None)) is None
+    assert reason(Known(1, c=0.41)) == "it would leave about 41 % of the rows"
+    assert reason(Known(1, c=0.41), exact=True) is None
+
+
+def test_the_other_end_of_a_range_counts() -> None:
+    """Two ends that leave 7 and 6 tenths leave 3 tenths together; the better of several counts, and one at least."""
+    assert reason(Known(1, c=0.7, d=0.6), "d") is None
+    assert reason(Known(1, c=0.7, d=0.8), "d") == "it would leave about 50 % of the rows"
+    assert reason(Known(1, c=0.7, d=0.9, e=0.75), "d", "e") == "it would leave about 45 % of the rows"
+    assert reason(Known(1, c=0.7, d=None), "d") == "it would leave about 70 % of the rows"
+    assert reason(Known(1, c=0.7, d=0.1), "d") is None
+    assert reason(Known(1, c=0.4, d=1.0), "d") is None
+
+
+def test_pages_that_are_spared_pay_for_an_index() -> None:
+    """Of ten pages with one row each, half are spared, at 64 KB each."""
+    rows = BitMap(range(0, 10 * 4096, 4096))
+    assert reason(Known(5 * 65536, c=0.5), rows=rows) is None
+    assert reason(Known(5 * 65536 + 1, c=0.5), rows=rows) == "it would leave about 50 % of the rows"
