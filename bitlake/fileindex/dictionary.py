@@ -270,7 +270,7 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
         few = [[unpack(view, start + 4 * i)[0] for i in range(tail)] for start in starts]
         return values, np.array(few, np.int64).reshape(n, tail), at
     numbers = np.zeros((n, tail), np.int64)
-    words = np.ndarray((max(end - 3, 0),), ">i4", np.frombuffer(view, np.uint8), strides=(1,))
+    words = np.ndarray((end - 3,), ">i4", np.frombuffer(view, np.uint8), strides=(1,))
     for i in range(tail):
         numbers[:, i] = words[np.array(starts, np.int64) + 4 * i]
     return values, numbers, at

@@ -130,7 +130,7 @@ def shown(index: Any, data: bytes, page: Page | None = EVERYTHING) -> Section:
     (bsi(10, part(VALUES), version=2), 0), (bsi(-1, part(VALUES)), 0), (bsi(10, part(VALUES, there=2)), 5),
     (bsi(10, part(VALUES, version=3)), 5), (bsi(10, part(VALUES, least=-1, most=12, slices=4)), 5),
     (bsi(10, part(VALUES, least=5, most=4, slices=4)), 5), (bsi(10, part({**VALUES, 10: 1})), 23 + 16),
-    (bsi(10, part(VALUES), part(BELOW, there=9)), SECOND),
+    (bsi(10, part(VALUES), part(BELOW, there=9)), SECOND), (bsi(10, part(VALUES))[:23] + b"\xff" * 60, 23),
 ])  # fmt: skip
 def test_what_inspect_says_of_a_bsi_that_contradicts_itself(data: bytes, offset: int) -> None:
     with pytest.raises(CorruptError) as e:

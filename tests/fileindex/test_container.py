@@ -4,11 +4,14 @@ import json
 import random
 import struct
 
+import pyarrow as pa
 import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex import bitmap, container, range_bitmap
 from bitlake.fileindex.container import FIXED_LENGTH, encode_container, header_length, read_header, split_map_key
+from bitlake.fileindex.reader import open_index
+from bitlake.types import DataField, parse_type
 from tests.fixtures import warehouse
 
 INDEXES = sorted(warehouse().rglob("*.index"))
@@ -105,3 +108,30 @@ def test_a_container_that_reaches_the_limit_of_offsets(monkeypatch: pytest.Monke
         monkeypatch.setattr(container, "_MAX", limit)
         with pytest.raises(InvalidRequest, match=f"more than 2 GiB at column '{column}'"):
             encode_container(indexes)
+
+
+def test_an_index_without_a_byte_is_left_out_where_it_is_looked_for() -> None:
+    """A column of NULLs alone may have one: every row stays possible, and nothing is wrong."""
+    fields = [DataField(0, "a", parse_type("INT")), DataField(1, "b", parse_type("INT"))]
+    writer = bitmap.BitmapWriter(fields[1].type, {})
+    writer.add(pa.array([1, 2, None], pa.int32()))
+    data = encode_container({"a": {"bitmap": None}, "b": {"bitmap": writer.finish()}})
+    index = open_index(lambda offset, length: data[offset : offset + length], len(data), fields, 3, True)
+    assert index.columns["a"]["bitmap"] == (-1, 0)
+    assert index.reader("a", "bitmap") is None and index.reader("b", "bitmap") is not None
+    assert index.reader("b", "bsi") is None and index.reader("c", "bitmap") is None and not index.problems
+
+
+def test_a_header_that_is_cut_or_longer_than_its_members() -> None:
+    data = encode_container({"a": {"bitmap": b"xyz"}})
+    length = header_length(data)
+    for bad in (data[: length - 1], data[: FIXED_LENGTH + 8]):
+        with pytest.raises(CorruptError, match=f"header has {length} bytes, {len(bad)} are there") as e:
+            read_header(bad)
+        assert e.value.offset == 12
+    assert read_header(data[:length], len(data)).columns == read_header(data).columns
+    none = encode_container({"a": {"bitmap": None}})
+    longer = none[:12] + (len(none) + 1).to_bytes(4, "big") + none[16:] + b"x"
+    with pytest.raises(CorruptError, match="its members take") as e:
+        read_header(longer)
+    assert e.value.offset == 12

@@ -73,6 +73,10 @@ def test_bytes_that_an_answer_reads() -> None:
     ranged = reader(RangeBitmapWriter, RangeBitmapReader)
     assert expected_bytes(ranged, Comparison("c", Op.EQ, 3), length, rows) == 18 * bitmap + 32_768
     assert expected_bytes(object(), Comparison("c", Op.EQ, 3), length, rows) == length
+    # A row number of n rows has as many bits as n - 1, one at least; one bitmap more is that of the rows not NULL.
+    for few, bits in ((1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (65_536, 16), (65_537, 17)):
+        expected = (1 + bits) * (few // 8 + 8192) + 32_768
+        assert expected_bytes(ranged, Comparison("c", Op.LT, 3), length, few) == expected
 
 
 LEAF = Comparison("c", Op.EQ, 1)

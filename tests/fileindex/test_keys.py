@@ -7,9 +7,11 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.fileindex.keyed import Keys, keys_of
+from bitlake.codec.roaring import serialize
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.keyed import Keys, cardinalities, keys_of
 from bitlake.types import parse_type
 
 
@@ -88,3 +90,41 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(UnsupportedFeature):
         keys("DECIMAL(38, 0)").of_array(pa.array([decimal.Decimal(2**63)], pa.decimal128(38, 0)))
     assert keys("DECIMAL(38, 0)").of_array(pa.array([-(2**63)], pa.decimal128(38, 0))).to_pylist() == [-(2**63)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("DATE", 32), ("BIGINT", 64)]
+)
+def test_literals_at_the_limits_of_their_columns(kind: str, bits: int) -> None:
+    made = keys(kind)
+    least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    assert [made.of_literal(v) for v in (least, least + 1, -1, 0, most - 1, most)] == [
+        least,
+        least + 1,
+        -1,
+        0,
+        most - 1,
+        most,
+    ]
+    assert [made.of_literal(v) for v in (least - 1, most + 1)] == [None, None]
+
+
+BODIES = [[1], [2, 3, 9], [*range(100)], [1, 70_000], [*range(0, 20_000, 2)], [k * 65_536 for k in range(5)]]
+
+
+def test_rows_of_many_bitmaps_are_counted_by_their_headers() -> None:
+    made = [serialize(BitMap(rows)) for rows in BODIES]
+    offsets = np.cumsum([0, *map(len, made)])[:-1]
+    body = memoryview(b"".join(made))
+    assert cardinalities(body, offsets).tolist() == [len(rows) for rows in BODIES]
+    assert cardinalities(body, offsets[::-1]).tolist() == [len(rows) for rows in BODIES[::-1]]
+    assert cardinalities(memoryview(b""), offsets[:0]).tolist() == cardinalities(body, offsets[:0]).tolist() == []
+    last = int(offsets[-1])
+    for cut, at in ((last + 7, last), (last + 8 + 19, last), (last + 3, last), (last, last)):
+        with pytest.raises(CorruptError, match="ends outside of it") as e:
+            cardinalities(body[:cut], offsets)
+        assert e.value.offset == at
+    assert cardinalities(body[: last + 8 + 20], offsets)[-1] == 5, "its header is enough"
+    with pytest.raises(CorruptError, match="not a Roaring bitmap") as e:
+        cardinalities(body, offsets + np.array([0, 0, 1, 0, 0, 0]))
+    assert e.value.offset == offsets[2] + 1

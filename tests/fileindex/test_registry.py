@@ -5,7 +5,13 @@ import pytest
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
 from bitlake.fileindex.capabilities import memory
-from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, indexed_type, parse_index_options
+from bitlake.fileindex.registry import (
+    INDEX_TYPES,
+    IndexSpec,
+    changed_index_options,
+    indexed_type,
+    parse_index_options,
+)
 from bitlake.types import DataField, MapType, parse_type
 
 FIELDS = [
@@ -103,3 +109,32 @@ def test_every_option_is_documented_and_its_default_allowed() -> None:
         for option in index.options:
             assert option.doc.endswith(".")
             assert option.default is None or option.parse(str(option.default)) == option.default
+
+
+def spec(column: str, kind: str, **options: str) -> IndexSpec:
+    return IndexSpec(column, kind, {k.replace("_", "-"): v for k, v in options.items()})
+
+
+@pytest.mark.parametrize(("options", "added", "dropped", "changed", "unset"), [
+    ({}, [spec("a", "bitmap")], [], {"file-index.bitmap.columns": "a"}, []),
+    ({}, [spec("b", "bitmap", version="1"), spec("a", "bsi")], [],
+     {"file-index.bitmap.columns": "b", "file-index.bsi.columns": "a", "file-index.bitmap.b.version": "1"}, []),
+    ({"file-index.bitmap.columns": "a, b"}, [spec("c", "bitmap"), spec("a", "bitmap")], [],
+     {"file-index.bitmap.columns": "a,b,c"}, []),
+    ({"file-index.bitmap.columns": "a"}, [spec("a", "bitmap", version="2")], [],
+     {"file-index.bitmap.a.version": "2"}, []),
+    ({"file-index.bitmap.columns": "a,b", "file-index.bsi.columns": "a"}, [], [spec("a", "bitmap")],
+     {"file-index.bitmap.columns": "b"}, []),
+    ({"file-index.bitmap.columns": "a", "file-index.bitmap.a.version": "1", "file-index.bitmap.ab.version": "1",
+      "file-index.bsi.a.x": "1"}, [], [spec("a", "bitmap")], {},
+     ["file-index.bitmap.columns", "file-index.bitmap.a.version"]),
+    ({"file-index.bitmap.columns": "a"}, [], [spec("b", "bitmap"), spec("a", "bsi")], {}, []),
+    ({"file-index.bitmap.columns": "a", "file-index.bitmap.a.version": "1"}, [spec("a", "bsi")], [spec("a", "bitmap")],
+     {"file-index.bsi.columns": "a"}, ["file-index.bitmap.columns", "file-index.bitmap.a.version"]),
+])  # fmt: skip
+def test_options_that_declare_indexes_and_end_others(
+    options: dict[str, str], added: list[IndexSpec], dropped: list[IndexSpec], changed: dict[str, str], unset: list[str]
+) -> None:
+    found, gone = changed_index_options(options, added, dropped)
+    assert (found, gone) == (changed, unset)
+    assert list(found) == sorted(found, key=lambda key: not key.endswith(".columns")), "lists of columns come first"
