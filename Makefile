@@ -16,6 +16,8 @@ PYTEST = $(PROCESSES) --dist loadfile
 DOORS = $(PROCESSES) --dist loadscope --no-loadscope-reorder tests/spark/test_doors.py
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
+ICEBERG := .venv-iceberg
+ICEBERG_LOCK := tests/interop/requirements-iceberg.lock
 DOCS := .venv-docs
 DOCS_LOCK := scripts/requirements-docs.lock
 OLDEST := .venv-oldest
@@ -93,9 +95,10 @@ sql-conformance: $(READY) $(CLASSES)
 versions: $(READY) $(OLDEST)/.ready
 	$(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
 
-## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
+## interop   Paimon (Java), pypaimon and Iceberg's readers read what bitlake wrote; plain skips where one cannot be had
 interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
+	@$(MAKE) --no-print-directory $(ICEBERG)/.ready || echo "Iceberg's readers cannot be installed here: what needs them is skipped"
 	@$(BIN)/python tests/interop/paimon_java.py
 	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
 
@@ -148,7 +151,7 @@ lock: $(READY)
 
 ## clean     remove the environments and everything generated
 clean:
-	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(LOWEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutation spark-warehouse metastore_db
+	rm -rf $(VENV) $(PYPAIMON) $(ICEBERG) $(OLDEST) $(LOWEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutation spark-warehouse metastore_db
 
 python-version:
 	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -193,6 +196,14 @@ $(PYPAIMON)/.ready: $(PYPAIMON_LOCK)
 	@echo "[1/1] $(PYPAIMON): pypaimon with its own pins"
 	@rm -rf $(PYPAIMON) && $(PYTHON) -m venv $(PYPAIMON)
 	@$(PYPAIMON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r $(PYPAIMON_LOCK)
+	@touch $@
+
+# Iceberg's readers, with the DuckDB version that its extension is built for.
+$(ICEBERG)/.ready: $(ICEBERG_LOCK)
+	@$(MAKE) --no-print-directory python-version
+	@echo "[1/1] $(ICEBERG): pyiceberg, Polars, and DuckDB with its extension"
+	@rm -rf $(ICEBERG) && $(PYTHON) -m venv $(ICEBERG)
+	@$(ICEBERG)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r $(ICEBERG_LOCK)
 	@touch $@
 
 # Beside the tests' own needs: bitlake itself is found in the folder it is tested in.

@@ -68,7 +68,7 @@ class IcebergTable:
         return [e["data_file"] for e in self.entries(content, snapshot) if e["status"] != 2]
 
     def files(self) -> list[str]:
-        return sorted(f["file_path"] for f in self.live())
+        return sorted(str(local(f["file_path"])) for f in self.live())
 
     def rows(self, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         """The rows of a snapshot, with the columns of the current schema by their ids."""
@@ -76,7 +76,7 @@ class IcebergTable:
         vectors = {f["referenced_data_file"]: f for f in self.live(1, snapshot)}
         out = []
         for file in self.live(0, snapshot):
-            table = pq.read_table(file["file_path"], partitioning=None)
+            table = pq.read_table(local(file["file_path"]), partitioning=None)
             by_id = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in table.schema if f.metadata}
             gone = deleted_rows(vectors[file["file_path"]]) if file["file_path"] in vectors else BitMap()
             names = [(f["name"], by_id.get(f["id"])) for f in self.schema["fields"]]
@@ -112,9 +112,9 @@ class IcebergTable:
             self._check_row_ids()
 
     def _check_manifest(self, manifest: dict[str, Any], current: int) -> None:
-        path = Path(manifest["manifest_path"])
+        path = local(manifest["manifest_path"])
         assert path.parent == self.folder and manifest["manifest_length"] == path.stat().st_size
-        header, entries = avro(str(path))
+        header, entries = avro(manifest["manifest_path"])
         assert header["format-version"] == str(self.version)
         assert header["content"] == ("data", "deletes")[manifest["content"]]
         assert json.loads(header["partition-spec"]) == self.metadata["partition-specs"][0]["fields"]
@@ -124,7 +124,7 @@ class IcebergTable:
         for status, word in ((1, "added"), (0, "existing"), (2, "deleted")):
             assert manifest[f"{word}_files_count"] == counts[status]
             assert manifest[f"{word}_rows_count"] == rows[status]
-        assert manifest["min_sequence_number"] == min(e["sequence_number"] for e in entries)
+        assert manifest["min_sequence_number"] <= min(e["sequence_number"] for e in entries)
         assert manifest["sequence_number"] == manifest["added_snapshot_id"] <= current
         for e in entries:
             assert e["sequence_number"] == e["file_sequence_number"] <= manifest["sequence_number"]
@@ -150,7 +150,7 @@ class IcebergTable:
 
     def _check_file(self, file: dict[str, Any]) -> None:
         """The size, the rows, the partition and the bounds are those of the file."""
-        path = Path(file["file_path"])
+        path = local(file["file_path"])
         assert path.stat().st_size == file["file_size_in_bytes"]
         if file["file_format"] != "parquet":
             return
@@ -218,8 +218,14 @@ def _varint(stream: Any) -> int:
 fastavro.read.BLOCK_READERS["snappy"] = _read_snappy
 
 
+def local(uri: str) -> Path:
+    """The path of a file that metadata names, as Paimon (Java) writes it."""
+    assert uri.startswith("file:/") and not uri.startswith("file://")
+    return Path(uri.removeprefix("file:"))
+
+
 def avro(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    with open(path, "rb") as stream:
+    with local(path).open("rb") as stream:
         reader = fastavro.reader(stream)
         return dict(reader.metadata), list(reader)
 
@@ -248,7 +254,7 @@ def value_of(made: str, data: bytes) -> Any:
 
 def deleted_rows(file: dict[str, Any]) -> BitMap:
     """A deletion vector as the Puffin specification draws it: size, magic, bitmaps by key, checksum."""
-    data = Path(file["file_path"]).read_bytes()
+    data = local(file["file_path"]).read_bytes()
     blob = data[file["content_offset"] :][: file["content_size_in_bytes"]]
     size = int.from_bytes(blob[:4], "big")
     body = blob[4:-4]

@@ -384,9 +384,11 @@ class AvroFormat:
         level: int = 1,
         codec: str = "zstandard",
         meta: Mapping[str, str] | None = None,
+        block_bytes: int = BLOCK_BYTES,
     ) -> Iterator[tuple[bytes, int]]:
         """Container files of at least one record each, a new one started when one has reached ``target`` bytes.
 
+        ``block_bytes``: the uncompressed size at which a block ends.
         Yields (file, number of records in it); nothing for no records.
         """
         header, sync = self._header(codec, meta)
@@ -398,7 +400,7 @@ class AvroFormat:
             in_block += 1
             in_file += 1
             # Blocks shrink by compression, so also look before a small file's target is overrun by one full block.
-            if block.tell() >= min(BLOCK_BYTES, target):
+            if block.tell() >= min(block_bytes, target):
                 _end_block(out, block, in_block, sync, codec, level)
                 in_block = 0
                 if len(out) >= target:
@@ -409,6 +411,27 @@ class AvroFormat:
             _end_block(out, block, in_block, sync, codec, level)
         if in_file:
             yield bytes(out), in_file
+
+    def blocks(self, data: bytes, what: str) -> list[tuple[int, bytes]] | None:
+        """The blocks of a container, as numbers of records and uncompressed bytes; None for one of another schema.
+
+        Raises :class:`CorruptError`.
+        """
+        stream = io.BytesIO(data)
+        header = read_header(stream, what, logical=False)
+        if header.schema != check_schema(self.text.encode(), "the schema", logical=False)[0]:
+            return None
+        return list(read_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what))
+
+    def encode_blocks(
+        self, blocks: Sequence[tuple[int, bytes]], level: int, codec: str, meta: Mapping[str, str] | None = None
+    ) -> bytes:
+        """A whole container file of uncompressed blocks of this schema."""
+        header, sync = self._header(codec, meta)
+        out = bytearray(header)
+        for count, data in blocks:
+            _end_block(out, io.BytesIO(data), count, sync, codec, level)
+        return bytes(out)
 
     def _header(self, codec: str, meta: Mapping[str, str] | None) -> tuple[bytes, bytes]:
         sync = bytes.fromhex(_clock.new_uuid().replace("-", ""))

@@ -64,6 +64,8 @@ class ManifestContent(IntEnum):
 
 Entry = dict[str, Any]
 """An entry as its Avro record, which is carried from manifest to manifest with other statuses only."""
+Block = tuple[int, bytes]
+"""A block of a manifest: its number of entries, and their bytes without compression."""
 
 
 def optional_field(name: str, number: int, kind: Any) -> dict[str, Any]:
@@ -133,7 +135,32 @@ class ManifestCodec:
 
     def encode(self, entries: Sequence[Entry], content: ManifestContent) -> Iterator[tuple[bytes, Sequence[Entry]]]:
         """Manifests of these entries, each with those that it holds; none for no entries."""
-        header = {
+        start = 0
+        form, header = self.format, self._header(content)
+        records = [_hinted(e) for e in entries]
+        for data, count in form.encode_rolling(
+            records, self.target_size, self.level, self.compression, header, _BLOCK_BYTES
+        ):
+            yield data, entries[start : start + count]
+            start += count
+
+    def blocks(self, data: bytes) -> list[Block] | None:
+        """The blocks of a manifest; None if they cannot be copied into another.  Raises :class:`CorruptError`."""
+        return self.format.blocks(data, "the Iceberg manifest")
+
+    def encode_blocks(self, blocks: Sequence[Block], entries: Sequence[Entry]) -> bytes:
+        """A manifest of data files: of blocks as they are, and of entries."""
+        new = self.format.blocks(self.format.encode([_hinted(e) for e in entries], codec="null"), "the entries") or []
+        return self.format.encode_blocks(
+            [*blocks, *new], self.level, self.compression, self._header(ManifestContent.DATA)
+        )
+
+    def decode_blocks(self, blocks: Sequence[Block]) -> list[Entry]:
+        """The entries of blocks; raises :class:`CorruptError`."""
+        return self.decode(self.format.encode_blocks(blocks, 1, "null"))
+
+    def _header(self, content: ManifestContent) -> dict[str, str]:
+        return {
             "schema": json.dumps(self.schema, separators=(",", ":")),
             "schema-id": str(self.schema["schema-id"]),
             "partition-spec": json.dumps(self.spec["fields"], separators=(",", ":")),
@@ -141,11 +168,6 @@ class ManifestCodec:
             "format-version": str(self.version),
             "content": content.name.lower(),
         }
-        start = 0
-        form = self.format
-        for data, count in form.encode_rolling(entries, self.target_size, self.level, self.compression, header):
-            yield data, entries[start : start + count]
-            start += count
 
     def decode(self, data: bytes) -> list[Entry]:
         """The entries of a manifest; raises :class:`CorruptError`."""
@@ -162,11 +184,21 @@ class ManifestCodec:
         return out
 
 
+_BLOCK_BYTES = 16_000
+"""Smaller than Avro's default: when a file is removed, its block alone is encoded again."""
+_MAPS = ("null_value_counts", "lower_bounds", "upper_bounds")
 _FILE_MEMBERS = (
     *("content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes"),
-    *("null_value_counts", "lower_bounds", "upper_bounds"),
+    *_MAPS,
     *("referenced_data_file", "content_offset", "content_size_in_bytes", "first_row_id"),
 )
+
+
+def _hinted(entry: Entry) -> Entry:
+    """The record with the branches of its unions that fastavro would look for item by item."""
+    file = entry["data_file"]
+    maps = {name: None if file[name] is None else ("array", file[name]) for name in _MAPS}
+    return {**entry, "data_file": {**file, **maps}}
 
 
 def added(file: Mapping[str, Any], snapshot_id: int) -> Entry:

@@ -77,6 +77,36 @@ class ManifestFile:
             partitions=tuple(PartitionSummary.of(f, (v[f.name] for v in values)) for f in partition),
         )
 
+    @staticmethod
+    def of_existing(
+        path: str, length: int, parts: Sequence[ManifestFile], snapshot_id: int, partition: Sequence[PartitionField]
+    ) -> ManifestFile:
+        """Describe a manifest of the live entries of others, as existing ones; its summaries are not recomputed."""
+        return ManifestFile(
+            path=path,
+            length=length,
+            content=ManifestContent.DATA,
+            sequence_number=snapshot_id,
+            min_sequence_number=min(m.min_sequence_number for m in parts),
+            added_snapshot_id=snapshot_id,
+            files=(0, sum(m.live_files for m in parts), 0),
+            rows=(0, sum(m.live_rows for m in parts), 0),
+            partitions=tuple(
+                PartitionSummary.union(f, [m.partitions[i] for m in parts]) for i, f in enumerate(partition)
+            ),
+        )
+
+    def without(self, entries: Sequence[Entry]) -> ManifestFile:
+        """The counts of a manifest without some of its existing entries."""
+        rows = sum(e["data_file"]["record_count"] for e in entries)
+        files = (self.files[0], self.files[1] - len(entries), self.files[2])
+        return replace(self, files=files, rows=(self.rows[0], self.rows[1] - rows, self.rows[2]))
+
+    @property
+    def is_existing(self) -> bool:
+        """Whether all its entries are existing ones, so that its blocks can be copied into another manifest."""
+        return self.files[0] == self.files[2] == 0
+
     @property
     def live_files(self) -> int:
         """How many files of the manifest are part of the table."""

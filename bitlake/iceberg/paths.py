@@ -67,6 +67,17 @@ def is_iceberg_file(name: str) -> bool:
     return name == VERSION_HINT or is_avro_file(name) or parse_version(name) is not None
 
 
+def java_uri(path: str) -> str:
+    """A path as Paimon (Java) writes it into Iceberg metadata: ``file:/p`` for a local one.
+
+    Paimon finds a removed file by its exact path, so both must write the same.
+    """
+    for prefix in ("file://localhost/", "file:///", "/"):
+        if path.startswith(prefix):
+            return f"file:/{path[len(prefix) :]}"
+    return path
+
+
 class AvroNames:
     """Hands out the names of one publication's manifests and manifest lists.  Mutable, for one thread."""
 

@@ -1,6 +1,6 @@
 """Iceberg table metadata: ``v<n>.metadata.json``, the root of everything that an Iceberg reader reads.
 
-UTF-8 JSON, Jackson's pretty print, members in this order::
+UTF-8 JSON, Jackson's pretty print, but each snapshot on a line of its own; members in this order::
 
     format-version, table-uuid, location, last-sequence-number, last-updated-ms, last-column-id,
     schemas, current-schema-id, partition-specs, default-spec-id, last-partition-id,
@@ -19,6 +19,7 @@ Sources: the Iceberg specification, "Table Metadata"; Paimon's ``IcebergMetadata
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from bitlake.metadata.snapshot import Snapshot
 
 IDENTITY = "paimon-commit-identity"
 """The member of a snapshot's summary that names the Paimon commit."""
+_SNAPSHOTS = "snapshots-of-this-table"
 _FOREVER = 2**63 - 1
 """``max-ref-age-ms`` of a tag: Paimon deletes it, and no Iceberg engine."""
 
@@ -38,19 +40,73 @@ def commit_identity(snapshot: Snapshot) -> str:
     return snapshot.uuid or f"{snapshot.commit_user}:{snapshot.commit_identifier}:{snapshot.time_millis}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class IcebergSnapshot:
-    """One snapshot; its id and sequence number are those of the Paimon snapshot."""
+    """One snapshot, as its JSON object: a table lists many, of which a commit looks at few."""
 
-    snapshot_id: int
-    timestamp_ms: int
-    summary: Mapping[str, str]
-    manifest_list: str
-    schema_id: int
-    sequence_number: int
-    parent_id: int | None = None
-    first_row_id: int | None = None
-    added_rows: int | None = None
+    value: Mapping[str, Any]
+
+    @staticmethod
+    def of(
+        snapshot: Snapshot,
+        summary: Mapping[str, str],
+        manifest_list: str,
+        schema_id: int,
+        row_ids: tuple[int, int] | None,
+    ) -> IcebergSnapshot:
+        """The Iceberg snapshot that shows a Paimon snapshot; ``row_ids``: the first, and how many (version 3 only)."""
+        out: dict[str, Any] = {"sequence-number": snapshot.id, "snapshot-id": snapshot.id}
+        if snapshot.id > 1:
+            out["parent-snapshot-id"] = snapshot.id - 1
+        out |= {
+            "timestamp-ms": snapshot.time_millis,
+            "summary": dict(summary),
+            "manifest-list": manifest_list,
+            "schema-id": schema_id,
+        }
+        if row_ids is not None:
+            out |= {"first-row-id": row_ids[0], "added-rows": row_ids[1]}
+        return IcebergSnapshot(out)
+
+    @staticmethod
+    def from_value(value: Mapping[str, Any], path: str) -> IcebergSnapshot:
+        """Check a JSON object; raises :class:`CorruptError`."""
+        numbers = [type(value.get(name)) is int for name in ("snapshot-id", "sequence-number", "timestamp-ms")]
+        if not all(numbers) or not isinstance(value.get("manifest-list"), str):
+            raise CorruptError("a snapshot lacks its id, sequence number, time or manifest list", None, path)
+        if not isinstance(value.get("summary"), dict):
+            raise CorruptError(f"snapshot {value['snapshot-id']} has no summary", None, path)
+        return IcebergSnapshot(value)
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id, which is the Paimon snapshot's."""
+        number: int = self.value["snapshot-id"]
+        return number
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of the commit."""
+        number: int = self.value["timestamp-ms"]
+        return number
+
+    @property
+    def manifest_list(self) -> str:
+        """The path of the manifest list."""
+        path: str = self.value["manifest-list"]
+        return path
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """Counts, and which commit it shows."""
+        summary: Mapping[str, str] = self.value["summary"]
+        return summary
+
+    @property
+    def row_ids(self) -> tuple[int, int] | None:
+        """The first row id of its new rows, and how many it takes; None in version 2."""
+        first = self.value.get("first-row-id")
+        return None if first is None else (first, self.value.get("added-rows") or 0)
 
     def shows(self, snapshot: Snapshot) -> bool:
         """Whether it shows this Paimon snapshot; metadata of older Paimon releases does not name the commit."""
@@ -61,36 +117,6 @@ class IcebergSnapshot:
         """A count of the summary; None if it is missing."""
         text = self.summary.get(name, "")
         return int(text) if text.isascii() and text.isdigit() else None
-
-    def to_value(self) -> dict[str, Any]:
-        """The JSON object."""
-        out: dict[str, Any] = {"sequence-number": self.sequence_number, "snapshot-id": self.snapshot_id}
-        if self.parent_id is not None:
-            out["parent-snapshot-id"] = self.parent_id
-        out |= {
-            "timestamp-ms": self.timestamp_ms,
-            "summary": dict(self.summary),
-            "manifest-list": self.manifest_list,
-            "schema-id": self.schema_id,
-        }
-        if self.first_row_id is not None:
-            out |= {"first-row-id": self.first_row_id, "added-rows": self.added_rows}
-        return out
-
-    @staticmethod
-    def from_value(o: JsonObject) -> IcebergSnapshot:
-        """Parse the JSON object; raises :class:`CorruptError`."""
-        return IcebergSnapshot(
-            snapshot_id=o.int("snapshot-id"),
-            sequence_number=o.int("sequence-number"),
-            parent_id=o.maybe_int("parent-snapshot-id"),
-            timestamp_ms=o.int("timestamp-ms"),
-            summary=o.mapping("summary"),
-            manifest_list=o.text("manifest-list"),
-            schema_id=o.maybe_int("schema-id") or 0,
-            first_row_id=o.maybe_int("first-row-id"),
-            added_rows=o.maybe_int("added-rows"),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +161,7 @@ class TableMetadata:
             "last-partition-id": self.last_partition_id,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "snapshots": [s.to_value() for s in self.snapshots],
+            "snapshots": _SNAPSHOTS,
             "current-snapshot-id": self.current_snapshot_id,
         }
         if self.next_row_id is not None:
@@ -145,7 +171,8 @@ class TableMetadata:
             name: {"snapshot-id": number, "type": "tag", "max-ref-age-ms": _FOREVER}
             for name, number in self.refs.items()
         }
-        return dumps(out)
+        snapshots = ",\n    ".join(json.dumps(s.value, ensure_ascii=False) for s in self.snapshots)
+        return dumps(out).replace(f'"{_SNAPSHOTS}"', f"[\n    {snapshots}\n  ]", 1)
 
     @staticmethod
     def from_json(data: bytes, path: str) -> TableMetadata:
@@ -165,7 +192,7 @@ class TableMetadata:
             current_schema_id=o.int("current-schema-id"),
             partition_specs=tuple(_objects(o, "partition-specs")),
             last_partition_id=o.int("last-partition-id"),
-            snapshots=tuple(IcebergSnapshot.from_value(JsonObject(s, path)) for s in _objects(o, "snapshots")),
+            snapshots=tuple(IcebergSnapshot.from_value(s, path) for s in _objects(o, "snapshots")),
             current_snapshot_id=o.int("current-snapshot-id"),
             next_row_id=o.maybe_int("next-row-id"),
             properties=o.mapping("properties"),

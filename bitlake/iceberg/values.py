@@ -201,6 +201,14 @@ class PartitionSummary:
         low, high = ((to_bound(field.type, f(numbers)) if numbers else None) for f in (min, max))
         return PartitionSummary(contains_null, len(numbers) < len(known), low, high)
 
+    @staticmethod
+    def union(field: PartitionField, parts: Sequence[PartitionSummary]) -> PartitionSummary:
+        """A summary that holds what any of the parts holds."""
+        known = [p for p in parts if p.low is not None and p.high is not None]
+        low = min((p.low for p in known if p.low is not None), key=lambda b: from_bound(field.type, b), default=None)
+        high = max((p.high for p in known if p.high is not None), key=lambda b: from_bound(field.type, b), default=None)
+        return PartitionSummary(any(p.contains_null for p in parts), any(p.contains_nan for p in parts), low, high)
+
     def may_hold(self, field: PartitionField, value: Any) -> bool:
         """Whether a file of the manifest may have this value, in Iceberg's unit."""
         if value is None:

@@ -41,7 +41,7 @@ from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
-from bitlake.snapshot.iceberg_metadata import forget_expired
+from bitlake.snapshot.iceberg_folder import forget_expired
 from bitlake.snapshot.manifests import rolled_back_to
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files

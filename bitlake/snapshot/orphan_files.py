@@ -30,7 +30,7 @@ from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
-from bitlake.snapshot.iceberg_metadata import iceberg_folder, iceberg_orphans
+from bitlake.snapshot.iceberg_folder import iceberg_folder, iceberg_orphans
 from bitlake.snapshot.index_manifest import read_index_manifest
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.references import Holder, holders, lines

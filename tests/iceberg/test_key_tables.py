@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from iceberg_reader import IcebergTable, avro, sorted_rows
+from iceberg_reader import IcebergTable, avro, local, sorted_rows
 
 import bitlake
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
@@ -94,8 +94,8 @@ def test_vectors_are_referenced_where_paimon_has_them(tmp_path: Path) -> None:
     assert found.version == 3 and sorted_rows(found.rows()) == sorted_rows(table.scan().to_arrow())
     (vector,) = found.live(1)
     assert vector["file_format"] == "puffin" and vector["record_count"] == 11
-    assert Path(vector["file_path"]).parent == Path(table.path) / "index"
-    assert vector["file_size_in_bytes"] == Path(vector["file_path"]).stat().st_size
+    assert local(vector["file_path"]).parent == Path(table.path) / "index"
+    assert vector["file_size_in_bytes"] == local(vector["file_path"]).stat().st_size
     assert found.current["summary"]["total-position-deletes"] == "11"
     # A commit that changes no vector carries their manifest over.
     before = [m["manifest_path"] for m in found.manifests() if m["content"] == 1]
@@ -157,7 +157,7 @@ def test_row_ids(tmp_path: Path) -> None:
 
 
 def test_options_that_change_what_is_shown(tmp_path: Path) -> None:
-    """Another format version, or vectors that become visible: everything is written anew, with the table's uuid."""
+    """Another format version, or vectors that become visible: everything is written again, with the table's uuid."""
     table = keyed(tmp_path, **{"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"})
     table.upsert(rows_of(range(100), "a"))
     table.upsert(rows_of(range(10, 20), "b"))

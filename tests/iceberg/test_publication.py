@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from iceberg_reader import IcebergTable, sorted_rows
+from iceberg_reader import IcebergTable, local, sorted_rows
 from store_wrappers import CountingStore, FaultyStore
 
 import bitlake
@@ -83,8 +83,8 @@ def test_a_death_at_each_step(tmp_path: Path, after: bool, base: bool) -> None:
         assert_published(table)
         table.maintenance.remove_orphan_files(timedelta(days=-1))
         found = assert_published(table)
-        lists = {Path(s["manifest-list"]) for s in found.metadata["snapshots"]}
-        manifests = {Path(m["manifest_path"]) for s in found.metadata["snapshots"] for m in found.manifests(s)}
+        lists = {local(s["manifest-list"]) for s in found.metadata["snapshots"]}
+        manifests = {local(m["manifest_path"]) for s in found.metadata["snapshots"] for m in found.manifests(s)}
         assert set(folder_of(table).glob("*.avro")) == lists | manifests
         if not store.failed:
             break
@@ -110,21 +110,21 @@ def test_commits_that_were_not_published_are_made_up_for(tmp_path: Path) -> None
     assert {p.name for p in folder_of(table).iterdir()} == {
         "version-hint.text",
         "v4.metadata.json",
-        Path(found.current["manifest-list"]).name,
-        *(Path(m["manifest_path"]).name for m in found.manifests()),
+        local(found.current["manifest-list"]).name,
+        *(local(m["manifest_path"]).name for m in found.manifests()),
     }
 
 
 @pytest.mark.parametrize("damage", ["metadata", "list", "manifest"])
 @pytest.mark.parametrize("how", ["cut", "gone", "garbage"])
-def test_damaged_metadata_is_written_anew(tmp_path: Path, damage: str, how: str) -> None:
+def test_damaged_metadata_is_written_again(tmp_path: Path, damage: str, how: str) -> None:
     table = table_of(tmp_path)
     table.append(rows_of(range(10)))
     found = assert_published(table)
     file = {
         "metadata": folder_of(table) / "v1.metadata.json",
-        "list": Path(found.current["manifest-list"]),
-        "manifest": Path(found.manifests()[0]["manifest_path"]),
+        "list": local(found.current["manifest-list"]),
+        "manifest": local(found.manifests()[0]["manifest_path"]),
     }[damage]
     match how:
         case "cut":
@@ -279,7 +279,7 @@ def test_a_renamed_table_is_described_where_it_is(tmp_path: Path) -> None:
     table = lake.table("u")
     table.append(rows_of([7]))
     found = assert_published(table)
-    assert found.metadata["location"] == table.path and all(f.startswith(table.path) for f in found.files())
+    assert found.metadata["location"] == f"file:{table.path}" and all(f.startswith(table.path) for f in found.files())
 
 
 def test_existing_tables(tmp_path: Path) -> None:

@@ -1,0 +1,458 @@
+"""The manifests of an Iceberg publication: which files it lists, and how those of the base are carried over.
+
+Manifests of the base that list no changed file are carried over.  Of one that does, the blocks that list it are
+decoded and encoded again, and the others copied; that is possible where all entries have the status *existing*, so
+deleted entries get a manifest of their own, and merges leave the manifests of their own commit alone.  A removed file
+is searched for in the manifests whose partition summaries admit it, by its path in the uncompressed bytes.
+
+Small manifests are merged by Paimon's rule: from ``metadata.iceberg.compaction.min.file-num`` on if they have the size
+of ``manifest.target-file-size`` together, from ``metadata.iceberg.compaction.max.file-num`` on always.
+
+Deletion vectors of 64 bits are listed where Paimon has them, by offset and length in its index files; those of the
+whole table are all listed again when one changes.
+
+Sources: Paimon's ``IcebergCommitCallback``; the Iceberg specification, "Deletion Vectors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from bitlake import _clock
+from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.iceberg import manifest as manifests
+from bitlake.iceberg.manifest import PUFFIN, Block, Entry, FileContent, ManifestCodec, ManifestContent
+from bitlake.iceberg.manifest_list import ManifestFile, encode_manifest_list
+from bitlake.iceberg.paths import AvroNames, java_uri
+from bitlake.iceberg.schema import FIRST_PARTITION_FIELD_ID, exports_vectors, iceberg_schema, partition_spec
+from bitlake.iceberg.table_metadata import TableMetadata
+from bitlake.iceberg.values import file_bounds, iceberg_value, partition_fields
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
+from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, CacheName, LocalRunner
+from bitlake.snapshot.iceberg_folder import IcebergFolder, file_name
+from bitlake.snapshot.index_manifest import index_entries, index_path
+from bitlake.snapshot.manifests import read_manifest_list, read_manifests
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.versions import load_schema
+
+_FEW_PATHS = 64
+"""Up to this many removed files, blocks are searched for their paths before they are decoded: 10,000 entries are
+searched for one path in about a millisecond, and decoded in 150 ms.
+"""
+
+
+_BLOCKS: CacheName[str, tuple[Block, ...]] = CacheName("blocks of Iceberg manifests")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A manifest of the base: its blocks, or its bytes if it has another Avro schema than ours."""
+
+    blocks: tuple[Block, ...] | None
+    data: bytes = b""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Files, rows and bytes."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry's file."""
+        self.files += 1
+        self.rows += entry["data_file"]["record_count"]
+        self.size += entry["data_file"]["file_size_in_bytes"]
+
+
+@dataclass(slots=True)
+class Changes:
+    """The files that a commit adds, as far as readers see them, and removes, by path; mutable."""
+
+    added: dict[str, ManifestEntry] = field(default_factory=dict)
+    removed: dict[str, ManifestEntry] = field(default_factory=dict)
+    """Only files that readers may see."""
+    upgraded: set[str] = field(default_factory=set)
+    """Files that are removed and added again: their level has changed, and readers may see them already."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What a commit changes for readers; mutable."""
+
+    operation: str = "append"
+    added: Counts = field(default_factory=Counts)
+    removed: Counts = field(default_factory=Counts)
+    touched: set[tuple[Any, ...]] = field(default_factory=set)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions change."""
+        return len(self.touched)
+
+    def add(self, counts: Counts, entry: Entry) -> None:
+        """Count a file that is added or removed."""
+        counts.add(entry)
+        self.touched.add(tuple(entry["data_file"]["partition"].values()))
+
+
+@dataclass
+class IcebergManifests:
+    """The manifests that one publication writes; mutable: it remembers what it has written."""
+
+    table: TableFiles
+    schema: TableSchema
+    snapshot: Snapshot
+    folder: IcebergFolder
+    written: list[str] = field(default_factory=list)
+    """Names of files that no metadata names yet."""
+
+    def __post_init__(self) -> None:
+        self.options = self.schema.opts
+        self.version = self.options.of(opt.ICEBERG_VERSION)
+        self.names = AvroNames(_clock.new_uuid())
+        self.partition = partition_fields(self.schema.partition_fields, FIRST_PARTITION_FIELD_ID)
+        self.partitions = PartitionReader(self.schema, self.table.paths)
+        self.shows_vectors = exports_vectors(self.options)
+        self._partition_records: dict[bytes, dict[str, Any]] = {}
+        self._schemas = {self.schema.id: self.schema}
+
+    @cached_property
+    def codec(self) -> ManifestCodec:
+        """How the table's manifests are encoded."""
+        options = self.options
+        return ManifestCodec(
+            self.partition,
+            self.version,
+            options.of(opt.ICEBERG_COMPRESSION),
+            options.of(opt.ZSTD_LEVEL),
+            options.of(opt.MANIFEST_TARGET_SIZE),
+            self.iceberg_schema,
+            partition_spec(self.schema),
+        )
+
+    @cached_property
+    def iceberg_schema(self) -> dict[str, Any]:
+        """The snapshot's schema."""
+        return iceberg_schema(self.schema)
+
+    def discard(self) -> None:
+        """Delete what this publication has written, unless metadata may name it."""
+        self.folder.delete(self.written)
+        self.written.clear()
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _put(self, name: str, data: bytes) -> str:
+        self.written.append(name)  # before the write: a failed write may leave a file
+        path = self.folder.path(name)
+        self.folder.store.write(path, data)
+        return path
+
+    def put_manifests(
+        self, entries: Sequence[Entry], content: ManifestContent = ManifestContent.DATA
+    ) -> list[ManifestFile]:
+        """Write manifests of entries; none for no entries."""
+        out = []
+        for data, held in self.codec.encode(entries, content):
+            path = java_uri(self._put(self.names.manifest(), data))
+            out.append(ManifestFile.of(path, len(data), held, content, self.snapshot.id, self.partition))
+        return out
+
+    def _put_blocks(
+        self, blocks: Sequence[Block], entries: Sequence[Entry], parts: Sequence[ManifestFile]
+    ) -> list[ManifestFile]:
+        """Write a manifest of the live entries of ``parts``: copied blocks, and other entries."""
+        if not any(m.live_files for m in parts):
+            return []
+        data = self.codec.encode_blocks(blocks, entries)
+        path = java_uri(self._put(self.names.manifest(), data))
+        return [ManifestFile.of_existing(path, len(data), parts, self.snapshot.id, self.partition)]
+
+    def put_list(self, files: Sequence[ManifestFile]) -> str:
+        """Write the manifest list; returns its path."""
+        meta = {
+            "snapshot-id": str(self.snapshot.id),
+            "sequence-number": str(self.snapshot.id),
+            "format-version": str(self.version),
+        }
+        legacy = self.options.of(opt.ICEBERG_LEGACY)
+        data = encode_manifest_list(files, self.version, self.codec.compression, self.codec.level, meta, legacy)
+        return java_uri(self._put(self.names.manifest_list(), data))
+
+    def _read(self, files: Sequence[ManifestFile]) -> list[_Stored]:
+        """Read manifests of the base, concurrently; their blocks are cached, since manifests never change."""
+        paths = [self.folder.path(file_name(m.path)) for m in files]
+        cached = self.folder.store.caches[_BLOCKS]
+        missing = [path for path in paths if cached.get(path) is None]
+        stored = dict(zip(missing, LocalRunner(REQUESTS).run(missing, self._read_one), strict=True))
+        return [stored.get(path) or self._read_one(path) for path in paths]
+
+    def _read_one(self, path: str) -> _Stored:
+        cache = self.folder.store.caches[_BLOCKS]
+        blocks = cache.get(path)
+        if blocks is not None:
+            return _Stored(blocks)
+        data = self.folder.store.read(path)
+        try:
+            found = self.codec.blocks(data)
+        except CorruptError as e:
+            raise e.within(path) from e
+        if found is None:
+            return _Stored(None, data)
+        cache.put(path, tuple(found), len(path) + sum(len(block) for _, block in found))
+        return _Stored(tuple(found))
+
+    def _entries(self, file: ManifestFile, stored: _Stored) -> list[Entry]:
+        """The entries of a manifest, with the row ids that they inherit."""
+        try:
+            found = self.codec.decode(stored.data) if stored.blocks is None else self.codec.decode_blocks(stored.blocks)
+        except CorruptError as e:
+            raise e.within(self.folder.path(file_name(file.path))) from e
+        return manifests.with_row_ids(found, file.first_row_id)
+
+    # --- which files -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def least_level(self) -> int:
+        """The level from which on Iceberg readers see files."""
+        return least_level(self.schema)
+
+    @property
+    def shown(self) -> str:
+        """:data:`SHOWN` of this publication."""
+        return f"level >= {self.least_level}{', deletion vectors' if self.shows_vectors else ''}"
+
+    def is_shown(self, entry: ManifestEntry) -> bool:
+        """Whether Iceberg readers see a file."""
+        return entry.file.level >= self.least_level
+
+    def entry(self, entry: ManifestEntry) -> Entry:
+        """The entry of a file that the snapshot adds."""
+        file = entry.file
+        if file.schema_id not in self._schemas:
+            self._schemas[file.schema_id] = load_schema(self.table, file.schema_id)
+        record = {
+            "content": int(FileContent.DATA),
+            "file_path": java_uri(self.partitions.data_path(entry)),
+            "file_format": file.file_name.rpartition(".")[2],
+            "partition": self._partition(entry.partition),
+            "record_count": file.row_count,
+            "file_size_in_bytes": file.file_size,
+            **file_bounds(file, self._schemas[file.schema_id].fields),
+        }
+        return manifests.added(record, self.snapshot.id)
+
+    def _partition(self, raw: bytes) -> dict[str, Any]:
+        found = self._partition_records.get(raw)
+        if found is None:
+            values = self.partitions.values(raw)
+            found = {f.name: f.to_avro(v) for f, v in zip(self.partition, values, strict=True)}
+            self._partition_records[raw] = found
+        return found
+
+    # --- deletion vectors --------------------------------------------------------------------------------------------
+
+    def vector_manifests(self) -> list[ManifestFile]:
+        """New manifests of all deletion vectors; none where readers cannot see any."""
+        files = self._vector_files()
+        if not self.shows_vectors:
+            if files and not self.schema.primary_keys:
+                raise UnsupportedFeature(
+                    f"table {self.table.paths.root} has deletion vectors, which Iceberg readers see only with "
+                    f"'{opt.ICEBERG_VERSION.name}' = '3', '{opt.DV_ENABLED.name}' and '{opt.DV_BITMAP64.name}'; "
+                    "compact the table fully (CALL sys.compact) or set these options"
+                )
+            return []
+        entries = [entry for file in files for entry in self._vector_entries(file)]
+        return self.put_manifests(entries, ManifestContent.DELETES)
+
+    def _vector_files(self) -> list[IndexFileEntry]:
+        return [e for e in index_entries(self.table, self.snapshot) if e.index_type == DELETION_VECTORS and e.ranges]
+
+    def _vector_entries(self, index: IndexFileEntry) -> list[Entry]:
+        path = index_path(self.table.paths, self.schema, index)
+        folder = self.partitions.bucket_dir(index.partition, index.bucket)
+        ranges = sorted(index.ranges or (), key=lambda r: r.offset)
+        ends = [*(r.offset for r in ranges[1:]), index.file_size]
+        out = []
+        for place, end in zip(ranges, ends, strict=True):
+            if place.cardinality is None or place.offset + place.length != end:
+                raise UnsupportedFeature(
+                    f"{path} has a deletion vector of 32 bits or without its number of rows, which Iceberg readers "
+                    "cannot read; compact the table fully (CALL sys.compact)"
+                )
+            record = {
+                "content": int(FileContent.POSITION_DELETES),
+                "file_path": java_uri(path),
+                "file_format": PUFFIN,
+                "partition": self._partition(index.partition),
+                "record_count": place.cardinality,
+                "file_size_in_bytes": index.file_size,
+                "referenced_data_file": java_uri(f"{folder}/{place.data_file}"),
+                "content_offset": place.offset,
+                "content_size_in_bytes": place.length,
+            }
+            out.append(manifests.added(record, self.snapshot.id))
+        return out
+
+    # --- what a commit changed ---------------------------------------------------------------------------------------
+
+    def changes_of(self, changes: Sequence[ManifestEntry] | None, may_show_all: bool) -> Changes:
+        """What the commit changes; ``may_show_all``: the base may list files that this publication would not show."""
+        if changes is None:
+            snapshot = self.snapshot
+            metas = read_manifest_list(self.table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+            changes = [entry for listed in read_manifests(self.table, metas) for entry in listed]
+        out = Changes()
+        for entry in changes:
+            path = java_uri(self.partitions.data_path(entry))
+            if entry.kind is EntryKind.DELETE:
+                out.added.pop(path, None)
+                if may_show_all or self.is_shown(entry):
+                    out.removed[path] = entry
+            elif self.is_shown(entry):
+                if out.removed.pop(path, None) is not None:
+                    out.upgraded.add(path)
+                out.added[path] = entry
+        return out
+
+    def changed_manifests(
+        self, old: Sequence[ManifestFile], changes: Changes, previous: Snapshot | None
+    ) -> tuple[list[ManifestFile], Counted]:
+        """The manifests of this snapshot, from those of the base, and what changes for readers."""
+        counted = Counted()
+        # A manifest of deleted entries alone is of no use after the snapshot that deleted them.
+        data = [m for m in old if m.content is ManifestContent.DATA and m.live_files]
+        if changes.removed or changes.upgraded:
+            data = self._without_removed(data, changes, counted)
+        entries = [self.entry(e) for e in changes.added.values()]
+        for entry in entries:
+            counted.add(counted.added, entry)
+        data += self.put_manifests(entries)
+        vectors = [m for m in old if m.content is ManifestContent.DELETES]
+        if previous is None or previous.index_manifest != self.snapshot.index_manifest:
+            vectors = self.vector_manifests()
+        return [*self._compact(data), *vectors], counted
+
+    def _without_removed(self, data: Sequence[ManifestFile], changes: Changes, counted: Counted) -> list[ManifestFile]:
+        """The manifests of the base, written again where they list removed files, and a manifest of those files."""
+        touched = {e.partition for e in changes.removed.values()}
+        touched |= {changes.added[path].partition for path in changes.upgraded}
+        types = [f.type for f in self.partition]
+        values = [
+            [iceberg_value(t, v) for t, v in zip(types, self.partitions.values(raw), strict=True)] for raw in touched
+        ]
+        searched = [m for m in data if any(m.may_hold(self.partition, v) for v in values)]
+        stored = dict(zip((m.path for m in searched), self._read(searched), strict=True))
+        out: list[ManifestFile] = []
+        gone: list[Entry] = []
+        for file in data:
+            if file.path in stored:
+                out += self._search(file, stored[file.path], changes, gone)
+            else:
+                out.append(file)
+        if gone:
+            for entry in gone:
+                counted.add(counted.removed, entry)
+            counted.operation = "replace" if self.snapshot.commit_kind == "COMPACT" else "overwrite"
+            out += self.put_manifests([manifests.deleted(e, self.snapshot.id) for e in gone])
+        return out
+
+    def _search(
+        self, file: ManifestFile, stored: _Stored, changes: Changes, gone: list[Entry]
+    ) -> Sequence[ManifestFile]:
+        """A manifest without the files that were removed, whose entries are put into ``gone``."""
+        blocks = stored.blocks
+        paths = [*changes.removed, *changes.upgraded]
+        hit = list(blocks or ())
+        if blocks is not None and len(paths) <= _FEW_PATHS:
+            names = [p.encode() for p in paths]
+            hit = [block for block in blocks if any(name in block[1] for name in names)]
+            if not hit:
+                return [file]
+        copied = blocks is not None and file.is_existing
+        found = self.codec.decode_blocks(hit) if copied else self._entries(file, stored)
+        live = [e for e in found if manifests.is_live(e)]
+        for path in changes.upgraded & {e["data_file"]["file_path"] for e in live}:
+            changes.added.pop(path, None)  # only its level has changed
+        removed = [e for e in live if e["data_file"]["file_path"] in changes.removed]
+        if not removed:
+            return [file]
+        gone += removed
+        rest = [manifests.kept(e) for e in live if e["data_file"]["file_path"] not in changes.removed]
+        if not copied:
+            return self.put_manifests(rest)
+        others = [block for block in blocks or () if block not in hit]
+        return self._put_blocks(others, rest, [file.without(removed)])
+
+    def _compact(self, data: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """Merge small manifests of earlier commits into one, if there are enough.
+
+        Those of this commit stay as they are, so that all entries of a merged manifest are existing ones, whose blocks
+        the next merge copies without decoding them.
+        """
+        target = self.options.of(opt.MANIFEST_TARGET_SIZE)
+        small = [m for m in data if m.length < target * 2 // 3]
+        old = [m for m in small if m.added_snapshot_id != self.snapshot.id]
+        total = sum(m.length for m in small)
+        if len(small) < self.options.of(opt.ICEBERG_COMPACT_MIN) or len(old) < 2:
+            return list(data)
+        if len(small) < self.options.of(opt.ICEBERG_COMPACT_MAX) and total < target:
+            return list(data)
+        others = [m for m in data if m not in old]
+        blocks: list[Block] = []
+        entries: list[Entry] = []
+        for file, stored in zip(old, self._read(old), strict=True):
+            copied = stored.blocks if file.is_existing else None
+            if copied is not None:
+                blocks += copied
+            else:
+                entries += [manifests.kept(e) for e in self._entries(file, stored) if manifests.is_live(e)]
+        if total < target:
+            return [*others, *self._put_blocks(blocks, entries, old)]
+        return [*others, *self.put_manifests([*self.codec.decode_blocks(blocks), *entries])]
+
+    def total(self, base: TableMetadata, old: Sequence[ManifestFile], counted: Counted) -> Counts:
+        """The files that readers see, by the base's summary or, if it has no totals, by its manifests."""
+        names = ("total-data-files", "total-records", "total-files-size")
+        known = [base.current.total(name) for name in names]
+        data = [m for m in old if m.content is ManifestContent.DATA]
+        if known[0] is None or known[1] is None or known[2] is None:
+            live = [
+                e
+                for m in data
+                for e in self._entries(m, self._read_one(self.folder.path(file_name(m.path))))
+                if manifests.is_live(e)
+            ]
+            before = Counts()
+            for entry in live:
+                before.add(entry)
+        else:
+            before = Counts(sum(m.live_files for m in data), sum(m.live_rows for m in data), known[2])
+        added, removed = counted.added, counted.removed
+        return Counts(
+            before.files + added.files - removed.files,
+            before.rows + added.rows - removed.rows,
+            max(0, before.size + added.size - removed.size),
+        )
+
+
+def least_level(schema: TableSchema) -> int:
+    """The level from which on the files of a table are shown."""
+    if not schema.primary_keys:
+        return 0
+    # Imported lazily: it loads Arrow, which commands that change tags do not need.
+    from bitlake.schema.merge_spec import max_level
+
+    return 1 if exports_vectors(schema.opts) else max_level(schema.opts)
