@@ -7,18 +7,19 @@ plan and answer alike.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.sql_text import to_sql, value_to_sql
+from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Between, Comparison, In, IsNull, Like, MapKey, Not, Op, Or, Predicate
+
+if TYPE_CHECKING:
+    from bitlake.expressions.parameters import Args
 
 Where: TypeAlias = "str | Condition | Sequence[Any] | Any"
 """A condition: SQL text, ``col(…) == …``, terms ``(column, operator, value)``, or a ``pyarrow.compute.Expression``."""
-Args: TypeAlias = Mapping[str, Any] | Sequence[Any]
-"""Values of ``:name`` or of ``?`` in SQL text."""
 
 
 class Condition:
@@ -278,49 +279,6 @@ def with_args(where: Where, args: Args | None) -> Where:
         return where
     if not isinstance(where, str):
         raise InvalidRequest(f"args are the parameters of a condition in SQL text, and the condition is {where!r}")
-    return text_with_args(where, args)
+    from bitlake.expressions.parameters import with_values  # brings sqlglot, which only SQL text needs
 
-
-def text_with_args(text: str, args: Args) -> str:
-    """SQL text with the values of its parameters, ``:name`` or ``?``, written as literals.
-
-    Raises :class:`InvalidRequest` for a parameter without a value, for values that no ``?`` takes, and for values that
-    no literal can write.
-
-    >>> text_with_args("status = :s AND amount > :least", {"s": "it's", "least": 5})
-    "status = 'it\\\\'s' AND amount > 5"
-    """
-    from bitlake.expressions.spark_dialect import parameters  # brings sqlglot, which only SQL text needs
-
-    if isinstance(args, str | bytes) or not isinstance(args, Mapping | Sequence):
-        raise InvalidRequest(f"args are a mapping for :name or a list for ?, and not {args!r}")
-    parts: list[str] = []
-    end = taken = 0
-    for start, stop, name in parameters(text):
-        if isinstance(args, Mapping):
-            if name is None or name not in args:
-                shown = "?" if name is None else f":{name}"
-                raise InvalidRequest(f"the parameter {shown} has no value; args has {', '.join(args) or 'no value'}")
-            value = args[name]
-        elif name is not None or taken == len(args):
-            shown = f":{name}" if name is not None else f"? number {taken + 1}"
-            raise InvalidRequest(f"the parameter {shown} has no value; args is a list of {len(args)} for ?")
-        else:
-            value, taken = args[taken], taken + 1
-        parts += (text[end:start], _literal(value))
-        end = stop
-    if not isinstance(args, Mapping) and taken < len(args):
-        raise InvalidRequest(f"args has {len(args)} values, and the text has {taken} parameters '?'")
-    return "".join((*parts, text[end:]))
-
-
-def _literal(value: Any) -> str:
-    """A literal of Spark SQL for a value."""
-    if not isinstance(value, str | bytes | bool | int | float | Decimal | dt.date | None):
-        as_python = getattr(value, "as_py", None) or getattr(value, "item", None)  # Arrow's and numpy's scalars
-        if as_python is None:
-            raise InvalidRequest(
-                f"args cannot hold {value!r}; a value is None, a bool, number, text, bytes, date or datetime"
-            )
-        return _literal(as_python())
-    return value_to_sql("", value, ())
+    return with_values(where, args)

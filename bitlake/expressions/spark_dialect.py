@@ -46,24 +46,6 @@ def tokenize(text: str) -> list[Token]:
         raise InvalidRequest(f"cannot read the SQL: {plain(str(e))}") from e
 
 
-def parameters(text: str) -> list[tuple[int, int, str | None]]:
-    """The parameters of a text: where each starts and ends, and its name; None for ``?``.
-
-    A colon right after a name or bracket extracts a member (``v:path``), and starts no parameter.
-    """
-    found: list[tuple[int, int, str | None]] = []
-    tokens = tokenize(text)
-    for i, token in enumerate(tokens):
-        following = tokens[i + 1] if i + 1 < len(tokens) else None
-        if token.token_type is TokenType.PLACEHOLDER:
-            found.append((token.start, token.end + 1, None))
-        elif token.token_type is TokenType.COLON and following is not None and following.text.isidentifier():
-            before = text[token.start - 1 : token.start]
-            if not (before.isalnum() or before in ("_", "`", ")", "]")) or not before:
-                found.append((token.start, following.end + 1, following.text))
-    return found
-
-
 def caret(text: str, position: int) -> str:
     """``line L, column C`` of a position and, below, its line with a caret under it."""
     position = max(0, min(position, len(text)))

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.parameters import Args, literal
 from bitlake.expressions.sql_text import quoted
 from bitlake.scan.scan import TableScan
 from bitlake.spark import ddl, partitions, show
@@ -27,7 +28,7 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.rewrite import Args, bind_parameters, has_named, in_brackets, literal, variable_name
+from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.text import SqlText
 

@@ -12,18 +12,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.parameters import Args, edits, named_places
 from bitlake.expressions.spark_dialect import caret
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.metadata.schema import Names
@@ -257,9 +253,6 @@ def whole_names(
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 
-Args = Mapping[str, Any] | Sequence[Any]
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
 _VARIABLE = re.compile(r"(?:(?:system\s*\.\s*)?session\s*\.\s*)?(`(?:[^`]|``)+`|[A-Za-z_]\w*)", re.I)
 _CONSTANTS = frozenset(
     "NULL TRUE FALSE CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER SESSION_USER USER LOCALTIMESTAMP "
@@ -271,18 +264,16 @@ _CONSTANTS = frozenset(
 def bind_parameters(text: str, args: Args) -> SqlText:
     """The text with each parameter replaced: ``:name`` by a mapping's values, ``?`` by those of a list, in order.
 
-    Values are Python's, or :class:`SqlText` for an expression as written.  Raises :class:`InvalidRequest` for a
+    Values are Python's, or :class:`Expression` for an expression as written.  Raises :class:`InvalidRequest` for a
     parameter without a value, and a value that has no SQL literal.
     """
-    if isinstance(args, str | bytes):
-        raise InvalidRequest("args is a mapping of names to values, or a list of values")
     written = SqlText(text)
-    return written.edit(_by_name(written, args) if isinstance(args, Mapping) else _in_order(written, args))
+    return written.edit(edits(written, written.tokens, args))
 
 
 def has_named(text: SqlText) -> bool:
     """Whether a statement has parameters ``:name``."""
-    return any(True for _ in _named_places(text))
+    return any(True for _ in named_places(text, text.tokens))
 
 
 def variable_name(expression: str) -> str | None:
@@ -297,83 +288,3 @@ def variable_name(expression: str) -> str | None:
 def in_brackets(expression: SqlText) -> SqlText:
     """The expression in brackets, unless it is one literal: Spark joins strings that stand side by side."""
     return expression if len(expression.tokens) == 1 else SqlText(f"({expression})")
-
-
-def _named_places(text: SqlText) -> Iterator[tuple[int, int, str]]:
-    """Where the parameters ``:name`` begin and end, and their names."""
-    for sign, name in itertools.pairwise(text.tokens):
-        word = text.raw(name)
-        if sign.token_type is not TokenType.COLON or name.start != sign.end + 1 or not word.isidentifier():
-            continue
-        before = text[sign.start - 1 : sign.start]
-        if before.isalnum() or before in ("_", "`", ")", "]"):
-            continue  # v:path of a VARIANT
-        yield sign.start, name.end + 1, word
-
-
-def _by_name(text: SqlText, args: Mapping[str, Any]) -> list[Edit]:
-    edits = []
-    for start, end, word in _named_places(text):
-        if word not in args:
-            raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, start)}")
-        edits.append((start, end, literal(args[word])))
-    return edits
-
-
-def _in_order(text: SqlText, args: Sequence[Any]) -> list[Edit]:
-    marks = [t for t in text.tokens if t.token_type is TokenType.PLACEHOLDER]
-    if len(marks) > len(args):
-        raise InvalidRequest(f"{len(marks)} parameters, but {len(args)} values: {caret(text, marks[len(args)].start)}")
-    return [(t.start, t.end + 1, literal(v)) for t, v in zip(marks, args, strict=False)]
-
-
-def literal(value: Any) -> str:
-    """A Python value as an SQL literal of the type that Spark's ``lit()`` gives it; raises :class:`InvalidRequest`."""
-    if hasattr(value, "item") and not isinstance(value, list | tuple | Mapping):
-        value = value.item()  # a scalar of numpy's
-    match value:
-        case SqlText():
-            return str(value)
-        case None:
-            return "NULL"
-        case bool():
-            return str(value).upper()
-        case int():
-            made = str(abs(value)) + ("L" if _INT_MAX < abs(value) <= _LONG_MAX else "")
-        case float() if not math.isfinite(value):
-            return f"CAST('{value}' AS DOUBLE)"
-        case float():
-            made = f"{abs(value)!r}D"
-        case Decimal() if value.is_finite():
-            exponent = value.as_tuple().exponent
-            scale = max(0, -exponent) if isinstance(exponent, int) else 0
-            digits = max(
-                len(value.as_tuple().digits) + max(0, value.adjusted() + 1 - len(value.as_tuple().digits)), scale
-            )
-            return f"CAST('{value:f}' AS DECIMAL({digits}, {scale}))"
-        case str():
-            return quote(value)
-        case bytes() | bytearray():
-            return f"X'{bytes(value).hex()}'"
-        case _:
-            return _time_or_nested(value)
-    return f"({'-' + made})" if math.copysign(1, value) < 0 else made
-
-
-def _time_or_nested(value: Any) -> str:
-    match value:
-        case dt.datetime():
-            instant = value.astimezone(dt.UTC)  # without a zone: a wall clock of this machine, as PySpark takes it
-            return f"TIMESTAMP '{instant.isoformat(sep=' ')}'"
-        case dt.date():
-            return f"DATE '{value.isoformat()}'"
-        case dt.timedelta():
-            micros = value // dt.timedelta(microseconds=1)
-            seconds, rest = divmod(abs(micros), 1_000_000)
-            clock = f"{seconds // 86400} {seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
-            return f"INTERVAL '{'-' if micros < 0 else ''}{clock}' DAY TO SECOND"
-        case list() | tuple():
-            return f"array({', '.join(map(literal, value))})"
-        case Mapping():
-            return f"map({', '.join(f'{literal(k)}, {literal(v)}' for k, v in value.items())})"
-    raise InvalidRequest(f"{value!r} is of type {type(value).__name__}, which cannot be a parameter's value")

@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.parameters import Expression
 from bitlake.expressions.spark_dialect import SPARK_SQL, caret, tokenize
 from bitlake.expressions.sql_text import quoted
 
@@ -41,7 +42,7 @@ QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenTyp
 """Tokens that are never words of the grammar."""
 
 
-class SqlText(str):
+class SqlText(Expression):
     """An SQL text that is tokenised and parsed at most once, each when it is first needed.
 
     Parts of it (:meth:`part`) share its tokens.  A text with edits is another text.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.condition import Args, Where, with_args
+from bitlake.expressions.condition import Where, with_args
 from bitlake.scan.plan import Plan
 from bitlake.scan.scan import TableScan
 from bitlake.scan.sort_order import OrderItem
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame
 
+    from bitlake.expressions.parameters import Args
     from bitlake.scan.dataset import ScanDataset
     from bitlake.tools.explain.explanation import Explanation
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.assignment import new_values
-from bitlake.expressions.condition import Args, Where, with_args
+from bitlake.expressions.condition import Where, with_args
 from bitlake.expressions.terms import Term
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from bitlake.expressions.parameters import Args
     from bitlake.scan.dataset import ScanDataset
 
 
