@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
+    from bitlake.sql.text import TableName
     from bitlake.table.table import Table
     from bitlake.tools.advise.advice import Advice
     from bitlake.tools.explain.explanation import QueryExplanation
@@ -410,10 +411,12 @@ class Lake:
         """
         return self._sql_engine().spark
 
-    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, engine: str = "spark") -> Any:
         """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame.
 
-        ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.
+        ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.  With ``engine="duckdb"``
+        DuckDB runs a query in this process, without Java, and the result is a DuckDB relation (``fetchall``, ``df``,
+        ``pl``, ``arrow``).  Raises :class:`UnsupportedFeature` for what DuckDB would answer in another way than Spark.
 
         >>> lake.sql("SELECT status, count(*) AS n FROM orders GROUP BY status ORDER BY status").toPandas()
           status  n
@@ -422,8 +425,24 @@ class Lake:
         2   SENT  1
         >>> lake.sql("SELECT order_id FROM orders WHERE amount > :least", {"least": 50}).toArrow().to_pydict()
         {'order_id': [4, 5]}
+        >>> lake.sql("SELECT max(amount) FROM orders WHERE status = 'PAID'", engine="duckdb").fetchall()
+        [(60.0,)]
         """
-        return self._sql_engine().sql(text, args)
+        if engine == "spark":
+            return self._sql_engine().sql(text, args)
+        if engine != "duckdb":
+            raise InvalidRequest(f"unknown engine '{engine}'; expected spark or duckdb")
+        from bitlake.expressions.parameters import with_values
+        from bitlake.sql.duckdb_engine import run_query
+
+        written = text if args is None else with_values(text, args)
+        return run_query(written, self._scan_for_query, self.database, self._timezone)
+
+    def _scan_for_query(self, name: TableName) -> TableScan:
+        """A scan of all rows of a table that a query names; raises :class:`NotFound`."""
+        if name.catalog is not None:
+            raise NotFound(f"no catalog '{name.catalog}'")
+        return core_table(self, f"{name.database or self.database}.{name.table}").scan()
 
     def write(
         self,
@@ -635,6 +654,11 @@ class Lake:
         if len(parts) == 2:
             return Identifier(*parts)
         raise InvalidRequest(f"invalid table name '{name}'; expected 'table' or 'database.table'")
+
+
+def lake_has_spark(lake: Lake) -> bool:
+    """Whether a lake's Spark session has been started or given, whose settings and views its statements may need."""
+    return lake._engine is not None or lake._spark is not None
 
 
 def catalog_of(lake: Lake) -> Catalog:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bitlake.cli.output import Output, Screen
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.lake import lake_has_spark
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -188,9 +189,23 @@ class Result:
         self.seconds = seconds
 
     @staticmethod
-    def of(lake: Lake, text: str, limit: int) -> Result:
-        """Run a statement and fetch at most ``limit`` rows; 0 fetches all."""
+    def of(lake: Lake, text: str, limit: int, engine: str = "spark", out: Output | None = None) -> Result:
+        """Run a statement and fetch at most ``limit`` rows; 0 fetches all.
+
+        With the engine ``auto`` DuckDB runs what it answers as Spark does, until Spark has been started.
+        """
         started = time.perf_counter()
+        if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):
+            try:
+                relation = lake.sql(text, engine="duckdb")
+                rows = (relation.limit(limit + 1) if limit else relation).to_arrow_table()
+                more = 0 < limit < rows.num_rows
+                return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
+            except (UnsupportedFeature, InvalidRequest):
+                if engine == "duckdb":
+                    raise
+        if out is not None:
+            starting(out)
         frame = lake.sql(text)
         if not frame.columns:
             return Result(text, pa.table({}), False, time.perf_counter() - started)

@@ -24,12 +24,12 @@ from prompt_toolkit.keys import Keys
 
 from bitlake.cli.failures import Usage, show_error
 from bitlake.cli.parameters import argument, limit_option
-from bitlake.cli.result import SHOW, Result, show_table, starting
+from bitlake.cli.result import SHOW, Result, show_table
 from bitlake.cli.run import Run, command
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from bitlake.lake import Lake
+    pass
 
 
 # --- the interactive shell --------------------------------------------------------------------------------------------
@@ -49,8 +49,9 @@ _BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE
 class Shell:
     """Reads statements until the user exits; shows at most ``limit`` rows of each result, 0 for all."""
 
-    def __init__(self, run: Run, limit: int) -> None:
+    def __init__(self, run: Run, limit: int, engine: str = "auto") -> None:
         self.run = run
+        self.engine = engine
         self.limit = limit
         self.lake = run.lake()
         self.names = Names(run)
@@ -91,8 +92,7 @@ class Shell:
         from bitlake.sql.parser import split_statements
 
         for statement in split_statements(text):
-            starting(self.run.out)
-            result = Result.of(self.lake, statement, self.limit)
+            result = Result.of(self.lake, statement, self.limit, self.engine, self.run.out)
             if result.has_rows:
                 show_table(self.run.out.screen, result)
             rows = f"{result.rows.num_rows:,} rows, " if result.has_rows else "ok, "
@@ -237,15 +237,21 @@ _FORMATS = ("table", "csv", "json")
     metavar="FORMAT",
     help="table, csv or json (one object per line).",
 )
-def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str) -> None:
-    """Run SQL on Spark over the lake's tables: statements, a file of statements, or an interactive shell.
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "duckdb", "spark")),
+    default="auto",
+    help="auto: DuckDB for queries that it answers as Spark does, Spark for everything else.",
+)
+def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str, engine: str) -> None:
+    """Run Spark SQL over the lake's tables: statements, a file of statements, or an interactive shell.
 
     Without a statement, the command opens the shell at a terminal and reads statements from stdin in a pipe.
     """
     if statement is not None and file is not None:
         raise Usage("STATEMENT and --file exclude each other: use one of them")
     if statement is None and file is None and sys.stdin.isatty() and not run.out.json:
-        Shell(run, SHOWN if limit is None else limit).loop()
+        Shell(run, SHOWN if limit is None else limit, engine).loop()
         return
     from bitlake.sql.parser import split_statements
 
@@ -253,12 +259,10 @@ def sql(run: Run, statement: str | None, file: str | None, limit: int | None, fo
     if not statements:
         raise Usage("the text contains no statement")
     shown = limit if limit is not None else SHOWN if run.out.is_terminal and format == "table" else 0
-    lake = run.lake()
-    starting(run.out)
     documents: list[dict[str, Any]] = []
     try:
         for number, text in enumerate(statements, 1):
-            result = _numbered(lake, text, shown, number if len(statements) > 1 else None)
+            result = _numbered(run, text, shown, number if len(statements) > 1 else None, engine)
             if run.out.json:
                 documents.append(result.document())
             elif result.has_rows:
@@ -282,9 +286,9 @@ def _text(statement: str | None, file: str | None) -> str:
         raise InvalidRequest(f"{file} is not UTF-8 text; convert it first") from e
 
 
-def _numbered(lake: Lake, text: str, limit: int, number: int | None) -> Result:
+def _numbered(run: Run, text: str, limit: int, number: int | None, engine: str) -> Result:
     try:
-        return Result.of(lake, text, limit)
+        return Result.of(run.lake(), text, limit, engine, run.out)
     except BitlakeError as e:
         if number is not None:
             e.args = (f"statement {number}: {e}",)

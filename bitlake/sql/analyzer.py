@@ -13,8 +13,10 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.binder import bind
 from bitlake.metadata.schema import Names
 from bitlake.runtime import CacheName, Caches
+from bitlake.scan.scan import TableScan
 from bitlake.sql import scope
 from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, shape_of
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
@@ -207,3 +209,18 @@ def _with_columns(use: TableUse, named: bool, alone: bool, mentions: Mentions, t
     if named and not mentions.all:
         columns = (*(name for name in known if name.lower() in mentions.words), *mentions.metadata)
     return replace(use, columns=columns, metadata=mentions.metadata)
+
+
+def narrowed(use: TableUse, scan: TableScan, timezone: str) -> TableScan:
+    """The scan of the rows and columns that a query needs of a table."""
+    if use.columns is not None:
+        columns = use.columns
+        if type(scan) is not TableScan:
+            # Rows of system tables have no place in files; and without a column, nothing would tell their number.
+            known = scan.state.schema.field_names
+            columns = tuple(c for c in columns if c in known) or known[:1]
+        scan = scan.select(columns)
+    if use.predicate is None:
+        return scan
+    bound = bind(use.predicate, scan.state.schema.fields, timezone, on_unsupported="true")
+    return scan.where_bound(bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
+from compare import Answer, plain, same
 from generated import Both, compare
+from queries import Generator
+
+from bitlake.errors import UnsupportedFeature
 
 pytestmark = pytest.mark.spark
 STATEMENTS = 20
+ON_DUCKDB = 100
 
 
 def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None:
@@ -27,3 +33,53 @@ def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None
     assert ran == STATEMENTS
     assert refused <= STATEMENTS // 5
     assert [statement.text for _, statement, _, _ in differ] == []
+
+
+def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path) -> None:
+    """Queries that bitlake gives to DuckDB; of the generator's, which uses all that Spark has, a third."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        pytest.skip("the two sessions that are compared share a JVM")
+    both = Both(spark, str(tmp_path))
+    try:
+        answered = sum(_is_answered(both, Generator(seed).statement()) for seed in range(1000, 1000 + ON_DUCKDB))
+    finally:
+        both.close()
+    assert answered >= ON_DUCKDB // 10
+
+
+def _is_answered(both: Both, statement: Any) -> bool:
+    if statement.settings:
+        return False
+    try:
+        relation = both.lake.sql(statement.text, statement.args, engine="duckdb")
+    except UnsupportedFeature:
+        return False
+    ours = [tuple(plain(_naive(value)) for value in row) for row in relation.fetchall()]
+    sparks = Answer(lambda: both.plain.sql(statement.text, **_args(statement)), ordered=True)
+    assert sparks.error is None, f"{statement.text}: {sparks.error}"
+    if "LIMIT" in statement.text.upper() and not statement.ordered:
+        assert len(ours) == len(sparks.rows), statement.text
+        return True
+    theirs = sparks.rows
+    if not statement.ordered:
+        ours, theirs = sorted(ours, key=repr), sorted(theirs, key=repr)
+    assert _alike(ours, theirs), f"{statement.text}\n  DuckDB: {ours[:8]}\n  Spark:  {theirs[:8]}"
+    return True
+
+
+def _naive(value: Any) -> Any:
+    """An instant of DuckDB's as PySpark has it: without a zone, in this machine's."""
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) and value.tzinfo else value
+
+
+def _args(statement: Any) -> dict[str, Any]:
+    return {} if statement.args is None else {"args": statement.args}
+
+
+def _alike(ours: Any, theirs: Any) -> bool:
+    """Rows that are equal; a struct is a tuple on Spark, and a mapping, as `plain` has it, in DuckDB."""
+    if isinstance(ours, tuple) and isinstance(theirs, tuple) and ours[:1] == ("map",) and theirs[:1] != ("map",):
+        return _alike(tuple(value for _, value in ours[1:]), theirs)
+    if isinstance(ours, tuple | list) and isinstance(theirs, tuple | list):
+        return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+    return same(ours, theirs)

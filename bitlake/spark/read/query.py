@@ -17,7 +17,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.binder import bind
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
 from bitlake.scan.plan import SkipReason
@@ -29,10 +28,10 @@ from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.types import comment_of
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates, TopRows
-from bitlake.sql.analyzer import QueryAnalysis, analyse_query
+from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, UncacheTable
-from bitlake.sql.table_references import TableUse, replace_tables
+from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit, SqlText, TableName
 from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
 from bitlake.tools.explain.text import explain_text
@@ -76,7 +75,7 @@ def prepare(context: EngineContext, text: SqlText) -> PreparedQuery:
         names=context.names,
         caches=context.catalog.store.caches,
     )
-    scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
+    scans = tuple(narrowed(use, scans_by_name[use.name], context.timezone) for use in analysis.tables)
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is TableScan and not is_forced(scan) for scan in scans)
     plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
@@ -85,20 +84,6 @@ def prepare(context: EngineContext, text: SqlText) -> PreparedQuery:
         first = first_rows(context, shape, scans[0])
         scans = scans if first is None else (first,)
     return PreparedQuery(analysis, scans, shape)
-
-
-def _scan(context: EngineContext, use: TableUse, scan: TableScan) -> TableScan:
-    if use.columns is not None:
-        columns = use.columns
-        if type(scan) is not TableScan:
-            # Rows of system tables have no place in files; and without a column, nothing would tell their number.
-            known = scan.state.schema.field_names
-            columns = tuple(c for c in columns if c in known) or known[:1]
-        scan = scan.select(columns)
-    if use.predicate is None:
-        return scan
-    bound = bind(use.predicate, scan.state.schema.fields, context.timezone, on_unsupported="true")
-    return scan.where_bound(bound)
 
 
 def query(context: EngineContext, text: SqlText, for_view: bool = False) -> DataFrame:

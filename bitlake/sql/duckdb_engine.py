@@ -1,0 +1,77 @@
+"""Queries of Spark SQL on lake tables, run by DuckDB in this process: no JVM is started.
+
+Each table of a query is bound as a dataset of the rows and columns that the query needs, planned with bitlake's indexes
+from the whole WHERE, as for Spark; DuckDB runs the rest (:mod:`bitlake.sql.duckdb_translation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.scan.dataset import ScanDataset
+from bitlake.scan.scan import TableScan
+from bitlake.sql import statements as st
+from bitlake.sql.analyzer import analyse_query, narrowed
+from bitlake.sql.duckdb_translation import NotTranslatable, translate
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.rewrite import normalize
+from bitlake.sql.table_references import find_names, replace_tables
+from bitlake.sql.text import SqlText, TableName
+from bitlake.types import DataField
+
+OpenScan = Callable[[TableName], TableScan]
+"""Opens a scan of all rows of a table; raises :class:`NotFound`."""
+
+
+def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> Any:
+    """The rows of a query as a DuckDB relation, which is run when rows are asked of it.
+
+    Raises :class:`NotTranslatable` for other statements and for queries that DuckDB would answer in another way.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError as e:
+        raise InvalidRequest("duckdb is not installed: `pip install 'bitlake[duckdb]'`") from e
+    written = normalize(SqlText(text), database)
+    statement = parse_statement(written)
+    if not isinstance(statement, st.Query):
+        raise NotTranslatable(text, f"{type(statement).__name__} is not a query")
+    if any(use.travels for use in find_names(statement.text)):
+        raise NotTranslatable(text, "time travel in SQL is read by Spark")
+    scans: dict[TableName, TableScan] = {}
+
+    def resolve(name: TableName) -> Sequence[DataField] | None:
+        try:
+            scans[name] = open_scan(name)
+        except (NotFound, InvalidRequest):
+            return None
+        return scans[name].state.schema.fields
+
+    analysis = analyse_query(statement.text, resolve, timezone)
+    if analysis.by_spark or any(use.file_metadata for use in analysis.tables):
+        raise NotTranslatable(text, "only Spark knows the file of a row")
+    bound = [_with_a_column(narrowed(use, scans[use.name], timezone)) for use in analysis.tables]
+    names = [f"table_{i}" for i in range(len(bound))]
+    replaced = replace_tables(analysis.text, analysis.tables, names, database)
+    fields = {name: _fields(scan) for name, scan in zip(names, bound, strict=True)}
+    query, columns = translate(str(replaced), fields, timezone)
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = '{timezone}'")
+    for name, scan in zip(names, bound, strict=True):
+        connection.register(name, ScanDataset(scan))
+    listed = ", ".join('"' + c.replace('"', '""') + '"' for c in columns)
+    try:
+        return connection.sql(f"SELECT * FROM ({query}) AS q({listed})")
+    except duckdb.Error as e:
+        raise NotTranslatable(text, f"DuckDB refuses it ({e})") from e
+
+
+def _with_a_column(scan: TableScan) -> TableScan:
+    """The scan with a column at least, by which rows are counted."""
+    return scan if scan.columns else scan.select(scan.state.schema.field_names[:1])
+
+
+def _fields(scan: TableScan) -> list[DataField]:
+    return [f for f in scan.state.schema.fields if f.name in scan.columns]
