@@ -212,6 +212,8 @@ class Conditions:
             f"CAST({self.column('integer')} AS {self.one('TINYINT', 'INT', 'BIGINT', 'DOUBLE', 'DECIMAL(12, 3)')})",
             "length(v)",
             f"sign({self.column('number')})",
+            f"(p / {self.one('2', '-3', '1.5', '7')})",
+            f"CAST({self.one('p', 'q', 'x')} AS {self.one('INT', 'BIGINT')})",
         )
 
     def _integer(self, depth: int) -> str:
@@ -230,6 +232,7 @@ class Conditions:
             f"coalesce({a}, {self.literal('text')})",
             f"CAST({self.column('integer')} AS STRING)",
             "CAST(o AS STRING)",
+            f"CAST({self.column('date')} AS STRING)",
             f"CASE WHEN {self.condition(0)} THEN {a} END",
             f"{self.one('greatest', 'least')}({a}, {self.column('text')})",
         )

@@ -7,6 +7,7 @@ Text is read by :mod:`bitlake.expressions.literals`, once per distinct value.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, AtomicType
 
 _FLOATS = (Root.FLOAT, Root.DOUBLE)
 _DAY = wall_clock.MICROS_PER_DAY
+_FIRST_DAY, _LAST_DAY = literals.days(dt.date.min), literals.days(dt.date.max)
 
 
 def cast_typed(term: Typed, to: AtomicType, zone: str, explicit: bool = False) -> Typed:
@@ -104,6 +106,8 @@ def _converter(source: AtomicType, to: AtomicType) -> _Convert | None:
             return _by_arrow if (to.scale or 0) >= (source.scale or 0) else _rounded
         if b is Root.DOUBLE and (source.precision or 10) <= 15:
             return _decimal_to_double
+        if b in INTEGERS and (source.precision or 10) <= 18:
+            return _decimal_to_integer
         return None
     if a is Root.VARCHAR:
         return _read_text if b in INTEGERS or b in (Root.DOUBLE, Root.DATE, Root.BOOLEAN) else None
@@ -112,6 +116,8 @@ def _converter(source: AtomicType, to: AtomicType) -> _Convert | None:
 
 def _time_converter(a: Root, b: Root) -> _Convert | None:
     match a, b:
+        case (Root.DATE, Root.VARCHAR):
+            return _date_to_text
         case (Root.DATE, Root.TIMESTAMP | Root.TIMESTAMP_LTZ):
             return _date_to_timestamp
         case (Root.TIMESTAMP | Root.TIMESTAMP_LTZ, Root.DATE):
@@ -155,10 +161,36 @@ def _rounded(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> 
 
 def _decimal_to_double(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
     # Both numbers are exact doubles, so their quotient is the nearest one.
+    return pa.array(unscaled(array).astype(np.float64) / 10.0 ** (source.scale or 0), mask=mask_of(array))
+
+
+def unscaled(array: pa.Array) -> Any:
+    """The unscaled values of decimals of at most 18 digits; 0 where NULL."""
+    if not len(array):
+        return np.zeros(0, np.int64)
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :][: 2 * len(array) : 2]
     mask = mask_of(array)
-    values = words if mask is None else np.where(mask, 0, words)
-    return pa.array(values.astype(np.float64) / 10.0 ** (source.scale or 0), mask=mask)
+    return words if mask is None else np.where(mask, 0, words)
+
+
+def scaled(values: Any, kind: pa.DataType, mask: Any) -> pa.Array:
+    """Decimals of unscaled 64-bit values."""
+    words = np.stack([values, values >> 63], axis=1).astype(np.int64)
+    valid = None if mask is None else pa.array(~mask, pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(words.tobytes())])
+
+
+def _decimal_to_integer(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
+    values = unscaled(array)
+    cut = np.abs(values) // 10 ** (source.scale or 0) * np.sign(values)
+    return pa.array(cut, pa.int64(), mask=mask_of(array)).cast(arrow_type(to))
+
+
+def _date_to_text(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
+    days = wall_clock.raw(array)
+    if len(days) and (int(days.min()) < _FIRST_DAY or int(days.max()) > _LAST_DAY):
+        raise _Unfit("date before year 1 or after 9999")
+    return array.cast(pa.string())
 
 
 def _read_text(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:

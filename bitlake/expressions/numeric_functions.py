@@ -2,7 +2,8 @@
 
 Types, as Spark 4 widens them: integers take the wider type; an integer with FLOAT gives DOUBLE; anything with DOUBLE
 gives DOUBLE; an integer with DECIMAL is a DECIMAL of its digits.  ``/`` is DOUBLE, ``div`` is BIGINT.  Decimals are
-exact as long as Spark keeps all digits; DECIMAL division is refused, and DECIMAL with DOUBLE above 15 digits.
+exact as long as Spark keeps all digits.  Refused: quotients of decimals beyond 64 bits, and DECIMAL with DOUBLE above
+15 digits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
-from bitlake.expressions.casts import cast_typed
+from bitlake.expressions.casts import cast_typed, scaled, unscaled
 from bitlake.expressions.terms import (
     BIGINT,
     BOOLEAN,
@@ -50,7 +51,7 @@ def as_decimal(term: Typed) -> AtomicType:
     kind = numeric(term)
     if kind.root is Root.DECIMAL:
         return kind
-    if term.is_literal and term.parameter is not None:
+    if term.function == "literal" and term.parameter is not None:
         return decimal_type(len(str(abs(term.parameter))), 0)
     return decimal_type(_DIGITS[kind.root], 0)
 
@@ -112,8 +113,19 @@ def _arithmetic(name: str) -> Kernel:
 def _bind_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
     roots = {numeric(a).root for a in arguments}
     if Root.DECIMAL in roots and not roots & set(_FLOATS):
-        raise Refused("Spark rounds a quotient of decimals; cast one side to DOUBLE")
+        return _bind_decimal_quotient(arguments, zone)
     return _operands(arguments, DOUBLE, zone), DOUBLE, None
+
+
+def _bind_decimal_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
+    """Decimals whose quotient is one of 64-bit integers, as of ``amount / 2``."""
+    p, q = map(as_decimal, arguments)
+    (p1, s1), (p2, s2) = ((t.precision or 10, t.scale or 0) for t in (p, q))
+    scale = max(6, s1 + p2 + 1)
+    if p1 + scale - s1 + s2 > 18 or p2 > 18:
+        raise Refused("Spark rounds a quotient of decimals, here to more than 18 digits; cast one side to DOUBLE")
+    made = decimal_type(p1 - s1 + s2 + scale, scale)
+    return [cast_typed(a, t, zone) for a, t in zip(arguments, (p, q), strict=True)], made, scale - s1 + s2
 
 
 def _by_zero(term: Typed, arrays: Sequence[pa.Array]) -> None:
@@ -123,7 +135,14 @@ def _by_zero(term: Typed, arrays: Sequence[pa.Array]) -> None:
 
 def _quotient(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     _by_zero(term, arrays)
-    return pc.divide(*arrays)
+    if term.root is not Root.DECIMAL:
+        return pc.divide(*arrays)
+    a, b = map(unscaled, arrays)
+    divisor = np.where(b == 0, 1, np.abs(b))
+    whole, rest = np.divmod(np.abs(a) * 10**term.parameter, divisor)
+    found = (whole + (2 * rest >= divisor)) * np.sign(a) * np.sign(b)  # half up
+    null = pc.or_(arrays[0].is_null(), arrays[1].is_null()).to_numpy(zero_copy_only=False)
+    return scaled(found, arrow_type(term.type), null)
 
 
 def _bind_whole(arguments: Sequence[Typed], zone: str) -> Bound:

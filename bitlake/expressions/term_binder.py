@@ -57,7 +57,7 @@ from bitlake.expressions.text_functions import TEXT_FUNCTIONS
 from bitlake.expressions.time_functions import SHIFT, TIME_FUNCTIONS, bind_date_sum, shift_typed
 from bitlake.expressions.tree import And, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
 from bitlake.lazy_modules import compute as pc
-from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, DataType, Root
+from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, DataType, Root
 
 VALUE = "value"
 """The column of a leaf that is about a term's value."""
@@ -210,8 +210,8 @@ class TermBinder:
         match term:
             case ColumnTerm(name):
                 return self._column(name)
-            case LiteralTerm(value, kind):
-                return Typed("literal", kind or STRING, (), value, python_literal(value))
+            case LiteralTerm(value, kind, is_literal):
+                return Typed("literal" if is_literal else "folded", kind or STRING, (), value, _literal_sql(term))
             case IntervalTerm():
                 raise refusal(term.sql, "an interval can only be added to a date or timestamp")
             case CastTerm(inner, to):
@@ -365,6 +365,13 @@ def term_type(kind: DataType) -> DataType:
         case Root.TIMESTAMP_LTZ:
             return TIMESTAMP
     return replace(kind, nullable=True)
+
+
+def _literal_sql(term: LiteralTerm) -> str:
+    text = python_literal(term.value)
+    if term.is_literal or term.type is None or term.type.root not in (*INTEGERS, Root.DECIMAL):
+        return text
+    return f"CAST({text} AS {term.type})"  # its type decides the type of what it is part of
 
 
 def _operand(term: Typed) -> str:

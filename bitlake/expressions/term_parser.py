@@ -161,7 +161,7 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
         raise Inexpressible(node, "the value of this constant is not certain") from e
     if isinstance(inner, exp.Cast) and value is not None:
         kind = _cast_type(inner)
-        return None if kind is None else LiteralTerm(value, kind, is_literal=isinstance(inner.this, exp.Literal))
+        return None if kind is None else LiteralTerm(value, kind, is_literal=False)
     return LiteralTerm(value, _type_of(value))
 
 

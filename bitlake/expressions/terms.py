@@ -103,12 +103,12 @@ class Typed:
     @property
     def is_null(self) -> bool:
         """Whether it is the literal NULL."""
-        return self.function == "literal" and self.parameter is None
+        return self.is_literal and self.parameter is None
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is a constant."""
-        return self.function == "literal"
+        """Whether it is a constant; Spark takes the digits of a literal, and not of a folded one, for precision."""
+        return self.function in ("literal", "folded")
 
 
 def columns_in(term: Typed) -> frozenset[str]:
@@ -177,7 +177,7 @@ def evaluate_term(term: Typed, rows: Rows, count: int, kernels: Mapping[str, Fun
         case "map value":
             column = evaluate_term(term.arguments[0], rows, count, kernels)
             return pc.map_lookup(column, pa.scalar(term.parameter, column.type.key_type), "first")
-        case "literal":
+        case "literal" | "folded":
             return pa.repeat(pa.scalar(term.parameter, arrow_type(term.type)), count)
         case "and" | "or" | "coalesce" | "case":
             return _in_order(term, rows, count, kernels)

@@ -54,6 +54,7 @@ def truth(condition: str, zone: str = "UTC", **values: Any) -> bool | None:
 
 
 TRUE_OF_THE_ROW = [
+    *("p / 2 = 0.75", "p / 7 = 0.214286", "cast(p AS INT) = 1", "cast(d AS STRING) LIKE '2026-%'"),
     *("a * 2 > b", "a + b = 9", "a - b = 5", "a / b = 3.5", "a % 4 = 3", "-a % 4 = -3", "a div b = 3", "-a div 2 = -3"),
     *(
         "a > b",
@@ -180,7 +181,8 @@ def test_other_terms_keep_rows_from_failing() -> None:
         ("a = s", "a is INT and s is STRING; cast one of them"),
         ("length(a) = 1", "a is INT, and not a STRING"),
         ("s + 1 = 2", "s is STRING, and not a number"),
-        ("p / 2 = 1", "Spark rounds a quotient of decimals"),
+        ("p / a = 1", "Spark rounds a quotient of decimals"),
+        ("q / 2 = 1", "Spark rounds a quotient of decimals"),
         ("q * q * q > 1", "has more than 38 digits"),
         ("x = q", "DECIMAL"),
         ("cast(x AS STRING) = '1'", "a cast of DOUBLE to STRING is not evaluated"),
@@ -316,6 +318,14 @@ def test_implied_ranges_never_leave_out_a_row(values: Any) -> None:
         tried += 1
         assert evaluate(bound, rows, FIELDS).fill_null(False) == computed.fill_null(False), to_sql(bound, FIELDS)
     assert tried > 15
+
+
+def test_the_type_of_a_literal_is_printed() -> None:
+    """Printed as 100, it was an INT when it was read again, and the sum overflowed."""
+    bound = bind(parse_predicate("a + 100L > 5 OR p + CAST(1 AS DECIMAL(4, 2)) > b + 1"), FIELDS)
+    text = "(a + CAST(100 AS BIGINT)) > 5 OR (p + CAST(1.00 AS DECIMAL(4, 2))) > (b + 1)"
+    assert to_sql(bound, FIELDS).endswith(text)
+    assert bind(parse_predicate(to_sql(bound, FIELDS)), FIELDS) == bound
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from computed_conditions import EXTREME, FIELDS, MILD, Conditions, rows_of
 from long import long
 from pyspark.errors import PySparkException
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import EvaluationFailed, InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Computed, computed_tests
+from bitlake.types import DataField, parse_type
 
 ROWS = 60
 BATCH = 40
@@ -124,3 +127,24 @@ def compare(spark: Any, folder: Path, seed: int, count: int, zone: str, kind: st
     # What fails here fails in Spark.
     succeeded = [t for t in failing[: max(6, count // 20)] if oracle.true_rows([t]) != [None]]
     assert not succeeded, succeeded
+
+
+CONTEXTS = ["ΑΣ", "ΌΣΟΣ. Σ", "Σ", "ΑΣΒ", "ΑΣ.", "Α.Σ", "ΑΣ'Β", "aΣ1", "1Σ", "ΣΣ", "İΣ", "ΑΣ\u0301", "ΑΣ\u00ad", "😀Σ"]
+CONTEXTS += ["ß", "İstanbul", "ŉ", "Ǆ", "ǅ", "ﬁn", "i\u0307", "ı", "ΐ", "ԵՒ", "և"]
+UPPER_SINCE_UNICODE_16 = "\u019b\u0264\ua7d3\ua7d5"
+
+
+@pytest.mark.parametrize("texts", [pytest.param(CONTEXTS, id="contexts"), long([], id="every character")])
+def test_case_is_spark_s_case(spark: Any, tmp_path: Path, texts: list[str]) -> None:
+    texts = texts or [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    known = [t for t in texts if all(unicodedata.category(c) != "Cn" and c not in UPPER_SINCE_UNICODE_16 for c in t)]
+    pq.write_table(pa.table({"s": known}), str(tmp_path / "texts.parquet"))
+    frame = spark.read.parquet(str(tmp_path / "texts.parquet"))
+    found = frame.selectExpr("s", "upper(s) AS u", "lower(s) AS l").toArrow()
+    fields = [DataField(i, name, parse_type("STRING")) for i, name in enumerate("sul")]
+    bound = bind(parse_predicate("upper(s) = u AND lower(s) = l"), fields)
+    wrong = found.filter(pc.invert(evaluate(bound, found, fields)))
+    assert wrong.num_rows == 0, wrong.to_pylist()[:10]
+    for unknown in [t for t in texts if len(t) == 1 and unicodedata.category(t) == "Cn"][::5000]:
+        with pytest.raises(EvaluationFailed, match="newer Unicode"):
+            evaluate(bound, pa.table({"s": [unknown], "u": ["x"], "l": ["x"]}), fields)
