@@ -255,6 +255,13 @@ def value_of(made: str, data: bytes) -> Any:
 def deleted_rows(file: dict[str, Any]) -> BitMap:
     """A deletion vector as the Puffin specification draws it: size, magic, bitmaps by key, checksum."""
     data = local(file["file_path"]).read_bytes()
+    assert data[:4] == data[-4:] == b"PFA1" and data[-8:-4] == bytes(4)
+    length = int.from_bytes(data[-12:-8], "little")
+    footer = json.loads(data[-12 - length : -12])
+    assert data[-16 - length : -12 - length] == b"PFA1"
+    (found,) = [b for b in footer["blobs"] if b["properties"]["referenced-data-file"] == file["referenced_data_file"]]
+    assert (found["offset"], found["length"]) == (file["content_offset"], file["content_size_in_bytes"])
+    assert found["properties"]["cardinality"] == str(file["record_count"]) and found["type"] == "deletion-vector-v1"
     blob = data[file["content_offset"] :][: file["content_size_in_bytes"]]
     size = int.from_bytes(blob[:4], "big")
     body = blob[4:-4]

@@ -7,9 +7,9 @@
       └ metadata/snap-<k>-<uuid>.avro          manifest list of each Iceberg snapshot (manifest_list.py)
           └ metadata/<uuid>-m<k>.avro          manifests (manifest.py), of data files and of deletion vectors
               ├ <partition>/bucket-<b>/data-…  Paimon's own data files
-              └ index/index-…                  Paimon's own 64-bit deletion vectors, by offset and length
+              └ metadata/<uuid>-d<k>.puffin    copies of Paimon's 64-bit deletion vectors (puffin.py)
 
-Data files and deletion vectors exist once, for readers of both formats.  An Iceberg snapshot has the id and the
+Data files exist once, for readers of both formats.  An Iceberg snapshot has the id and the
 sequence number of the Paimon snapshot that it shows.
 
 :mod:`bitlake.snapshot.iceberg_metadata` writes these files after a commit.

@@ -16,8 +16,9 @@ An Avro container (:mod:`bitlake.codec.avro`) of one record an entry; numbers in
         referenced_data_file [143], content_offset [144], content_size_in_bytes [145]   of a deletion vector
         first_row_id [142]     in format version 3 only
 
-A deletion vector has the format ``puffin`` and lies in Paimon's index file, which has no Puffin footer: Iceberg readers
-read it by offset and size alone.  The header names the schema, the partition spec, the format version and the content.
+A deletion vector has the format ``puffin``: a blob of a Puffin file (:mod:`bitlake.iceberg.puffin`).  Paimon lists its
+index files as such, which have no Puffin footer.  The header names the schema, the partition spec, the format version
+and the content.
 
 Sources: the Iceberg specification, "Manifests" and "Deletion Vectors"; Paimon's ``IcebergManifestEntry``,
 ``IcebergDataFileMeta`` and ``IcebergManifestFile``.
@@ -192,6 +193,12 @@ _FILE_MEMBERS = (
     *_MAPS,
     *("referenced_data_file", "content_offset", "content_size_in_bytes", "first_row_id"),
 )
+
+
+def listed_paths(data: bytes) -> Iterator[str]:
+    """The paths of a manifest's files, whatever the partition columns are; raises :class:`CorruptError`."""
+    for entry in avro.decode(data, "the Iceberg manifest", manifest_format((), 3)):
+        yield entry["data_file"]["file_path"]
 
 
 def _hinted(entry: Entry) -> Entry:

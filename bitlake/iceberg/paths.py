@@ -25,7 +25,7 @@ VERSION_HINT = "version-hint.text"
 _DATABASE = ".db"
 _VERSION = re.compile(r"^v(\d{1,19})\.metadata\.json$", re.ASCII)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_AVRO = re.compile(rf"^(?:snap-\d+-{_UUID}|{_UUID}-m\d+)\.avro$", re.ASCII)
+_LISTED = re.compile(rf"^(?:snap-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro|{_UUID}-d\d+\.puffin)$", re.ASCII)
 
 
 def metadata_dir(root: str, options: Options) -> str:
@@ -57,14 +57,14 @@ def parse_version(name: str) -> int | None:
     return None if match is None else int(match.group(1))
 
 
-def is_avro_file(name: str) -> bool:
-    """Whether a name is that of a manifest or a manifest list."""
-    return _AVRO.match(name) is not None
+def is_listed_file(name: str) -> bool:
+    """Whether a name is that of a manifest list, a manifest or a Puffin file, which table metadata leads to."""
+    return _LISTED.match(name) is not None
 
 
 def is_iceberg_file(name: str) -> bool:
     """Whether a name is one of those that writers of this metadata give their files; others are not touched."""
-    return name == VERSION_HINT or is_avro_file(name) or parse_version(name) is not None
+    return name == VERSION_HINT or is_listed_file(name) or parse_version(name) is not None
 
 
 def java_uri(path: str) -> str:
@@ -78,17 +78,22 @@ def java_uri(path: str) -> str:
     return path
 
 
-class AvroNames:
-    """Hands out the names of one publication's manifests and manifest lists.  Mutable, for one thread."""
+class PublicationNames:
+    """Hands out the names of one publication's manifests, manifest lists and Puffin files.  Mutable, for one thread."""
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
-        self._manifests = self._lists = 0
+        self._manifests = self._lists = self._vectors = 0
 
     def manifest(self) -> str:
         """The next name of a manifest."""
         self._manifests += 1
         return f"{self._uuid}-m{self._manifests}.avro"
+
+    def puffin(self) -> str:
+        """The next name of a Puffin file."""
+        self._vectors += 1
+        return f"{self._uuid}-d{self._vectors}.puffin"
 
     def manifest_list(self) -> str:
         """The next name of a manifest list."""

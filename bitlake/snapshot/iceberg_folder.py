@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
+from bitlake.iceberg.manifest import ManifestContent, listed_paths
 from bitlake.iceberg.manifest_list import ManifestFile, decode_manifest_list
-from bitlake.iceberg.paths import VERSION_HINT, is_avro_file, metadata_dir, metadata_name, parse_version
+from bitlake.iceberg.paths import VERSION_HINT, is_listed_file, metadata_dir, metadata_name, parse_version
 from bitlake.iceberg.table_metadata import IcebergSnapshot, TableMetadata
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -92,10 +93,16 @@ class IcebergFolder:
             raise e.within(path) from e
 
     def names_of(self, snapshot: IcebergSnapshot) -> set[str]:
-        """The names of a snapshot's manifest list and manifests; only the list's if it is gone."""
+        """The names of a snapshot's manifest list, manifests and Puffin files; only the list's if it is gone."""
         names = {file_name(snapshot.manifest_list)}
         with contextlib.suppress(NotFound):
-            names |= {file_name(m.path) for m in self.manifests(snapshot)}
+            for manifest in self.manifests(snapshot):
+                name = file_name(manifest.path)
+                names.add(name)
+                if manifest.content is ManifestContent.DELETES:
+                    names |= {
+                        n for n in map(file_name, listed_paths(self.store.read(self.path(name)))) if is_listed_file(n)
+                    }
         return names
 
     def delete(self, names: Iterable[str]) -> None:
@@ -196,7 +203,7 @@ def iceberg_orphans(state: TableState, older_than_ms: int) -> list[tuple[str, in
     files = [
         f
         for f in state.store.list(root)
-        if not f.is_dir and not f.is_link and f.mtime_ms < older_than_ms and is_avro_file(f.name)
+        if not f.is_dir and not f.is_link and f.mtime_ms < older_than_ms and is_listed_file(f.name)
     ]
     if not files:
         return []

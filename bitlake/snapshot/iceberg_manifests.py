@@ -16,7 +16,7 @@ Sources: Paimon's ``IcebergCommitCallback``; the Iceberg specification, "Deletio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,8 @@ from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.iceberg import manifest as manifests
 from bitlake.iceberg.manifest import PUFFIN, Block, Entry, FileContent, ManifestCodec, ManifestContent
 from bitlake.iceberg.manifest_list import ManifestFile, encode_manifest_list
-from bitlake.iceberg.paths import AvroNames, java_uri
+from bitlake.iceberg.paths import PublicationNames, is_listed_file, java_uri
+from bitlake.iceberg.puffin import encode_puffin
 from bitlake.iceberg.schema import FIRST_PARTITION_FIELD_ID, exports_vectors, iceberg_schema, partition_spec
 from bitlake.iceberg.table_metadata import TableMetadata
 from bitlake.iceberg.values import file_bounds, iceberg_value, partition_fields
@@ -120,7 +121,7 @@ class IcebergManifests:
     def __post_init__(self) -> None:
         self.options = self.schema.opts
         self.version = self.options.of(opt.ICEBERG_VERSION)
-        self.names = AvroNames(_clock.new_uuid())
+        self.names = PublicationNames(_clock.new_uuid())
         self.partition = partition_fields(self.schema.partition_fields, FIRST_PARTITION_FIELD_ID)
         self.partitions = PartitionReader(self.schema, self.table.paths)
         self.shows_vectors = exports_vectors(self.options)
@@ -263,9 +264,14 @@ class IcebergManifests:
 
     # --- deletion vectors --------------------------------------------------------------------------------------------
 
-    def vector_manifests(self) -> list[ManifestFile]:
-        """New manifests of all deletion vectors; none where readers cannot see any."""
-        files = self._vector_files()
+    def vector_manifests(
+        self, base: Sequence[ManifestFile] = (), previous: Snapshot | None = None
+    ) -> list[ManifestFile]:
+        """New manifests of all deletion vectors; none where readers cannot see any.
+
+        Vectors of index files that the previous snapshot had are where the manifests of the base list them.
+        """
+        files = self._vector_files(self.snapshot)
         if not self.shows_vectors:
             if files and not self.schema.primary_keys:
                 raise UnsupportedFeature(
@@ -274,37 +280,51 @@ class IcebergManifests:
                     "compact the table fully (CALL sys.compact) or set these options"
                 )
             return []
-        entries = [entry for file in files for entry in self._vector_entries(file)]
-        return self.put_manifests(entries, ManifestContent.DELETES)
+        known: dict[str, dict[str, Any]] = {}
+        for m, stored in zip(base, self._read(base), strict=True):
+            for file in (e["data_file"] for e in self._entries(m, stored) if manifests.is_live(e)):
+                if is_listed_file(file_name(file["file_path"])):  # Paimon lists its index files
+                    known[file["referenced_data_file"]] = file
+        kept = {e.file_name for e in self._vector_files(previous)}
+        records = [r for index in files for r in self._vector_records(index, known if index.file_name in kept else {})]
+        return self.put_manifests([manifests.added(r, self.snapshot.id) for r in records], ManifestContent.DELETES)
 
-    def _vector_files(self) -> list[IndexFileEntry]:
-        return [e for e in index_entries(self.table, self.snapshot) if e.index_type == DELETION_VECTORS and e.ranges]
+    def _vector_files(self, snapshot: Snapshot | None) -> list[IndexFileEntry]:
+        return [e for e in index_entries(self.table, snapshot) if e.index_type == DELETION_VECTORS and e.ranges]
 
-    def _vector_entries(self, index: IndexFileEntry) -> list[Entry]:
+    def _vector_records(self, index: IndexFileEntry, known: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """The vectors of an index file: as listed before, or copied into a new Puffin file."""
         path = index_path(self.table.paths, self.schema, index)
         folder = self.partitions.bucket_dir(index.partition, index.bucket)
         ranges = sorted(index.ranges or (), key=lambda r: r.offset)
+        names = [java_uri(f"{folder}/{place.data_file}") for place in ranges]
+        if all(name in known for name in names):
+            return [known[name] for name in names]
         ends = [*(r.offset for r in ranges[1:]), index.file_size]
-        out = []
         for place, end in zip(ranges, ends, strict=True):
             if place.cardinality is None or place.offset + place.length != end:
                 raise UnsupportedFeature(
                     f"{path} has a deletion vector of 32 bits or without its number of rows, which Iceberg readers "
                     "cannot read; compact the table fully (CALL sys.compact)"
                 )
-            record = {
+        frames = self.table.store.read_ranges(path, [(r.offset, r.length) for r in ranges])
+        rows = [r.cardinality or 0 for r in ranges]
+        data, offsets = encode_puffin(list(zip(names, rows, frames, strict=True)))
+        puffin = java_uri(self._put(self.names.puffin(), data))
+        return [
+            {
                 "content": int(FileContent.POSITION_DELETES),
-                "file_path": java_uri(path),
+                "file_path": puffin,
                 "file_format": PUFFIN,
                 "partition": self._partition(index.partition),
-                "record_count": place.cardinality,
-                "file_size_in_bytes": index.file_size,
-                "referenced_data_file": java_uri(f"{folder}/{place.data_file}"),
-                "content_offset": place.offset,
-                "content_size_in_bytes": place.length,
+                "record_count": count,
+                "file_size_in_bytes": len(data),
+                "referenced_data_file": name,
+                "content_offset": offset,
+                "content_size_in_bytes": len(frame),
             }
-            out.append(manifests.added(record, self.snapshot.id))
-        return out
+            for name, count, frame, offset in zip(names, rows, frames, offsets, strict=True)
+        ]
 
     # --- what a commit changed ---------------------------------------------------------------------------------------
 
@@ -342,7 +362,7 @@ class IcebergManifests:
         data += self.put_manifests(entries)
         vectors = [m for m in old if m.content is ManifestContent.DELETES]
         if previous is None or previous.index_manifest != self.snapshot.index_manifest:
-            vectors = self.vector_manifests()
+            vectors = self.vector_manifests(vectors, previous)
         return [*self._compact(data), *vectors], counted
 
     def _without_removed(self, data: Sequence[ManifestFile], changes: Changes, counted: Counted) -> list[ManifestFile]:

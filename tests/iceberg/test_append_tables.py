@@ -245,8 +245,9 @@ def test_random_commits(tmp_path: Path, seed: int) -> None:
         assert len(found.metadata["snapshots"]) <= 5
         listed = {local(m["manifest_path"]).name for s in found.metadata["snapshots"] for m in found.manifests(s)}
         lists = {local(s["manifest-list"]).name for s in found.metadata["snapshots"]}
+        puffins = {Path(f["file_path"]).name for s in found.metadata["snapshots"] for f in found.live(1, s)}
         existing = {p.name for p in found.folder.iterdir()} - {"version-hint.text"}
-        assert existing == {*listed, *lists, f"v{table.snapshot.id}.metadata.json"}
+        assert existing == {*listed, *lists, *puffins, f"v{table.snapshot.id}.metadata.json"}
 
 
 def test_small_manifests_are_merged(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_file_whose_level_changes_is_listed_once(tmp_path: Path) -> None:
     assert sorted_rows(iceberg(table).rows()) == sorted_rows(table.scan().to_arrow())
 
 
-def test_vectors_are_referenced_where_paimon_has_them(tmp_path: Path) -> None:
+def test_vectors_are_copied_into_puffin_files(tmp_path: Path) -> None:
     table = keyed(tmp_path, **VECTORS)
     table.upsert(rows_of(range(100), "a"))
     table.upsert(rows_of(range(10, 20), "b"))
@@ -94,7 +95,7 @@ def test_vectors_are_referenced_where_paimon_has_them(tmp_path: Path) -> None:
     assert found.version == 3 and sorted_rows(found.rows()) == sorted_rows(table.scan().to_arrow())
     (vector,) = found.live(1)
     assert vector["file_format"] == "puffin" and vector["record_count"] == 11
-    assert local(vector["file_path"]).parent == Path(table.path) / "index"
+    assert local(vector["file_path"]).parent == Path(table.path) / "metadata"
     assert vector["file_size_in_bytes"] == local(vector["file_path"]).stat().st_size
     assert found.current["summary"]["total-position-deletes"] == "11"
     # A commit that changes no vector carries their manifest over.
@@ -210,6 +211,24 @@ def test_random_commits(tmp_path: Path, seed: int) -> None:
             assert shown == now
             compacted = table.scan(["id", "v"]).to_arrow().to_pylist()
         assert exported or {(dict(r)["id"], dict(r)["v"]) for r in shown} == {(r["id"], r["v"]) for r in compacted}
+
+
+def test_puffin_files_of_unchanged_buckets_are_kept(tmp_path: Path) -> None:
+    table = keyed(
+        tmp_path, **{**VECTORS, "bucket": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    )
+    table.upsert(rows_of(range(100), "a"))
+    table.upsert(rows_of(range(50), "b"))
+    before = {v["referenced_data_file"]: v for v in iceberg(table).live(1)}
+    assert len({v["file_path"] for v in before.values()}) == 2
+    table.upsert(rows_of([60], "c"))
+    after = {v["referenced_data_file"]: v for v in iceberg(table).live(1)}
+    assert sorted(before[name] == after[name] for name in before) == [False, True]
+    # What no snapshot lists is deleted, and what one lists is no orphan.
+    puffins = {Path(v["file_path"]).name for v in after.values()}
+    assert {p.name for p in (Path(table.path) / "metadata").glob("*.puffin")} == puffins
+    table.maintenance.remove_orphan_files(timedelta(days=-1))
+    assert sorted_rows(iceberg(table).rows()) == sorted_rows(table.scan().to_arrow())
 
 
 def test_a_table_of_many_buckets_and_partitions(tmp_path: Path) -> None:

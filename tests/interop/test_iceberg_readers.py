@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -33,9 +35,8 @@ CASES: dict[str, tuple[bool, dict[str, str], tuple[str, ...]]] = {
     "append": (False, {}, EVERYONE),
     "append-partitioned": (False, {"partition": "p"}, EVERYONE),
     "key": (True, {"num-sorted-run.compaction-trigger": "3"}, EVERYONE),
-    # pyiceberg 0.12 and Polars, which uses it, look for a Puffin footer instead of the offset and size.
-    "key-vectors": (True, VECTORS, ("duckdb",)),
-    "append-vectors": (False, VECTORS, ("duckdb",)),
+    "key-vectors": (True, VECTORS, EVERYONE),
+    "append-vectors": (False, VECTORS, EVERYONE),
 }
 
 
@@ -99,6 +100,22 @@ def test_random_commits(tmp_path: Path, readers: iceberg_peer.Readers, case: str
             expected = sorted_rows(table.scan().to_arrow())
         for engine in engines:
             assert sorted_rows(readers.read(engine, metadata)) == expected, (engine, seen)
+
+
+def test_examples_of_the_page(tmp_path: Path, readers: iceberg_peer.Readers) -> None:
+    """What the page "Iceberg readers" shows for pyiceberg, Polars and DuckDB."""
+    page = (iceberg_peer.ROOT / "docs/how-to/iceberg-readers.md").read_text().replace("/data/lake", str(tmp_path))
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(blocks[0], {})
+    ours = [b for b in blocks if "from pyiceberg" in b or "import polars" in b]
+    assert len(ours) == 2
+    for block in ours:
+        done = subprocess.run(
+            [iceberg_peer.find_python(), "-W", "ignore", "-c", block], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == "2\n", done.stderr
+    (path,) = re.findall(r"iceberg_scan\('(.*?)'\)", page)
+    assert readers.read("duckdb", Path(path)).num_rows == 3
 
 
 def members(metadata: dict[str, Any]) -> dict[str, Any]:
