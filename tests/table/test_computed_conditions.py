@@ -103,6 +103,8 @@ def test_it_is_explained_recorded_and_advised_on(tmp_path: Path) -> None:
     alone = scan_of(table, EVEN)
     assert "id % 2 = 0" in str(alone.explain(analyze=True)) and "id % 2 = 0" in str(alone.explain())
     assert alone.explanation(analyze=True).advice == ()
+    steps = table.scan(where="v = 'v3' AND length(v) > 1").explanation().leaves
+    assert [step.condition for step in steps] == ["v = 'v3'"]
     assert "id % 2 = 0" in repr(alone._core)
 
 

@@ -89,7 +89,9 @@ def leaf_steps(plan: Plan, store: Store, use_index: bool) -> tuple[list[LeafStep
     files = _indexed_files(plan)
     # What speaks of partitions alone was decided by them: whole files have one value.
     keys = frozenset(plan.schema.partition_keys)
-    terms = [t for t in conjuncts(plan.predicate) if not isinstance(t, Constant) and not columns_of(t) <= keys]
+    # What is computed, no index judges.
+    judged = (t for t in conjuncts(plan.predicate) if not isinstance(t, Constant) and not has_computed(t))
+    terms = [t for t in judged if not columns_of(t) <= keys]
     steps = [LeafStep(to_sql(t, plan.schema.fields), tuple(sorted(columns_of(t)))) for t in terms]
     for file in files[:MOST_FILES]:
         steps = _file(steps, terms, file, plan, store)
