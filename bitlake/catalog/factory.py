@@ -36,10 +36,10 @@ def connect_catalog(
         if not uri:
             raise InvalidRequest("a rest catalog takes a uri, such as http://host:port")
         # Imported lazily, as the jdbc catalog below: a lake uses one kind of catalog.
-        from bitlake.catalog.rest import RestCatalog, RestClient, RestStore, rest_options
+        from bitlake.catalog import rest
 
-        client = RestClient(rest_options(uri, warehouse, options or {}))
-        catalog: Catalog = RestCatalog(client, RestStore(client, storage_options, configured))
+        client = rest.RestClient(rest.rest_options(uri, warehouse, options or {}))
+        catalog: Catalog = rest.RestCatalog(client, rest.RestStore(client, storage_options, configured))
     else:
         store = open_store_for(warehouse, storage_options, configured, external_paths)
         catalog = open_catalog(kind, store, warehouse, uri, options)
@@ -86,12 +86,12 @@ def open_catalog(
     if kind == "jdbc":
         if not uri:
             raise InvalidRequest("a jdbc catalog takes a uri, such as sqlite:////folder/file or postgresql://host/name")
-        from bitlake.catalog.jdbc import JdbcCatalog, open_database
+        from bitlake.catalog import jdbc
 
         key = remaining.pop("catalog-key", "jdbc")
         unknown = [k for k in remaining if not k.startswith("jdbc.")]
         if unknown:
             raise InvalidRequest(f"unknown option '{unknown[0]}' of a jdbc catalog; it takes catalog-key and jdbc.*")
         properties = {k.removeprefix("jdbc."): v for k, v in remaining.items()}
-        return JdbcCatalog(store, warehouse, open_database(uri, properties), key)
+        return jdbc.JdbcCatalog(store, warehouse, jdbc.open_database(uri, properties), key)
     raise InvalidRequest(f"unknown catalog '{kind}'; expected one of {', '.join(KINDS)}")

@@ -16,6 +16,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
+import bitlake
 from bitlake.cli.failures import Usage, report_failure, terminal_width
 from bitlake.cli.parameters import LAKE_OPTIONS, Group
 
@@ -82,8 +83,6 @@ class LazyGroup(Group):
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
     if requested:
-        import bitlake
-
         click.echo(f"bitlake {bitlake.__version__}")
         ctx.exit()
 

@@ -35,25 +35,19 @@ def open_store(
         if options:
             raise InvalidRequest(f"local files take no storage options; '{next(iter(options))}' was given")
         return LocalStore()
-    from bitlake.io.object_store import KINDS
+    from bitlake.io import object_store
 
-    if scheme in KINDS:
-        from bitlake.io.object_store import ObjectStore
-
-        return ObjectStore(uri, options, configured)
+    if scheme in object_store.KINDS:
+        return object_store.ObjectStore(uri, options, configured)
     if scheme in ("hdfs", "webhdfs", "swebhdfs"):
-        from bitlake.io.webhdfs import names_webhdfs
+        from bitlake.io import hdfs, webhdfs
 
-        if scheme == "hdfs" and find_spec("hdfs_native") and not names_webhdfs(options or {}, configured or {}):
-            from bitlake.io.hdfs import NativeHdfsStore
-
-            return NativeHdfsStore(uri, options, configured)
-        from bitlake.io.hdfs import WebHdfsStore
-
-        return WebHdfsStore(uri, options, configured)
+        over_http = webhdfs.names_webhdfs(options or {}, configured or {})
+        native = scheme == "hdfs" and find_spec("hdfs_native") and not over_http
+        return (hdfs.NativeHdfsStore if native else hdfs.WebHdfsStore)(uri, options, configured)
     raise UnsupportedFeature(
         f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
-        f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"
+        f"of {', '.join(f'{k}://' for k in (*object_store.KINDS, 'hdfs', 'webhdfs'))}"
     )
 
 

@@ -32,18 +32,11 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import max_level
+from bitlake.snapshot import versions
 from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import (
-    existing_snapshots,
-    kept_words,
-    latest_snapshot_id,
-    load_schema,
-    load_snapshot,
-    snapshot_ids,
-)
 
 MODES = ("auto", "delta", "changelog", "diff")
 
@@ -66,7 +59,7 @@ class FilesState(TableState):
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, as stored; :attr:`schema` may have other keys and options."""
         with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
-            return {i: load_schema(TableFiles(self.store, self.paths), i) for i in ids}
+            return {i: versions.load_schema(TableFiles(self.store, self.paths), i) for i in ids}
 
 
 def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool) -> FilesState:
@@ -110,7 +103,7 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
     metas: list[ManifestFileMeta] = []
     for number in _ids_between(state, between, ids):
         try:
-            snapshot = load_snapshot(state.table_files, number)
+            snapshot = versions.load_snapshot(state.table_files, number)
         except NotFound as e:
             raise NotFound(f"table '{state.name}': snapshot {number} expired meanwhile; read again") from e
         name: str | None = None
@@ -133,7 +126,7 @@ def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) 
         return []
     for number in (i for i in ids if i > between.start):
         if number != expected and not any(
-            are_unused(s, expected) for s in existing_snapshots(state.table_files, [number])
+            are_unused(s, expected) for s in versions.existing_snapshots(state.table_files, [number])
         ):
             break
         expected = number + 1
@@ -153,11 +146,11 @@ def check_range(state: TableState, between: SnapshotRange) -> list[int]:
             f"table '{state.name}': changes run from an earlier moment to a later one, and snapshot {between.end} "
             f"comes before {between.start}"
         )
-    ids = snapshot_ids(state.table_files)
+    ids = versions.snapshot_ids(state.table_files)
     if not ids or between.start < ids[0] - 1 or between.end > ids[-1]:
         raise NotFound(
             f"table '{state.name}': cannot compute changes between snapshots {between.start} and {between.end}: "
-            f"{kept_words(ids)}"
+            f"{versions.kept_words(ids)}"
         )
     return ids
 
@@ -270,7 +263,7 @@ class ChangeStream:
     def latest(self) -> StreamOffset:
         """The offset after the latest snapshot."""
         state = self._state()
-        return StreamOffset((latest_snapshot_id(state.table_files) or 0) + 1)
+        return StreamOffset((versions.latest_snapshot_id(state.table_files) or 0) + 1)
 
     def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
         """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
@@ -281,7 +274,7 @@ class ChangeStream:
         low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
         if not low <= snapshot <= high:
             raise NotFound(
-                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept_words(ids)}"
+                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {versions.kept_words(ids)}"
             )
         return StreamOffset(snapshot, 0, full)
 
@@ -299,7 +292,7 @@ class ChangeStream:
         Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
         """
         state = self._state()
-        last = (latest_snapshot_id(state.table_files) or 0) + 1
+        last = (versions.latest_snapshot_id(state.table_files) or 0) + 1
         if start.snapshot > last or (start.full and start.snapshot == last):
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
@@ -357,7 +350,7 @@ class ChangeStream:
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             return changed_files(state, between, mode_of(state, between, "auto"))
         except NotFound as e:
-            kept = kept_words(self._ids())
+            kept = versions.kept_words(self._ids())
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
                 "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
@@ -388,7 +381,7 @@ class ChangeStream:
 
     def _ids(self) -> list[int]:
         state = self._state()
-        return snapshot_ids(state.table_files)
+        return versions.snapshot_ids(state.table_files)
 
 
 def _first_emitted_level(schema: TableSchema) -> int:

@@ -28,20 +28,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.expressions import tree
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import (
-    And,
-    Comparison,
-    Computed,
-    Constant,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Predicate,
-    computed_tests,
-)
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, is_scan_log, scan_log_name
 from bitlake.scan.plan import Plan
@@ -164,37 +152,37 @@ def _text(value: object) -> str:
     return value
 
 
-def terms_of(predicate: Predicate | None) -> tuple[ScanTerm, ...]:
+def terms_of(predicate: tree.Predicate | None) -> tuple[ScanTerm, ...]:
     """What a condition asks of which columns, each once, in its order."""
     found: dict[ScanTerm, None] = {}
-    waiting: deque[Predicate] = deque([] if predicate is None else [predicate])
+    waiting: deque[tree.Predicate] = deque([] if predicate is None else [predicate])
     while waiting:
         node = waiting.popleft()
         match node:
-            case And(children) | Or(children):
+            case tree.And(children) | tree.Or(children):
                 waiting.extendleft(reversed(children))
-            case Not(child):
+            case tree.Not(child):
                 waiting.appendleft(child)
-            case Constant():
+            case tree.Constant():
                 pass
-            case Comparison(column, op, _):
+            case tree.Comparison(column, op, _):
                 found[ScanTerm(str(column), op.value)] = None
-            case In(column, _, negated):
+            case tree.In(column, _, negated):
                 found[ScanTerm(str(column), "NOT IN" if negated else "IN")] = None
-            case Like(column, _, negated):
+            case tree.Like(column, _, negated):
                 found[ScanTerm(str(column), "NOT LIKE" if negated else "LIKE")] = None
-            case IsNull(column, negated):
+            case tree.IsNull(column, negated):
                 found[ScanTerm(str(column), "IS NOT NULL" if negated else "IS NULL")] = None
-            case Computed(test):
+            case tree.Computed(test):
                 found.update({ScanTerm(column, COMPUTED): None for column in sorted(test.columns)})
             case _:
                 found[ScanTerm(str(node.column), "BETWEEN")] = None
     return tuple(found)
 
 
-def condition_text(predicate: Predicate, fields: Sequence[DataField]) -> str | None:
+def condition_text(predicate: tree.Predicate, fields: Sequence[DataField]) -> str | None:
     """Return a condition as Spark SQL; None if it has no such form or is too long: half of it is another condition."""
-    if any(test.sql() is None for test in computed_tests(predicate)):
+    if any(test.sql() is None for test in tree.computed_tests(predicate)):
         return None
     text = to_sql(predicate, fields, _MOST_VALUES)
     return None if len(text) > _MOST_TEXT or "… " in text else text

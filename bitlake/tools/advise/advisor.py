@@ -22,18 +22,9 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job
 from bitlake.runtime import Runner
+from bitlake.scan import reader
 from bitlake.scan.column_reader import ReadCounts, has_pages
 from bitlake.scan.index_reader import forget_indexes
-from bitlake.scan.reader import (
-    DRIVER_BYTES,
-    DRIVER_FILES,
-    DRIVER_ROWS,
-    SELECTIVE_SHARE,
-    WHOLE_DRIVER_BYTES,
-    ReadRequest,
-    read_file,
-    tasks_of,
-)
 from bitlake.scan.scan import TableScan
 from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise import policy
@@ -163,20 +154,20 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
     scan = table.scan_of(table.state()).select(question.columns).where_bound(question.predicate)
     plan = scan.plan()
     metrics = plan.metrics
-    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
+    few = plan.chosen_rows <= reader.DRIVER_ROWS and len(plan.files) <= reader.DRIVER_FILES
     picked = any(not f.whole for f in plan.files)
     size = sum(f.entry.file.file_size * f.chosen_rows / max(f.row_count, 1) for f in plan.files)
-    few = few and size <= (DRIVER_BYTES if picked else WHOLE_DRIVER_BYTES)
+    few = few and size <= (reader.DRIVER_BYTES if picked else reader.WHOLE_DRIVER_BYTES)
     if engine == "python" or not plan.files or few:
         for _ in scan.to_batches():
             pass
         return metrics.data_bytes_read + metrics.index_bytes_read
-    request = ReadRequest(scan.state.schema, scan.columns, plan.predicate, table.timezone)
+    request = reader.ReadRequest(scan.state.schema, scan.columns, plan.predicate, table.timezone)
     counts = ReadCounts()
-    for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
-        sparse = file.chosen_rows <= file.row_count * SELECTIVE_SHARE and not file.by_pages
+    for file, task in zip(plan.files, reader.tasks_of(plan.files, plan.schemas), strict=True):
+        sparse = file.chosen_rows <= file.row_count * reader.SELECTIVE_SHARE and not file.by_pages
         if sparse or file.merge is not None or file.deleted or not has_pages(task):
-            for _ in read_file(table.store, task, request, counts):
+            for _ in reader.read_file(table.store, task, request, counts):
                 pass
         else:
             counts.add(bytes=round(by_spark(FilePages(table.store, task, scan.state.schema), question)))

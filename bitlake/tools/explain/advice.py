@@ -218,12 +218,12 @@ def advice_of(scan: TableScan, plan: Plan, steps: Sequence[LeafStep], left: int,
 def _tried(scan: TableScan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:
     """What the advisor recommends for this condition alone."""
     # Imported lazily: loading the advisor takes 60 ms, which explanations of scans that were not read do without.
-    from bitlake.tools.advise.advisor import SAMPLE_ROWS, advise_on
-    from bitlake.tools.advise.questions import Asked, question_of
+    from bitlake.tools.advise import advisor, questions  # brings the whole advisor, which few plans need
 
     whole = replace(scan, columns=tuple(plan.schema.field_names), predicate=None, row_limit=None, order=(), _planned=[])
-    question = question_of(predicate, plan.columns, 1.0, plan.schema)
-    advised = advise_on(whole, Asked((question,)), "queries", SAMPLE_ROWS, LocalRunner(), "python", time.perf_counter())
+    question = questions.question_of(predicate, plan.columns, 1.0, plan.schema)
+    asked, started = questions.Asked((question,)), time.perf_counter()
+    advised = advisor.advise_on(whole, asked, "queries", advisor.SAMPLE_ROWS, LocalRunner(), "python", started)
     for column in advised.columns:
         if column.to_build is not None:
             changes = policy.option_changes(plan.schema.options, [column])

@@ -112,11 +112,11 @@ def by_magic(start: bytes, size: int) -> Kind:
     if start[:size].isdigit():
         return Kind.UNKNOWN  # a hint, which its name tells
     # Those who know the rest load numpy and Arrow, which files of text and their likes do without.
-    from bitlake.tools.inspect.indexes import MAGIC_BYTES, is_vectors
+    from bitlake.tools.inspect import indexes
 
-    if start.startswith(MAGIC_BYTES):
+    if start.startswith(indexes.MAGIC_BYTES):
         return Kind.FILE_INDEX
-    return Kind.VECTORS if is_vectors(start, size) else Kind.UNKNOWN
+    return Kind.VECTORS if indexes.is_vectors(start, size) else Kind.UNKNOWN
 
 
 def kind_of(path: str, start: bytes, size: int, avro_fields: tuple[str, ...]) -> tuple[Kind, str | None]:
@@ -304,10 +304,10 @@ def _rows_of(
         raise InvalidRequest(f"{source.path} is a {kind.value}; a value's rows can be looked up only in a file index")
     if header is None:
         return ()  # the tree says what is wrong
-    from bitlake.tools.inspect.indexes import rows_of_value
+    from bitlake.tools.inspect import indexes
 
     fields, count = fields_of(context, source.path), rows_of(context, source.path)
-    return tuple(rows_of_value(source, header.columns, fields, count, column, value, page, timezone))
+    return tuple(indexes.rows_of_value(source, header.columns, fields, count, column, value, page, timezone))
 
 
 def _fill(
@@ -326,26 +326,15 @@ def _fill(
             metadata_files.manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
             metadata_files.index_manifest_tree(tree, source, page, context)
-        case Kind.FILE_INDEX:
-            from bitlake.tools.inspect.indexes import file_index_tree
+        case Kind.FILE_INDEX | Kind.VECTORS | Kind.HASHES:
+            return _fill_index(tree, kind, source, page, context, column)
+        case Kind.PARQUET | Kind.ORC:
+            from bitlake.tools.inspect import data_files
 
-            return file_index_tree(tree, source, page, fields_of(context, source.path), column)
-        case Kind.VECTORS:
-            from bitlake.tools.inspect.indexes import vectors_tree
-
-            vectors_tree(tree, source, page, context.vectors(source.path.rsplit("/", 1)[-1]))
-        case Kind.HASHES:
-            from bitlake.tools.inspect.indexes import hashes_tree
-
-            hashes_tree(tree, source, page)
-        case Kind.PARQUET:
-            from bitlake.tools.inspect.data_files import parquet_tree
-
-            parquet_tree(tree, source, page, column)
-        case Kind.ORC:
-            from bitlake.tools.inspect.data_files import orc_tree
-
-            orc_tree(tree, source, page)
+            if kind is Kind.PARQUET:
+                data_files.parquet_tree(tree, source, page, column)
+            else:
+                data_files.orc_tree(tree, source, page)
         case Kind.AVRO:
             metadata_files.avro_tree(tree, source, page, None, metadata_files.describe_row, "rows")
         case Kind.UNKNOWN:
@@ -354,4 +343,18 @@ def _fill(
             )
         case _:
             metadata_files.json_tree(tree, source, page, kind.value)
+    return None
+
+
+def _fill_index(
+    tree: Node, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
+) -> ContainerHeader | None:
+    from bitlake.tools.inspect import indexes
+
+    if kind is Kind.FILE_INDEX:
+        return indexes.file_index_tree(tree, source, page, fields_of(context, source.path), column)
+    if kind is Kind.VECTORS:
+        indexes.vectors_tree(tree, source, page, context.vectors(source.path.rsplit("/", 1)[-1]))
+    else:
+        indexes.hashes_tree(tree, source, page)
     return None
