@@ -9,7 +9,7 @@ import click
 
 from bitlake.cli import parameters
 from bitlake.cli.failures import Usage
-from bitlake.cli.run import Run, column_names, command
+from bitlake.cli.run import Run, command
 from bitlake.errors import NotFound
 
 
@@ -52,9 +52,7 @@ def explain(
         explanation = run.lake().explanation(sql, analyze=analyze)
     else:
         assert table is not None
-        scan = run.scan(table, snapshot, tag, timestamp)
-        scan = scan if where is None else scan.where(where)
-        scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
+        scan = run.scan(table, snapshot, tag, timestamp, where, columns).limit(limit)
         if files:
             run.out.result(scan.explain("dict"), lambda screen: screen.text(scan.explain()))
             return

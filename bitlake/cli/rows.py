@@ -7,7 +7,7 @@ import time
 import click
 
 from bitlake.cli.parameters import columns_option, limit_option, table_argument, time_travel_options, where_option
-from bitlake.cli.run import Run, column_names, command
+from bitlake.cli.run import Run, command
 
 
 @command("head")
@@ -34,9 +34,7 @@ def head(
 
     Example: bitlake head orders -w "status = 'NEW'" -c order_id,amount -n 5
     """
-    scan = run.scan(table, snapshot, tag, timestamp)
-    scan = scan if where is None else scan.where(where)
-    scan = scan.select(column_names(columns)) if columns else scan
+    scan = run.scan(table, snapshot, tag, timestamp, where, columns)
     # Imported lazily: both load pyarrow, which a wrong name or condition needs not.
     from bitlake.cli.result import SHOW, Result
 
@@ -57,7 +55,5 @@ def count(
 
     Example: bitlake count orders -w "status = 'NEW'"
     """
-    scan = run.scan(table, snapshot, tag, timestamp)
-    scan = scan if where is None else scan.where(where)
-    rows = scan.count()
+    rows = run.scan(table, snapshot, tag, timestamp, where).count()
     run.out.result({"table": table, "rows": rows}, lambda screen: screen.line(str(rows)))

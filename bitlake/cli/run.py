@@ -87,8 +87,22 @@ class Run:
         """Open a table; raise :class:`bitlake.errors.NotFound`, with a similar name if there is one."""
         return self._open(lambda: self.lake().table(name))
 
-    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
-        """Return a scan of all rows at a snapshot, without loading the modules that write tables."""
+    def scan(
+        self,
+        name: str,
+        snapshot: int | None,
+        tag: str | None,
+        timestamp: str | None,
+        where: str | None = None,
+        columns: str | None = None,
+    ) -> Scan:
+        """Return a scan at a snapshot, of all rows and columns unless ``where`` and ``columns`` choose."""
+        scan = self._scan(name, snapshot, tag, timestamp)
+        scan = scan if where is None else scan.where(where)
+        return scan.select(column_names(columns)) if columns else scan
+
+    def _scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
+        """Return a scan without loading the modules that write tables."""
         if "$" in name:  # possibly a system table, which has no state of its own
             return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
         from bitlake.scan.scan import TableScan

@@ -514,9 +514,7 @@ def export(
         raise Usage("--json cannot be combined with export to stdout")
     if file != "-" and os.path.exists(file) and not overwrite:
         raise AlreadyExists(f"{file} already exists; --overwrite replaces it")
-    scan = run.scan(table, snapshot, tag, timestamp)
-    scan = scan if where is None else scan.where(where)
-    scan = (scan.select(column_names(columns)) if columns else scan).limit(limit)
+    scan = run.scan(table, snapshot, tag, timestamp, where, columns).limit(limit)
     started = time.perf_counter()
     if file == "-":
         write(sys.stdout.buffer, format, scan.schema, scan.to_batches())
