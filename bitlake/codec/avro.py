@@ -30,7 +30,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from bitlake import _clock
 from bitlake.codec.bytes import zigzag
@@ -63,6 +63,15 @@ class Header:
     nodes: int
     codec: str
     sync: bytes
+
+
+class Block(NamedTuple):
+    """A block of a container: its number of records and their bytes, uncompressed and as stored with a codec."""
+
+    records: int
+    data: bytes
+    stored: bytes
+    codec: str
 
 
 def read_header(stream: BinaryIO, what: str, logical: bool = True) -> Header:
@@ -99,6 +108,13 @@ def read_blocks(
 
     ``total``: the container's size in bytes.  ``limit``: from a block's stored size to its greatest size decompressed.
     """
+    return ((count, block) for count, block, _ in _stored_blocks(stream, header, total, limit, what))
+
+
+def _stored_blocks(
+    stream: BinaryIO, header: Header, total: int, limit: Callable[[int], int], what: str
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """As :func:`read_blocks`, with the compressed bytes of each block."""
     decompress = _CODECS[header.codec]
     while first := stream.read(1):
         count = _long(stream, what, first[0])
@@ -121,7 +137,7 @@ def read_blocks(
             raise CorruptError(f"{what} has a block that claims {count:,} records in {len(block):,} bytes")
         if stream.read(SYNC) != header.sync:
             raise CorruptError(f"{what} has a block that does not end with the file's sync marker")
-        yield count, block
+        yield count, block, body
 
 
 class PlainContainer:
@@ -384,13 +400,14 @@ class AvroFormat:
         level: int = 1,
         codec: str = "zstandard",
         meta: Mapping[str, str] | None = None,
-        block_bytes: int = BLOCK_BYTES,
+        block_bytes: int | None = None,
     ) -> Iterator[tuple[bytes, int]]:
         """Container files of at least one record each, a new one started when one has reached ``target`` bytes.
 
-        ``block_bytes``: the uncompressed size at which a block ends.
+        ``block_bytes``: the uncompressed size at which a block ends; None: :data:`BLOCK_BYTES`.
         Yields (file, number of records in it); nothing for no records.
         """
+        most = min(target, BLOCK_BYTES if block_bytes is None else block_bytes)
         header, sync = self._header(codec, meta)
         out = bytearray(header)
         block = io.BytesIO()
@@ -400,7 +417,7 @@ class AvroFormat:
             in_block += 1
             in_file += 1
             # Blocks shrink by compression, so also look before a small file's target is overrun by one full block.
-            if block.tell() >= min(block_bytes, target):
+            if block.tell() >= most:
                 _end_block(out, block, in_block, sync, codec, level)
                 in_block = 0
                 if len(out) >= target:
@@ -412,8 +429,8 @@ class AvroFormat:
         if in_file:
             yield bytes(out), in_file
 
-    def blocks(self, data: bytes, what: str) -> list[tuple[int, bytes]] | None:
-        """The blocks of a container, as numbers of records and uncompressed bytes; None for one of another schema.
+    def blocks(self, data: bytes, what: str) -> list[Block] | None:
+        """The blocks of a container; None for one of another schema.
 
         Raises :class:`CorruptError`.
         """
@@ -421,16 +438,18 @@ class AvroFormat:
         header = read_header(stream, what, logical=False)
         if header.schema != check_schema(self.text.encode(), "the schema", logical=False)[0]:
             return None
-        return list(read_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what))
+        found = _stored_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what)
+        return [Block(count, block, body, header.codec) for count, block, body in found]
 
     def encode_blocks(
-        self, blocks: Sequence[tuple[int, bytes]], level: int, codec: str, meta: Mapping[str, str] | None = None
+        self, blocks: Sequence[Block], level: int, codec: str, meta: Mapping[str, str] | None = None
     ) -> bytes:
-        """A whole container file of uncompressed blocks of this schema."""
+        """A whole container file of blocks of this schema; those that have the codec are copied as they are stored."""
         header, sync = self._header(codec, meta)
         out = bytearray(header)
-        for count, data in blocks:
-            _end_block(out, io.BytesIO(data), count, sync, codec, level)
+        for block in blocks:
+            body = block.stored if block.codec == codec else _compress(block.data, codec, level)
+            out += zigzag(block.records) + zigzag(len(body)) + body + sync
         return bytes(out)
 
     def _header(self, codec: str, meta: Mapping[str, str] | None) -> tuple[bytes, bytes]:

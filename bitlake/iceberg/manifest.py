@@ -34,7 +34,7 @@ from enum import IntEnum
 from typing import Any
 
 from bitlake.codec import avro
-from bitlake.codec.avro import AvroFormat
+from bitlake.codec.avro import AvroFormat, Block
 from bitlake.errors import CorruptError
 from bitlake.iceberg.values import PartitionField
 
@@ -65,8 +65,6 @@ class ManifestContent(IntEnum):
 
 Entry = dict[str, Any]
 """An entry as its Avro record, which is carried from manifest to manifest with other statuses only."""
-Block = tuple[int, bytes]
-"""A block of a manifest: its number of entries, and their bytes without compression."""
 
 
 def optional_field(name: str, number: int, kind: Any) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from functools import cached_property
 from typing import Any
 
 from bitlake import _clock
+from bitlake.codec.avro import Block
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.iceberg import manifest as manifests
-from bitlake.iceberg.manifest import PUFFIN, Block, Entry, FileContent, ManifestCodec, ManifestContent
+from bitlake.iceberg.manifest import PUFFIN, Entry, FileContent, ManifestCodec, ManifestContent
 from bitlake.iceberg.manifest_list import ManifestFile, encode_manifest_list
 from bitlake.iceberg.paths import PublicationNames, is_listed_file, java_uri
 from bitlake.iceberg.puffin import encode_puffin
@@ -211,7 +212,7 @@ class IcebergManifests:
             raise e.within(path) from e
         if found is None:
             return _Stored(None, data)
-        cache.put(path, tuple(found), len(path) + sum(len(block) for _, block in found))
+        cache.put(path, tuple(found), len(path) + sum(len(block.data) + len(block.stored) for block in found))
         return _Stored(tuple(found))
 
     def _entries(self, file: ManifestFile, stored: _Stored) -> list[Entry]:
@@ -398,7 +399,7 @@ class IcebergManifests:
         hit = list(blocks or ())
         if blocks is not None and len(paths) <= _FEW_PATHS:
             names = [p.encode() for p in paths]
-            hit = [block for block in blocks if any(name in block[1] for name in names)]
+            hit = [block for block in blocks if any(name in block.data for name in names)]
             if not hit:
                 return [file]
         copied = blocks is not None and file.is_existing
