@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -338,3 +339,19 @@ def test_branches_are_not_shown(tmp_path: Path) -> None:
     dev = bitlake.connect(str(tmp_path)).table("t$branch_dev")
     with pytest.raises(InvalidRequest, match="main branch"):
         create_iceberg_metadata(dev._core.state())
+
+
+def test_an_object_store() -> None:
+    table = bitlake.connect("memory://bucket/lake").create_table(
+        "t", SCHEMA, options={"metadata.iceberg.storage": "hadoop-catalog"}
+    )
+    store, root = table._core.store, "memory://bucket/lake/iceberg/default/t/metadata"
+    for i in range(3):
+        table.append(rows_of([i]))
+    table.delete("id = 1")
+    assert store.read(f"{root}/version-hint.text") == b"4"
+    table.history.rollback(2)
+    assert store.read(f"{root}/version-hint.text") == b"2"
+    metadata = json.loads(store.read(f"{root}/v2.metadata.json"))
+    assert metadata["location"] == table.path and metadata["current-snapshot-id"] == 2
+    assert metadata["snapshots"][-1]["manifest-list"].startswith(root)
