@@ -412,6 +412,13 @@ def test_a_slice_that_does_not_fit_is_shown_with_its_fault(entry: int, value: in
     assert faults == [False, False, entry < 8, entry >= 8, False]
 
 
+def test_a_dictionary_without_room_for_its_keys_has_a_fault_in_a_summary_too() -> None:
+    data = ranged(9, KEYS, dictionary(CHUNKS, headers_length=87 + 25), ALL)
+    fault = shown(RANGE_BITMAP, data, None).children[1].fault
+    assert fault is not None and fault.offset == AT
+    assert shown(RANGE_BITMAP, GOOD, None).children[1].fault is None
+
+
 def test_inspect_shows_the_header_of_a_range_bitmap_that_ends_with_it() -> None:
     section = shown(RANGE_BITMAP, ranged(9, KEYS, b"", b""))
     assert section.children[0].facts == {"smallest": "3", "largest": "40"}

@@ -173,6 +173,14 @@ def test_the_last_rows_that_exist() -> None:
         reader(second(TWO, nulls=(0, len(bitmap([9, 1]))), body=bitmap([9, 1]) + BODY)).test(IsNull("c"))
 
 
+def test_a_bitmap_of_one_byte_spoils_no_other_value() -> None:
+    made = reader(first((3, -2), (8, len(NULLS)), (9, len(NULLS) + 1)))
+    selection = made.test(Comparison("c", Op.EQ, 3))
+    assert selection is not None and selection.positions(9).tolist() == [1]
+    with pytest.raises(CorruptError):
+        made.test(Comparison("c", Op.EQ, 8))
+
+
 def test_the_head_holds_the_rows() -> None:
     for size, rows in ((0, None), (4, None), (5, 9), (6, 9)):
         assert BITMAP.stored_rows(lazy(second(TWO)[:size])) == rows

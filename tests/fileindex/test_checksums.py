@@ -152,3 +152,12 @@ def test_a_body_of_whole_chunks_more_or_less(chunks: int) -> None:
     for data in (CHECKED + bytes(chunks * CHUNK), CHECKED[:whole] + bytes(CHUNK * chunks + 1)):
         with pytest.raises(CorruptError):
             read_header(data)
+
+
+def test_a_damaged_head_is_said_where_its_checksum_is() -> None:
+    """The name of a column is changed, which nothing but the checksum shows."""
+    at = CHECKED.index(b"\0\1s") + 2
+    length = read_header(CHECKED).length
+    with pytest.raises(CorruptError, match="checksum of the file index header") as e:
+        read_header(CHECKED[:at] + b"t" + CHECKED[at + 1 :])
+    assert e.value.offset == length - 4
