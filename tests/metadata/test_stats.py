@@ -173,3 +173,12 @@ def test_rows_of_statistics_that_are_too_short(columns: int) -> None:
         if fields:
             with pytest.raises(CorruptError):
                 column_stats(replace(file, value_stats=SimpleStats(low, high, None)), fields)["c0"]
+
+
+def test_each_column_has_its_bounds_and_its_mode() -> None:
+    fields = [DataField(i, name, parse_type("INT")) for i, name in enumerate("ab")]
+    full = StatsMode("full")
+    assert build_stats(fields, [1, 2], [3, 4], [0, 0], [full, full])[1] is None
+    for mins, modes in (([1], [full, full]), ([1, 2], [full])):
+        with pytest.raises(ValueError, match="zip"):
+            build_stats(fields, mins, [3, 4], [0, 0], modes)
