@@ -270,7 +270,7 @@ class Lake:
         if not isinstance(schema, pa.Schema):
             if if_not_exists and self._catalog.table_exists(self._identify(name)):
                 return self.table(name)
-            schema, rows = self._schema_and_rows(schema)
+            schema, rows = self._schema_and_rows(name, schema)
         self._catalog.create_table(
             self._identify(name),
             columns_of(name, schema) if isinstance(schema, pa.Schema) else schema,
@@ -285,10 +285,15 @@ class Lake:
             self._fill(table, rows)
         return table
 
-    def _schema_and_rows(self, rows: Rows) -> tuple[Any, Rows]:
+    def _schema_and_rows(self, name: str, rows: Rows) -> tuple[Any, Rows]:
         """An Arrow schema, or columns of a Spark DataFrame, and rows to append."""
         from bitlake.write.frames import is_spark_frame, with_schema  # not for a schema
 
+        if isinstance(rows, Mapping | str | list) and not (isinstance(rows, list) and rows):
+            raise InvalidRequest(
+                f"table '{name}': give an Arrow schema, such as pa.schema([('id', pa.int64())]), or rows, such as a "
+                f"data frame, and not {type(rows).__name__}"
+            )
         if not is_spark_frame(rows):
             return with_schema(rows)
         from bitlake.spark.dml.insert import columns_of_frame
@@ -436,12 +441,19 @@ class Lake:
         from bitlake.sql.duckdb_engine import run_query
 
         written = text if args is None else with_values(text, args)
-        return run_query(written, self._scan_for_query, self.database, self._timezone)
+        # As Spark: the zone of a session that exists, else that of one that would be started.
+        session = self._engine.spark if self._engine is not None else self._spark
+        timezone = "UTC" if session is None else str(session.conf.get("spark.sql.session.timeZone"))
+        return run_query(written, self._scan_for_query, self.database, timezone)
 
     def _scan_for_query(self, name: TableName) -> TableScan:
         """A scan of all rows of a table that a query names; raises :class:`NotFound`."""
         if name.catalog is not None:
             raise NotFound(f"no catalog '{name.catalog}'")
+        if name.database is None and self._engine is not None:
+            views = self._engine.spark.sql("SHOW VIEWS").collect()
+            if name.table.lower() in (v.viewName.lower() for v in views if v.isTemporary):
+                raise NotFound(f"'{name.table}' is a temporary view of the Spark session")
         return core_table(self, f"{name.database or self.database}.{name.table}").scan()
 
     def write(

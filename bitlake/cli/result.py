@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bitlake.cli.output import Output, Screen
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import EvaluationFailed, InvalidRequest, UnsupportedFeature
 from bitlake.lake import lake_has_spark
 
 if TYPE_CHECKING:
@@ -204,6 +204,12 @@ class Result:
             except (UnsupportedFeature, InvalidRequest):
                 if engine == "duckdb":
                     raise
+            except Exception as e:
+                # DuckDB's own errors, such as an overflow: Spark may have another type for the result.
+                if type(e).__module__.partition(".")[0] not in ("duckdb", "_duckdb"):
+                    raise
+                if engine == "duckdb":
+                    raise EvaluationFailed(f"DuckDB cannot run the query: {e}") from e
         if out is not None:
             starting(out)
         frame = lake.sql(text)

@@ -30,12 +30,12 @@ def head(
     tag: str | None,
     timestamp: str | None,
 ) -> None:
-    """Show some rows of a table, for which a condition holds, without starting Spark.
+    """Show rows of a table that match a condition, without starting Spark.
 
     Example: bitlake head orders -w "status = 'NEW'" -c order_id,amount -n 5
     """
     scan = run.scan(table, snapshot, tag, timestamp, where, columns)
-    # Imported lazily: both load pyarrow, which a wrong name or condition needs not.
+    # Imported lazily: loads pyarrow, which is not needed to report a wrong name or condition.
     from bitlake.cli.result import SHOW, Result
 
     started = time.perf_counter()
@@ -51,7 +51,7 @@ def head(
 def count(
     run: Run, table: str, where: str | None, snapshot: int | None, tag: str | None, timestamp: str | None
 ) -> None:
-    """Count the rows of a table for which a condition holds, from metadata and indexes where they suffice.
+    """Count the rows of a table that match a condition, from metadata and indexes where they suffice.
 
     Example: bitlake count orders -w "status = 'NEW'"
     """

@@ -49,7 +49,7 @@ _BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE
 class Shell:
     """Reads statements until the user exits; shows at most ``limit`` rows of each result, 0 for all."""
 
-    def __init__(self, run: Run, limit: int, engine: str = "auto") -> None:
+    def __init__(self, run: Run, limit: int, engine: str = "spark") -> None:
         self.run = run
         self.engine = engine
         self.limit = limit
@@ -240,7 +240,7 @@ _FORMATS = ("table", "csv", "json")
 @click.option(
     "--engine",
     type=click.Choice(("auto", "duckdb", "spark")),
-    default="auto",
+    default="spark",
     help="auto: DuckDB for queries that it answers as Spark does, Spark for everything else.",
 )
 def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str, engine: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.binder import all_of, any_of, bind
 from bitlake.expressions.tree import FALSE, TRUE, Comparison, Computed, In, IsNull, Like, Op, Predicate
 from bitlake.types.arrow import arrow_schema, arrow_type
@@ -141,7 +141,12 @@ class ArrowTest:
         from pyarrow import dataset  # slow to import, and rarely needed
 
         plain = retyped_columns(table, fields)
-        found = dataset.dataset(plain).to_table(columns={"mask": pickle.loads(self.pickled)})
+        try:
+            found = dataset.dataset(plain).to_table(columns={"mask": pickle.loads(self.pickled)})
+        except pa.ArrowException as e:
+            raise EvaluationFailed(f"Arrow cannot evaluate {self}: {e}") from e
+        if not pa.types.is_boolean(found.column(0).type):
+            raise InvalidRequest(f"{self} is not a condition: its values are of type {found.column(0).type}")
         return pa.concat_arrays(found.column(0).chunks) if table.num_rows else pa.array([], pa.bool_())
 
     def sql(self) -> str | None:

@@ -6,12 +6,11 @@ plan and answer alike.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Between, Comparison, In, IsNull, Like, MapKey, Not, Op, Or, Predicate
 
@@ -110,7 +109,7 @@ class Column:
         >>> col("amount").between(10, 50)
         Condition(amount BETWEEN 10 AND 50)
         """
-        return Condition(Between(self._name, *(_value(self, v, none="a comparison") for v in (low, high))))
+        return Condition(Between(self._name, *(_value(self, v, none="is_null() or a comparison") for v in (low, high))))
 
     def is_null(self) -> Condition:
         """Whether the column is NULL.
@@ -134,7 +133,9 @@ class Column:
         >>> col("status").like("P%")
         Condition(status LIKE 'P%')
         """
-        return Condition(Like(self._name, self._text(pattern, "like"), escape=self._text(escape, "like")))
+        if len(self._text(escape, "like")) != 1:
+            raise InvalidRequest(f"{self!r}.like: escape is one character, and not {escape!r}")
+        return Condition(Like(self._name, self._text(pattern, "like"), escape=escape))
 
     def startswith(self, text: str) -> Condition:
         """Whether text starts with ``text``.
@@ -200,15 +201,17 @@ def _value(column: Column, value: Any, none: str) -> Any:
         raise InvalidRequest(
             f"{column!r} is compared with {value!r}; compare columns with values, and two columns in SQL text"
         )
-    if not isinstance(value, str | bytes | bool | int | float | Decimal | dt.date | dt.time) and (
-        as_python := getattr(value, "as_py", None) or getattr(value, "item", None)  # Arrow's and numpy's scalars
-    ):
-        return _value(column, as_python(), none)
-    return value
+    try:
+        return python_value(value)
+    except ValueError as e:
+        raise InvalidRequest(f"{column!r} is compared with {value!r}: {e}") from e
 
 
-def _listed(values: Iterable[Any]) -> list[Any]:
+def _listed(values: Any) -> list[Any]:
     """The values of any sequence as Python's, converted at once where it is an array or a series."""
+    kind = getattr(values, "dtype", None)
+    if getattr(kind, "kind", None) == "M":  # datetime64
+        return [python_value(v) for v in values]
     for name in ("to_pylist", "tolist", "to_list"):  # Arrow's, numpy's and pandas', Polars'
         convert: Callable[[], list[Any]] | None = getattr(values, name, None)
         if convert is not None:

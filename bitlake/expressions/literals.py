@@ -10,6 +10,7 @@ import datetime as dt
 import re
 import zoneinfo
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from bitlake.errors import InvalidRequest
 
@@ -165,3 +166,22 @@ def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
     except OverflowError:
         return None
     return offsets.pop() if len(offsets) == 1 else None
+
+
+def python_value(value: Any) -> Any:
+    """A scalar of Arrow, numpy or pandas as Python's; raises :class:`ValueError` for one that Python cannot hold."""
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise ValueError("the value is not a finite number")
+    if hasattr(value, "to_pydatetime"):  # pandas' timestamps, and NaT
+        if value != value:
+            raise ValueError("the value is missing")
+        return value.to_pydatetime()
+    if isinstance(value, str | bytes | bool | int | float | Decimal | dt.date | dt.time | None):
+        return value
+    if type(value).__name__ == "datetime64":
+        moment = value.astype("datetime64[us]")
+        if moment != value or moment.item() is None:
+            raise ValueError("it is missing, or has more digits than microseconds")
+        return moment.item()
+    convert = getattr(value, "as_py", None) or getattr(value, "item", None)  # Arrow's and numpy's scalars
+    return value if convert is None else python_value(convert())

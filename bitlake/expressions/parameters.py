@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.literals import python_value
 from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.expressions.sql_text import quote
 
@@ -72,14 +73,18 @@ def _by_name(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> lis
 def _in_order(text: str, tokens: Sequence[Token], args: Sequence[Any]) -> list[tuple[int, int, str]]:
     marks = [t for t in tokens if t.token_type is TokenType.PLACEHOLDER]
     if len(marks) > len(args):
-        raise InvalidRequest(f"{len(marks)} parameters, but {len(args)} values: {caret(text, marks[len(args)].start)}")
+        place = caret(text, marks[len(args)].start)
+        raise InvalidRequest(f"the text has {len(marks)} parameters, but args has {len(args)} values: {place}")
     return [(t.start, t.end + 1, literal(v)) for t, v in zip(marks, args, strict=False)]
 
 
 def literal(value: Any) -> str:
     """A Python value as an SQL literal of the type that Spark's ``lit()`` gives it; raises :class:`InvalidRequest`."""
-    if hasattr(value, "item") and not isinstance(value, list | tuple | Mapping):
-        value = value.item()  # a scalar of numpy's
+    if not isinstance(value, list | tuple | Mapping | bytearray):
+        try:
+            value = python_value(value)
+        except ValueError as e:
+            raise InvalidRequest(f"{value!r} cannot be a parameter's value: {e}") from e
     match value:
         case Expression():
             return str(value)

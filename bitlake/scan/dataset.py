@@ -3,7 +3,7 @@
 DuckDB, Polars, DataFusion and Arrow itself call ``dataset.scanner(columns=…, filter=…)``.  The filter is an Arrow
 expression (:mod:`bitlake.expressions.arrow_expression`).  What it implies as a predicate joins the scan's condition,
 which prunes files, pages and rows; Arrow applies the filter itself to the remaining rows unless the predicate is exact.
-So no answer depends on what bitlake understands of a filter.
+A filter that bitlake does not understand prunes less, but returns the same rows.
 
 pyarrow's own methods also reach the C++ object below a dataset, past :meth:`ScanDataset.scanner`: a union of datasets,
 a node of Acero.  That object is a dataset of one file that cannot be opened; its error says what to do.
@@ -26,9 +26,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import IsNull
 from bitlake.scan.scan import TableScan
 
-_ADVICE = (
-    "this operation of Arrow reads no bitlake dataset; give it dataset.to_table() or dataset.scanner().to_reader()"
-)
+_ADVICE = "pyarrow cannot do this with a bitlake dataset; give it dataset.to_table() or dataset.scanner().to_reader()"
 
 
 class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no type stubs
@@ -148,6 +146,8 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         """Columns of the scan, in its order, that a result and Arrow's filter need; at least one, to count rows by."""
         if columns is None:
             return list(self._scan.columns)
+        if isinstance(columns, str):
+            raise InvalidRequest(f"columns are a list of names, such as ['{columns}']")
         needed: set[str] = set() if residual is None else set(columns_of(decode(residual)))
         if isinstance(columns, Mapping):
             needed.update(*(columns_of(decode(e)) for e in columns.values()))
@@ -180,7 +180,7 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
         """Refuse another schema: :class:`InvalidRequest`."""
-        raise InvalidRequest(f"table '{self._scan.state.name}': a dataset's schema is its table's; cast what it reads")
+        raise InvalidRequest(f"table '{self._scan.state.name}': {_ADVICE}")
 
 
 class ScanFragment:

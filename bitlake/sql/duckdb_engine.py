@@ -26,7 +26,7 @@ OpenScan = Callable[[TableName], TableScan]
 
 
 def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> Any:
-    """The rows of a query as a DuckDB relation, which is run when rows are asked of it.
+    """The rows of a query as a DuckDB relation, which is evaluated when rows are fetched.
 
     Raises :class:`NotTranslatable` for other statements and for queries that DuckDB would answer in another way.
     """
@@ -53,12 +53,15 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     if analysis.by_spark or any(use.file_metadata for use in analysis.tables):
         raise NotTranslatable(text, "only Spark knows the file of a row")
     bound = [_with_a_column(narrowed(use, scans[use.name], timezone)) for use in analysis.tables]
-    names = [f"table_{i}" for i in range(len(bound))]
+    names = _unused_names(str(analysis.text), len(bound))
     replaced = replace_tables(analysis.text, analysis.tables, names, database)
     fields = {name: _fields(scan) for name, scan in zip(names, bound, strict=True)}
     query, columns = translate(str(replaced), fields, timezone)
     connection = duckdb.connect()
-    connection.execute(f"SET TimeZone = '{timezone}'")
+    try:
+        connection.execute("SET TimeZone = ?", [timezone])
+    except duckdb.Error as e:
+        raise NotTranslatable(text, f"DuckDB has no time zone '{timezone}'") from e
     for name, scan in zip(names, bound, strict=True):
         connection.register(name, ScanDataset(scan))
     listed = ", ".join('"' + c.replace('"', '""') + '"' for c in columns)
@@ -66,6 +69,14 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
         return connection.sql(f"SELECT * FROM ({query}) AS q({listed})")
     except duckdb.Error as e:
         raise NotTranslatable(text, f"DuckDB refuses it ({e})") from e
+
+
+def _unused_names(text: str, count: int) -> list[str]:
+    """Names of tables that do not occur in a text."""
+    prefix = "lake_table"
+    while prefix in text.lower():
+        prefix += "_"
+    return [f"{prefix}_{i}" for i in range(count)]
 
 
 def _with_a_column(scan: TableScan) -> TableScan:

@@ -3,7 +3,7 @@
 sqlglot resolves and types the query, and writes it in DuckDB's dialect.  Many things that both engines understand mean
 different things: the type of ``sum``, division by zero, a string compared with a number, ``LIKE`` with a backslash,
 timestamps without a zone.  So a query is translated only if every node of its tree is one that is known to mean the
-same, on operands of types for which it does: :data:`_SAME` and the checks below it.  Everything else raises
+same, on operands of types for which it does: :data:`_SUPPORTED_NODES` and the checks below it.  Everything else raises
 :class:`NotTranslatable`, with the part and the reason.
 """
 
@@ -57,7 +57,8 @@ _FAMILIES = {
 }
 _TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
 _NUMBERS = frozenset(("integer", "small integer", "decimal", "double"))
-_SAME: tuple[type[exp.Expr], ...] = (
+_MOST_DIGITS = 38
+_SUPPORTED_NODES: tuple[type[exp.Expr], ...] = (
     *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset),
     *(exp.Distinct, exp.Subquery, exp.With, exp.CTE, exp.TableAlias, exp.Alias, exp.Table, exp.Identifier, exp.Column),
     *(exp.Star, exp.Paren, exp.Tuple, exp.Union, exp.Intersect, exp.Except, exp.Rollup, exp.Cube, exp.GroupingSets),
@@ -65,7 +66,7 @@ _SAME: tuple[type[exp.Expr], ...] = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Like, exp.Case, exp.If),
     *(exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg),
     *(exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg, exp.Filter, exp.Window, exp.RowNumber, exp.Rank, exp.DenseRank),
-    *(exp.Lower, exp.Upper, exp.Length, exp.DPipe, exp.Substring, exp.Abs, exp.Year, exp.Month, exp.Day),
+    *(exp.Length, exp.DPipe, exp.Substring, exp.Abs, exp.Year, exp.Month, exp.Day),
     *(exp.TsOrDsToDate, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
 )
 """Nodes that mean the same in both, on operands that pass their check in _CHECKS."""
@@ -73,8 +74,13 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeE
 _JOINS = frozenset(("", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "OUTER"))
 
 
+_GROUPS = (exp.Literal, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
+"""Parts of GROUP BY whose columns are checked one by one."""
+_AS_INT = (exp.Length, exp.Year, exp.Month, exp.Day, exp.RowNumber, exp.Rank, exp.DenseRank)
+
+
 class NotTranslatable(UnsupportedFeature):
-    """A part of a query has no certain counterpart in DuckDB."""
+    """Part of a query has no DuckDB equivalent with the same result."""
 
     def __init__(self, node: exp.Expr | str, why: str) -> None:
         part = node if isinstance(node, str) else node.sql(dialect=SparkSql)
@@ -96,6 +102,7 @@ def translate(text: str, tables: Mapping[str, Sequence[DataField]], timezone: st
     tree = tree.transform(lambda node: _folded(node, timezone))
     assert isinstance(tree, exp.Query)
     _check_nodes(tree)
+    _check_aliases(tree, {f.name.lower() for fields in tables.values() for f in fields})
     schema: dict[str, object] = {name: {f.name: _type_name(f) for f in fields} for name, fields in tables.items()}
     names = _output_names(tree)
     try:
@@ -120,7 +127,7 @@ def _type_name(field: DataField) -> str:
     if isinstance(kind, AtomicType) and kind.root is Root.DECIMAL:
         return f"DECIMAL({kind.precision}, {kind.scale or 0})"
     if isinstance(kind, AtomicType) and kind.root in _TIMESTAMPS and (kind.precision or 6) <= 6:
-        return _TIMESTAMPS[kind.root]  # Spark's end at microseconds
+        return _TIMESTAMPS[kind.root]  # Spark's timestamps have microseconds
     return _TYPES.get(kind.root, _OPAQUE) if isinstance(kind, AtomicType) else _OPAQUE
 
 
@@ -131,7 +138,7 @@ def _check_statement(tree: exp.Query, tables: Mapping[str, Any]) -> None:
         if not isinstance(table.this, exp.Identifier) or (table.name not in tables and table.name.lower() not in ctes):
             raise NotTranslatable(table, "it is not a table of the lake")
         if {k for k, v in table.args.items() if v} - {"this", "alias", "db", "joins"}:
-            raise NotTranslatable(table, "it is read in a way of Spark's")
+            raise NotTranslatable(table, "only Spark reads a table this way")
     if any(w.recursive for w in tree.find_all(exp.With)):
         raise NotTranslatable("WITH RECURSIVE", "limits on its depth differ")
 
@@ -159,16 +166,43 @@ def _timestamp(value: dt.datetime) -> exp.Cast:
 
 def _check_nodes(tree: exp.Expr) -> None:
     for node in tree.walk():
-        if type(node) not in _SAME:
+        if type(node) not in _SUPPORTED_NODES:
             raise NotTranslatable(node, "it is not among the expressions that mean the same in both")
         if isinstance(node, exp.Select) and (
             node.args.get("kind") or node.args.get("hint") or node.args.get("laterals") or node.args.get("pivots")
         ):
-            raise NotTranslatable(node, "its clauses are Spark's own")
+            raise NotTranslatable(node, "only Spark has one of its clauses")
         if isinstance(node, exp.Join) and (
             {node.side.upper(), node.kind.upper()} - _JOINS or node.args.get("method") or node.args.get("using")
         ):
             raise NotTranslatable(node, "joins of this kind differ in their columns")
+
+
+def _check_aliases(tree: exp.Query, columns: set[str]) -> None:
+    """Refuse names that one engine takes for an alias of the SELECT list, and the other for a column."""
+    for select in tree.find_all(exp.Select):
+        aliases = {
+            s.alias.lower()
+            for s in select.selects
+            if isinstance(s, exp.Alias)
+            and not (isinstance(s.this, exp.Column) and s.this.name.lower() == s.alias.lower())
+        }
+        for column in select.find_all(exp.Column):
+            name = column.name.lower()
+            if column.table or name not in aliases or column.find_ancestor(exp.Select) is not select:
+                continue
+            alias = column.find_ancestor(exp.Alias)
+            ordered = column.parent if isinstance(column.parent, exp.Ordered) else None
+            in_output = ordered is not None and ordered.find_ancestor(exp.Window) is None
+            own = alias is not None and alias.alias.lower() == name
+            if in_output or own or (name not in columns and column.find_ancestor(exp.Group, exp.Having) is not None):
+                continue
+            raise NotTranslatable(column, "it may be the alias or a column")
+    for union in tree.find_all(exp.SetOperation):
+        order = union.args.get("order")
+        for ordered in order.expressions if order is not None else ():
+            if not isinstance(ordered.this, exp.Column | exp.Literal):
+                raise NotTranslatable(ordered, "set operations are sorted by columns")
 
 
 def _output_names(tree: exp.Query) -> dict[int, str]:
@@ -199,6 +233,8 @@ def _family(node: exp.Expr) -> str:
         return _family(node.selects[0])
     if isinstance(node, exp.Alias):
         return _family(node.this)
+    if isinstance(node, exp.Literal) and not node.is_string and "." in node.this and "e" not in node.this.lower():
+        return "decimal"  # a DOUBLE to sqlglot
     kind = node.type
     name = kind.this.name if kind is not None and isinstance(kind.this, exp.DataType.Type) else _OPAQUE
     return _FAMILIES.get(name, "opaque")
@@ -217,6 +253,25 @@ def _same_family(node: exp.Expr, operands: Sequence[exp.Expr]) -> None:
         raise NotTranslatable(node, f"{' and '.join(sorted(families))} are compared in different types")
     if families & {"opaque", "float"}:
         raise NotTranslatable(node, "values of this type are compared differently")
+    if "decimal" in families and "double" not in families:
+        digits = [_decimal_digits(o) for o in operands if _family(o) != "null"]
+        if None in digits or max(d[0] for d in digits if d) + max(d[1] for d in digits if d) > _MOST_DIGITS:
+            raise NotTranslatable(node, f"their common type needs more than {_MOST_DIGITS} digits, or is not known")
+
+
+def _decimal_digits(node: exp.Expr) -> tuple[int, int] | None:
+    """The digits before and after the point that a number of a known type may have."""
+    node = node.unnest()
+    node = node.this.unnest() if isinstance(node, exp.Neg) else node
+    if isinstance(node, exp.Literal) and not node.is_string:
+        whole, _, fraction = node.this.partition(".")
+        return (len(whole), len(fraction)) if whole.isdigit() or not whole else None
+    if _family(node) in ("integer", "small integer"):
+        return 19, 0
+    if isinstance(node, exp.Column) and node.type is not None and len(node.type.expressions) == 2:
+        precision, scale = (int(p.name) for p in node.type.expressions)
+        return precision - scale, scale
+    return None
 
 
 def _as_time(operand: exp.Expr, kind: str) -> None:
@@ -266,8 +321,8 @@ def _require(node: exp.Expr, operands: Sequence[exp.Expr | None], families: set[
 
 
 def _check_arithmetic(node: Any) -> None:
-    # Sums and products of decimals are exact in both, or an error in DuckDB.
-    _require(node, [node.this, node.args.get("expression")], _NUMBERS - {"small integer"})
+    numbers = {"integer", "double", "decimal"} if isinstance(node, exp.Neg | exp.Abs) else {"integer", "double"}
+    _require(node, [node.this, node.args.get("expression")], numbers)
 
 
 def _check_division(node: exp.Div | exp.Mod) -> None:
@@ -286,8 +341,9 @@ def _check_substring(node: exp.Substring) -> None:
 
 def _check_sum(node: exp.Sum | exp.Avg) -> None:
     inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
-    known = _NUMBERS if isinstance(node, exp.Sum) else _NUMBERS - {"decimal"}
-    _require(node, [inner], known)
+    if isinstance(node, exp.Avg) and inner.type is not None and inner.type.this.name == "BIGINT":
+        raise NotTranslatable(node, "the average of large BIGINT values is rounded differently")
+    _require(node, [inner], _NUMBERS if isinstance(node, exp.Sum) else _NUMBERS - {"decimal"})
 
 
 def _check_extreme(node: exp.Min | exp.Max) -> None:
@@ -300,25 +356,34 @@ def _check_count(node: exp.Count) -> None:
     distinct = isinstance(node.this, exp.Distinct)
     arguments = node.this.expressions if distinct else [node.this, *node.expressions]
     if len(arguments) > 1:
-        raise NotTranslatable(node, "it counts rows without NULL in any argument")
+        raise NotTranslatable(node, "count of several arguments is not supported")
     if distinct:
-        _grouped(node, arguments)
+        _check_group_keys(node, arguments)
 
 
-def _grouped(node: exp.Expr, keys: Sequence[exp.Expr]) -> None:
+def _check_group_keys(node: exp.Expr, keys: Sequence[exp.Expr]) -> None:
     for key in keys:
-        if _family(key) in ("opaque", "float"):
+        if _family(key) in ("opaque", "float", "double"):  # -0.0 is another value in DuckDB's result
             raise NotTranslatable(node, "values of this type are grouped differently")
+
+
+def _require_boolean(node: exp.Expr, conditions: Sequence[exp.Expr]) -> None:
+    if any(_family(c) != "boolean" for c in conditions):
+        raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
 
 
 def _check_branches(node: Any) -> None:
     if isinstance(node, exp.Case):
         results = [*(i.args["true"] for i in node.args["ifs"]), node.args.get("default")]
+        conditions = [i.this for i in node.args["ifs"]]
         if node.this is not None:
-            _same_family(node, [node.this, *(i.this for i in node.args["ifs"])])
+            _same_family(node, [node.this, *conditions])
+        else:
+            _require_boolean(node, conditions)
     elif isinstance(node, exp.If):
         if isinstance(node.parent, exp.Case):
             return
+        _require_boolean(node, [node.this])
         results = [node.args["true"], node.args.get("false")]
     else:
         results = [node.this, *node.expressions, node.args.get("expression")]
@@ -372,7 +437,9 @@ def _is_folded(node: exp.Cast) -> bool:
 def _check_window(node: exp.Window) -> None:
     if node.args.get("spec") is not None:
         raise NotTranslatable(node, "frames of windows may differ")
-    _grouped(node, node.args.get("partition_by") or [])
+    if node.this.find(exp.Distinct) is not None:
+        raise NotTranslatable(node, "Spark has no DISTINCT in windows")
+    _check_group_keys(node, node.args.get("partition_by") or [])
 
 
 def _check_order(node: exp.Ordered) -> None:
@@ -383,14 +450,15 @@ def _check_order(node: exp.Ordered) -> None:
 def _check_group(node: exp.Group) -> None:
     if node.args.get("all"):
         raise NotTranslatable(node, "GROUP BY ALL chooses other columns")
-    _grouped(node, node.expressions)
+    _check_group_keys(node, [e for e in node.expressions if not isinstance(e, _GROUPS)])
+    _check_group_keys(node, list(node.find_all(exp.Column)))
 
 
 def _check_union(node: Any) -> None:
     for left, right in zip(node.left.selects, node.right.selects, strict=False):
         families = {_family(left), _family(right)} - {"null"}
         if len(families) > 1 or (families & {"opaque", "float"}):
-            raise NotTranslatable(node, "columns of different types are made one")
+            raise NotTranslatable(node, "it would combine columns of different types")
     if node.args.get("by_name"):
         raise NotTranslatable(node, "columns are matched by name")
 
@@ -406,9 +474,20 @@ def _check_join(node: exp.Join) -> None:
         raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
 
 
+def _check_logic(node: Any) -> None:
+    _require(node, [node.this, node.args.get("expression")], {"boolean"})
+
+
+def _check_is(node: exp.Is) -> None:
+    if not isinstance(node.expression, exp.Null):
+        _require(node, [node.this], {"boolean"})
+
+
 def _check_select(node: exp.Select) -> None:
     if node.args.get("distinct"):
-        _grouped(node, node.selects)
+        _check_group_keys(node, node.selects)
+        if node.args.get("order") is not None:
+            raise NotTranslatable(node, "Spark sorts distinct rows by their own columns alone")
 
 
 _CHECKS: dict[type[exp.Expr], Callable[[Any], None]] = {
@@ -426,7 +505,7 @@ _CHECKS: dict[type[exp.Expr], Callable[[Any], None]] = {
     exp.Max: _check_extreme,
     exp.Count: _check_count,
     **dict.fromkeys((exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least), _check_branches),
-    **dict.fromkeys((exp.Lower, exp.Upper, exp.Length, exp.DPipe), _check_text),
+    **dict.fromkeys((exp.Length, exp.DPipe), _check_text),
     **dict.fromkeys((exp.Year, exp.Month, exp.Day), _check_date),
     exp.Cast: _check_cast,
     exp.TryCast: _check_cast,
@@ -435,6 +514,8 @@ _CHECKS: dict[type[exp.Expr], Callable[[Any], None]] = {
     exp.Group: _check_group,
     **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _check_union),
     exp.Select: _check_select,
+    **dict.fromkeys((exp.And, exp.Or, exp.Not), _check_logic),
+    exp.Is: _check_is,
     exp.Where: _check_condition,
     exp.Having: _check_condition,
     exp.Join: _check_join,
@@ -452,11 +533,13 @@ def _check_outputs(tree: exp.Query) -> None:
 
 
 def _with_types(tree: exp.Expr) -> exp.Expr:
-    """Sums of integers as BIGINT, which are HUGEINT in DuckDB; they overflow alike."""
+    """Results in Spark's types: sums of integers as BIGINT, lengths, ranks and parts of dates as INT."""
 
     def typed(node: exp.Expr) -> exp.Expr:
         call = node.this if isinstance(node, exp.Window | exp.Filter) else node
         call = call.this if isinstance(call, exp.Filter) else call
+        if isinstance(call, _AS_INT) and (node is not call or not isinstance(node.parent, exp.Window)):
+            return exp.cast(node, "INT")
         if not isinstance(call, exp.Sum) or (node is call and isinstance(node.parent, exp.Window | exp.Filter)):
             return node
         if isinstance(node, exp.Filter) and isinstance(node.parent, exp.Window):

@@ -122,6 +122,8 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
     if pa.types.is_dictionary(kind):
         return from_arrow(kind.value_type, nullable, next_id=number)
     if pa.types.is_decimal(kind):
+        if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
+            raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast it to DECIMAL(38, s)")
         return AtomicType(Root.DECIMAL, nullable, precision=kind.precision, scale=kind.scale)
     if pa.types.is_timestamp(kind):
         precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]

@@ -7,6 +7,7 @@ Spark itself writes (:func:`is_spark_frame`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,14 +30,16 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([rows])
     elif _is_of(rows, "pandas", "DataFrame"):
         yield _from_pandas(rows)
+    elif _is_of(rows, "polars", "DataFrame"):
+        yield _from_polars(rows)
     elif _is_of(rows, "polars", "LazyFrame"):
-        yield rows.head(0).collect().to_arrow()  # a query may have no batch, and has columns
+        yield _from_polars(rows.head(0).collect())  # a query may have no batch, and has columns
         batches = rows.collect_batches() if hasattr(rows, "collect_batches") else [rows.collect()]
-        yield from (frame.to_arrow() for frame in batches)
+        yield from map(_from_polars, batches)
     elif is_spark_frame(rows):  # its own stream would bring all rows here
         raise InvalidRequest("a Spark DataFrame is written by Spark: use lake.write(frame, name)")
     elif hasattr(rows, "__arrow_c_stream__"):
-        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
+        yield from (pa.Table.from_batches([b]) for b in _reader(rows))
     elif hasattr(rows, "fetch_arrow_reader"):  # a relation of DuckDB before 1.4
         yield from (pa.Table.from_batches([b]) for b in rows.fetch_arrow_reader())
     elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
@@ -77,9 +80,11 @@ def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
 
     Raises :class:`InvalidRequest` for rows without a schema: an iterable of no batch.
     """
-    streams = hasattr(rows, "__arrow_c_stream__") and not _is_of(rows, "pandas", "DataFrame")
+    streams = hasattr(rows, "__arrow_c_stream__") and not any(
+        _is_of(rows, p, "DataFrame") for p in ("pandas", "polars")
+    )
     if streams and not isinstance(rows, pa.Table):
-        rows = pa.RecordBatchReader.from_stream(rows)
+        rows = _reader(rows)
         return rows.schema, arrow_tables(rows)
     tables = arrow_tables(rows)
     first = next(tables, None)
@@ -94,7 +99,8 @@ def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
 
 def is_repeatable(rows: Rows) -> bool:
     """Whether rows can be read a second time, after a conflict."""
-    return isinstance(rows, pa.Table | pa.RecordBatch | Sequence) or _is_of(rows, "pandas", "DataFrame")
+    frame = any(_is_of(rows, package, "DataFrame") for package in ("pandas", "polars"))
+    return frame or isinstance(rows, pa.Table | pa.RecordBatch | Sequence)
 
 
 def is_spark_frame(rows: Any) -> bool:
@@ -113,9 +119,40 @@ def _from_pandas(frame: Any) -> pa.Table:
     if len(repeated):
         raise InvalidRequest(f"the data frame has more than one column '{repeated[0]}'")
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        return _in_microseconds(table)
     except (pa.ArrowException, ValueError, TypeError) as e:
         raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
+
+
+def _in_microseconds(table: pa.Table) -> pa.Table:
+    """The table with timestamps in microseconds where none has more digits: pandas counts nanoseconds throughout."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            with contextlib.suppress(pa.ArrowInvalid):
+                column = table.column(i).cast(pa.timestamp("us", field.type.tz))
+                table = table.set_column(i, field.name, column)
+    return table
+
+
+def _from_polars(frame: Any) -> pa.Table:
+    import polars
+
+    objects = [name for name, kind in frame.schema.items() if kind == polars.Object]
+    if objects:
+        raise InvalidRequest(f"the data frame's column '{objects[0]}' holds Python objects; cast it to another type")
+    try:
+        return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+    except (pa.ArrowException, polars.exceptions.PolarsError) as e:
+        raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
+
+
+def _reader(rows: Any) -> pa.RecordBatchReader:
+    """A reader of an Arrow stream of record batches."""
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except pa.ArrowException as e:
+        raise InvalidRequest(f"rows must be {_KINDS}, not {type(rows).__name__}: {e}") from e
 
 
 def _not_rows(value: object, constructor: str) -> InvalidRequest:

@@ -16,7 +16,7 @@ import pytest
 
 import bitlake
 from bitlake import col
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.condition import Condition
 from bitlake.expressions.parameters import with_values
 
@@ -104,6 +104,22 @@ def test_terms_are_their_sql(table: bitlake.Table, terms: Any, text: str) -> Non
     assert table.count(terms) == table.count(text)
 
 
+def test_moments_of_numpy_and_pandas(table: bitlake.Table) -> None:
+    for moment in (pd.Timestamp(DAY), np.datetime64(DAY), np.datetime64(DAY, "ns"), pa.scalar(DAY)):
+        assert table.count(col("day") == moment) == 2, repr(moment)
+    assert table.count(col("day").isin(np.array([DAY], "datetime64[ns]"))) == 2
+    assert table.count("day = ?", [pa.scalar(DAY)]) == 2
+    with pytest.raises(InvalidRequest, match="cannot be a parameter's value: the value is missing"):
+        table.count("day = ?", [pd.NaT])
+
+
+def test_arrows_errors_are_ours(table: bitlake.Table) -> None:
+    with pytest.raises(InvalidRequest, match="is not a condition: its values are of type int64"):
+        table.count(pc.field("id") + 1)
+    with pytest.raises(EvaluationFailed, match="Arrow cannot evaluate .*divide by zero"):
+        table.count(pc.divide(pc.field("id"), 0) == 1)
+
+
 def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
     expression = (pc.field("id") > 1) & pc.field("s").isin(["ab", "b"])
     assert repr(table.scan(where=expression)) == repr(table.scan(where="id > 1 AND s IN ('ab', 'b')"))
@@ -136,6 +152,11 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: col("s").like(5), "like takes text, and not 5"),
         (lambda: col(5), "a column is named by text, and not by 5"),
         (lambda: col("m")["k"]["j"], "only a map that is a column"),
+        (lambda: col("s").like("b", "xx"), "escape is one character, and not 'xx'"),
+        (lambda: col("n") == Decimal("NaN"), "the value is not a finite number"),
+        (lambda: col("day") > pd.NaT, "the value is missing"),
+        (lambda: col("day") == np.datetime64("2024-01-01T00:00:00.000000001"), "more digits than microseconds"),
+        (lambda: col("id") == np.array([1, 2]), "can only convert an array of size 1"),
     ],
 )
 def test_mistakes_are_named(make: Any, message: str) -> None:
@@ -198,7 +219,7 @@ def test_parameters_become_literals(text: str, args: Any, expected: str) -> None
     [
         ("id = :v", {"w": 1}, "parameter ':v' has no value in args: line 1, column 6"),
         ("id = :v", {}, "parameter ':v' has no value in args"),
-        ("id = ? AND id = ?", [1], "2 parameters, but 1 values: line 1, column 17"),
+        ("id = ? AND id = ?", [1], "the text has 2 parameters, but args has 1 values: line 1, column 17"),
         ("id = ?", "1", "args is a mapping of names to values, or a list of values"),
         ("id = ?", 1, "args is a mapping of names to values, or a list of values"),
         ("id = ?", [object()], "of type object, which cannot be a parameter's value"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bitlake
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
 from bitlake.table.table import Table
 
@@ -36,3 +36,17 @@ def test_a_table_without_a_lake_refuses_a_spark_frame(spark: Any, tmp_path: Path
         Table(core).append(spark.range(1))
     with pytest.raises(InvalidRequest, match=r"use lake\.write\(frame, name\)"):
         lake.table("t").overwrite(spark.range(1), {})
+
+
+def test_duckdb_takes_no_table_for_a_temporary_view(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path / "lake", spark=spark)
+    lake.create_table("shadowed", spark.range(3))
+    query = "SELECT count(*) FROM shadowed"
+    assert lake.sql(query, engine="duckdb").fetchall() == [(3,)]
+    lake.sql("CREATE TEMPORARY VIEW shadowed AS SELECT 99 AS x")
+    try:
+        with pytest.raises(UnsupportedFeature, match="is not a table of the lake"):
+            lake.sql(query, engine="duckdb")
+        assert lake.sql(query).collect()[0][0] == 1
+    finally:
+        spark.catalog.dropTempView("shadowed")

@@ -132,6 +132,23 @@ def test_other_values_are_refused(lake: bitlake.Lake, rows: Any, message: str) -
     assert table.count() == 0 and lake.tables() == ["t"]
 
 
+def test_frames_as_libraries_have_them(lake: bitlake.Lake) -> None:
+    stamped = lake.create_table("stamped", pd.DataFrame({"at": pd.to_datetime(["2026-01-01 02:03:04.000005"])}))
+    assert stamped.to_arrow().to_pylist() == [{"at": dt.datetime(2026, 1, 1, 2, 3, 4, 5)}]
+    listed = pl.Series(["x", "y"], dtype=pl.Enum(["x", "y"]))
+    kinds = pl.DataFrame({"c": pl.Series(["a", "b"], dtype=pl.Categorical), "e": listed})
+    assert lake.create_table("kinds", kinds).to_arrow().to_pydict() == {"c": ["a", "b"], "e": ["x", "y"]}
+    with pytest.raises(InvalidRequest, match="column 'a' holds Python objects"):
+        lake.create_table("objects", pl.DataFrame({"a": pl.Series([{"x"}], dtype=pl.Object)}))
+    for wrong in (pl.Series([1]), pa.chunked_array([[1]])):
+        with pytest.raises(InvalidRequest, match="rows must be an Arrow table"):
+            stamped.append(wrong)
+    for kind in (pa.decimal256(50, 2), pa.decimal128(5, -2)):
+        with pytest.raises(InvalidRequest, match="has no counterpart in a Paimon table"):
+            lake.create_table("wide", pa.schema({"a": kind}))
+    assert lake.tables() == ["kinds", "stamped"]
+
+
 def test_what_does_not_fit_leaves_no_table(lake: bitlake.Lake) -> None:
     def broken() -> Any:
         yield ROWS.to_batches()[0]
