@@ -40,8 +40,6 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         raise InvalidRequest("a Spark DataFrame is written by Spark: use lake.write(frame, name)")
     elif hasattr(rows, "__arrow_c_stream__"):
         yield from (pa.Table.from_batches([b]) for b in _reader(rows))
-    elif hasattr(rows, "fetch_arrow_reader"):  # a relation of DuckDB before 1.4
-        yield from (pa.Table.from_batches([b]) for b in rows.fetch_arrow_reader())
     elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
