@@ -160,7 +160,7 @@ def test_parameters_of_statements_that_write(lake: bitlake.Lake) -> None:
 def test_a_parameter_without_a_value_is_named(lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="':p' has no value"):
         lake.sql("SELECT * FROM t WHERE a = :p", {"q": 1})
-    with pytest.raises(InvalidRequest, match="2 parameters, but 1 values"):
+    with pytest.raises(InvalidRequest, match="2 parameters, but args has 1 values"):
         lake.sql("SELECT * FROM t WHERE a = ? AND b = ?", [1])
     with pytest.raises(InvalidRequest, match="cannot be a parameter's value"):
         lake.sql("SELECT ?", [object()])
