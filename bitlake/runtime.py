@@ -190,6 +190,9 @@ class Caches:
     def __repr__(self) -> str:
         return f"Caches({self.budget.used:,} of {self.budget.size:,} bytes)"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Caches, (CacheBudget(self.budget.size),)  # entries stay in their process; some hold locks
+
     def __getitem__(self, name: CacheName[Key, Value]) -> Cache[Key, Value]:
         cache = self._caches.get(name)
         return self._add(name) if cache is None else cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.errors import InvalidRequest
+from bitlake.lake import catalog_of
 from bitlake.runtime import CacheBudget, Caches
 from bitlake.scan.column_reader import footer_of
 from bitlake.scan.reader import tasks_of
@@ -150,6 +152,15 @@ def test_nothing_is_read_less_often_without_a_cache(folder: Path) -> None:
     cold = reads(store, "")
     check(lake)
     assert reads(store, "") == cold and caches_of(lake).budget.used == 0
+
+
+def test_a_pickled_catalog_leaves_entries_behind(folder: Path) -> None:
+    """As Spark Connect pickles one with a stream's sink: entries such as locks cannot leave their process."""
+    lake = bitlake.connect(folder, cache_bytes=5_000_000)
+    check(lake)
+    assert caches_of(lake).budget.used > 0
+    catalog = pickle.loads(pickle.dumps(catalog_of(lake)))
+    assert catalog.runtime.caches.budget.size == 5_000_000 and catalog.runtime.caches.sizes() == {}
 
 
 @pytest.mark.parametrize("cache_bytes", [0, SMALL, 1 << 30])
