@@ -34,6 +34,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 import bitlake
+from bitlake.expressions.casts import scaled
 from bitlake.formatting import counted, human_bytes
 from bitlake.scan.plan import Plan
 from bitlake.tools.explain.text import describe_choice
@@ -169,7 +170,7 @@ def orders(rows: int) -> pa.Table:
         pa.array(user),
         _names(status, STATUSES),
         _names(region, REGIONS),
-        _decimals(cents),
+        scaled(cents, pa.decimal128(10, 2), None),
         pa.array((number // ORDERS_PER_DAY + FIRST_DAY).astype(np.int32)).cast(pa.date32()),
         _hex(payload),
     ]
@@ -178,12 +179,6 @@ def orders(rows: int) -> pa.Table:
 
 def _names(codes: NDArray[np.int8], names: tuple[str, ...]) -> pa.Array:
     return pa.array(names, pa.string()).take(pa.array(codes))
-
-
-def _decimals(cents: NDArray[np.int64]) -> pa.Array:
-    """int64 hundredths → decimal128(10, 2): sixteen little-endian bytes each, of which eight are the sign."""
-    words = np.stack([cents, cents >> 63], axis=1)
-    return pa.Array.from_buffers(pa.decimal128(10, 2), len(cents), [None, pa.py_buffer(words)])
 
 
 def _hex(raw: NDArray[np.uint8]) -> pa.Array:

@@ -289,7 +289,7 @@ class Lake:
         """An Arrow schema, or columns of a Spark DataFrame, and rows to append."""
         from bitlake.write.frames import is_spark_frame, with_schema  # not for a schema
 
-        if isinstance(rows, Mapping | str | list) and not (isinstance(rows, list) and rows):
+        if isinstance(rows, Mapping | str) or (isinstance(rows, list) and not rows):
             raise InvalidRequest(
                 f"table '{name}': give an Arrow schema, such as pa.schema([('id', pa.int64())]), or rows, such as a "
                 f"data frame, and not {type(rows).__name__}"

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bitlake.cli.output import Output, Screen
-from bitlake.errors import EvaluationFailed, InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.lake import lake_has_spark
 
 if TYPE_CHECKING:
@@ -196,20 +196,15 @@ class Result:
         """
         started = time.perf_counter()
         if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):
+            from bitlake.sql.duckdb_engine import fetch  # other statements need no SQL parser
+
             try:
-                relation = lake.sql(text, engine="duckdb")
-                rows = (relation.limit(limit + 1) if limit else relation).to_arrow_table()
+                rows = fetch(lake.sql(text, engine="duckdb"), limit + 1 if limit else 0)
                 more = 0 < limit < rows.num_rows
                 return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
             except (UnsupportedFeature, InvalidRequest):
                 if engine == "duckdb":
                     raise
-            except Exception as e:
-                # DuckDB's own errors, such as an overflow: Spark may have another type for the result.
-                if type(e).__module__.partition(".")[0] not in ("duckdb", "_duckdb"):
-                    raise
-                if engine == "duckdb":
-                    raise EvaluationFailed(f"DuckDB cannot run the query: {e}") from e
         if out is not None:
             starting(out)
         frame = lake.sql(text)

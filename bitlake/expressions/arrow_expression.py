@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.binder import all_of, any_of, bind
-from bitlake.expressions.tree import FALSE, TRUE, Comparison, Computed, In, IsNull, Like, Op, Predicate
+from bitlake.expressions.tree import FALSE, TRUE, Comparison, Computed, In, IsNull, Like, Op, Predicate, like_literal
 from bitlake.types.arrow import arrow_schema, arrow_type
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
@@ -284,8 +284,9 @@ class _Translator:
         text = options["pattern"].as_py()
         if options["ignore_case"].as_py() or isinstance(text, bytes):
             return TRUE, False
-        quoted = "".join("\\" + c if c in "%_\\" else c for c in text)
-        pattern = ("" if function == "starts_with" else "%") + quoted + ("" if function == "ends_with" else "%")
+        before = "" if function == "starts_with" else "%"
+        after = "" if function == "ends_with" else "%"
+        pattern = before + like_literal(text) + after
         return self._leaf(field, lambda n: Like(n, pattern, negated), pa.string())
 
 

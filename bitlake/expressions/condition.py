@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import And, Between, Comparison, In, IsNull, Like, MapKey, Not, Op, Or, Predicate
+from bitlake.expressions.tree import (
+    And,
+    Between,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    MapKey,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    like_literal,
+)
 
 if TYPE_CHECKING:
     from bitlake.expressions.parameters import Args
@@ -143,7 +156,7 @@ class Column:
         >>> col("status").startswith("P")
         Condition(status LIKE 'P%')
         """
-        return Condition(Like(self._name, _quoted(self._text(text, "startswith")) + "%"))
+        return Condition(Like(self._name, like_literal(self._text(text, "startswith")) + "%"))
 
     def endswith(self, text: str) -> Condition:
         """Whether text ends with ``text``.
@@ -151,7 +164,7 @@ class Column:
         >>> col("status").endswith("D")
         Condition(status LIKE '%D')
         """
-        return Condition(Like(self._name, "%" + _quoted(self._text(text, "endswith"))))
+        return Condition(Like(self._name, "%" + like_literal(self._text(text, "endswith"))))
 
     def contains(self, text: str) -> Condition:
         """Whether text contains ``text``.
@@ -159,7 +172,7 @@ class Column:
         >>> col("status").contains("AI")
         Condition(status LIKE '%AI%')
         """
-        return Condition(Like(self._name, "%" + _quoted(self._text(text, "contains")) + "%"))
+        return Condition(Like(self._name, "%" + like_literal(self._text(text, "contains")) + "%"))
 
     def _compare(self, op: Op, value: object) -> Condition:
         return Condition(Comparison(self._name, op, _value(self, value, none="is_null() or is_not_null()")))
@@ -217,11 +230,6 @@ def _listed(values: Any) -> list[Any]:
         if convert is not None:
             return convert()
     return list(values)
-
-
-def _quoted(text: str) -> str:
-    """A LIKE pattern that only this text matches."""
-    return "".join("\\" + c if c in "%_\\" else c for c in text)
 
 
 # --- lists of terms, as pyarrow and delta-rs take them ----------------------------------------------------------------

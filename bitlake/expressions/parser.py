@@ -40,6 +40,7 @@ from bitlake.expressions.tree import (
     Or,
     Predicate,
     all_of,
+    like_literal,
 )
 
 ColumnOf = Callable[[exp.Column], str | None]
@@ -359,7 +360,6 @@ def _affix(node: exp.StartsWith | exp.EndsWith | exp.Contains, to: _Context) -> 
     text = _value(node.expression, to.timezone)
     if not isinstance(text, str):
         raise Inexpressible(node, "takes a string")
-    quoted = "".join("\\" + c if c in "%_\\" else c for c in text)
     before = "" if isinstance(node, exp.StartsWith) else "%"
     after = "" if isinstance(node, exp.EndsWith) else "%"
-    return to.leaf(node.this, lambda name: Like(name, before + quoted + after))
+    return to.leaf(node.this, lambda name: Like(name, before + like_literal(text) + after))

@@ -329,6 +329,15 @@ def like_pieces(pattern: str, escape: str = "\\") -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
+def like_literal(text: str) -> str:
+    """The LIKE pattern that only this text matches.
+
+    >>> like_literal("100%")
+    '100\\\\%'
+    """
+    return "".join("\\" + c if c in "%_\\" else c for c in text)
+
+
 def like_prefix(pieces: tuple[Piece, ...]) -> tuple[str, bool]:
     """The text every match starts with, and whether starting with it is all the pattern asks for."""
     if not pieces or not isinstance(pieces[0], str):

@@ -209,13 +209,18 @@ class ScanFragment:
         return self._dataset.count_rows(**options)
 
 
-def duckdb_relation(scan: TableScan, connection: Any = None) -> Any:
-    """A scan as a relation of a DuckDB connection, by default the process's own; filters are pushed into it."""
+def import_duckdb() -> Any:
+    """The ``duckdb`` module; raises :class:`InvalidRequest` where it is not installed."""
     try:
         import duckdb
     except ModuleNotFoundError as e:
         raise InvalidRequest("duckdb is not installed: `pip install 'bitlake[duckdb]'`") from e
-    return (duckdb if connection is None else connection).from_arrow(ScanDataset(scan))
+    return duckdb
+
+
+def duckdb_relation(scan: TableScan, connection: Any = None) -> Any:
+    """A scan as a relation of a DuckDB connection, by default the process's own; filters are pushed into it."""
+    return (import_duckdb() if connection is None else connection).from_arrow(ScanDataset(scan))
 
 
 class _Unreadable(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type stubs

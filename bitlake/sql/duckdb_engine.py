@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bitlake.errors import InvalidRequest, NotFound
-from bitlake.scan.dataset import ScanDataset
+import pyarrow as pa
+
+from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
+from bitlake.scan.dataset import ScanDataset, import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import analyse_query, narrowed
@@ -30,10 +32,7 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
 
     Raises :class:`NotTranslatable` for other statements and for queries that DuckDB would answer in another way.
     """
-    try:
-        import duckdb
-    except ModuleNotFoundError as e:
-        raise InvalidRequest("duckdb is not installed: `pip install 'bitlake[duckdb]'`") from e
+    duckdb = import_duckdb()
     written = normalize(SqlText(text), database)
     statement = parse_statement(written)
     if not isinstance(statement, st.Query):
@@ -56,7 +55,7 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     names = _unused_names(str(analysis.text), len(bound))
     replaced = replace_tables(analysis.text, analysis.tables, names, database)
     fields = {name: _fields(scan) for name, scan in zip(names, bound, strict=True)}
-    query, columns = translate(str(replaced), fields, timezone)
+    query, columns = translate(replaced, fields, timezone)
     connection = duckdb.connect()
     try:
         connection.execute("SET TimeZone = ?", [timezone])
@@ -69,6 +68,17 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
         return connection.sql(f"SELECT * FROM ({query}) AS q({listed})")
     except duckdb.Error as e:
         raise NotTranslatable(text, f"DuckDB refuses it ({e})") from e
+
+
+def fetch(relation: Any, limit: int = 0) -> pa.Table:
+    """The first ``limit`` rows of a relation, or all.
+
+    Raises :class:`EvaluationFailed` for an error of DuckDB's, such as an overflow of a type that Spark has wider.
+    """
+    try:
+        return (relation.limit(limit) if limit else relation).to_arrow_table()
+    except import_duckdb().Error as e:
+        raise EvaluationFailed(f"DuckDB cannot run the query: {e}") from e
 
 
 def _unused_names(text: str, count: int) -> list[str]:

@@ -13,7 +13,6 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
@@ -23,6 +22,7 @@ from bitlake.errors import UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql
+from bitlake.sql.text import SqlText
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
 _TYPES = {
@@ -87,19 +87,15 @@ class NotTranslatable(UnsupportedFeature):
         super().__init__(f"DuckDB cannot run '{part}' as Spark does: {why}; use engine='spark'")
 
 
-def translate(text: str, tables: Mapping[str, Sequence[DataField]], timezone: str = "UTC") -> tuple[str, list[str]]:
+def translate(text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str = "UTC") -> tuple[str, list[str]]:
     """A query in DuckDB's SQL, and the names of its columns as Spark has them.
 
     ``tables``: the columns of each table that the text names.  Raises :class:`NotTranslatable`.
     """
-    try:
-        tree = sqlglot.parse_one(text, dialect=SparkSql)
-    except (SqlglotError, RecursionError) as e:
-        raise NotTranslatable(text, "it cannot be parsed") from e
-    if not isinstance(tree, exp.Query):
-        raise NotTranslatable(text, "it is not a query")
-    _check_statement(tree, tables)
-    tree = tree.transform(lambda node: _folded(node, timezone))
+    if not isinstance(text.tree, exp.Query):
+        raise NotTranslatable(text, "it is not a query that can be parsed")
+    _check_statement(text.tree, tables)
+    tree = text.tree.transform(lambda node: _folded(node, timezone))
     assert isinstance(tree, exp.Query)
     _check_nodes(tree)
     _check_aliases(tree, {f.name.lower() for fields in tables.values() for f in fields})
@@ -464,14 +460,13 @@ def _check_union(node: Any) -> None:
 
 
 def _check_condition(node: exp.Where | exp.Having) -> None:
-    if _family(node.this) != "boolean":
-        raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
+    _require_boolean(node, [node.this])
 
 
 def _check_join(node: exp.Join) -> None:
     condition = node.args.get("on")
-    if condition is not None and _family(condition) != "boolean":
-        raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
+    if condition is not None:
+        _require_boolean(node, [condition])
 
 
 def _check_logic(node: Any) -> None:

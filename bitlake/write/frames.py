@@ -78,9 +78,7 @@ def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
 
     Raises :class:`InvalidRequest` for rows without a schema: an iterable of no batch.
     """
-    streams = hasattr(rows, "__arrow_c_stream__") and not any(
-        _is_of(rows, p, "DataFrame") for p in ("pandas", "polars")
-    )
+    streams = hasattr(rows, "__arrow_c_stream__") and not _is_data_frame(rows)
     if streams and not isinstance(rows, pa.Table):
         rows = _reader(rows)
         return rows.schema, arrow_tables(rows)
@@ -97,13 +95,16 @@ def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
 
 def is_repeatable(rows: Rows) -> bool:
     """Whether rows can be read a second time, after a conflict."""
-    frame = any(_is_of(rows, package, "DataFrame") for package in ("pandas", "polars"))
-    return frame or isinstance(rows, pa.Table | pa.RecordBatch | Sequence)
+    return _is_data_frame(rows) or isinstance(rows, pa.Table | pa.RecordBatch | Sequence)
 
 
 def is_spark_frame(rows: Any) -> bool:
     """Whether rows are a Spark DataFrame, classic or of Spark Connect."""
     return type(rows).__module__.startswith("pyspark.sql") and type(rows).__name__ == "DataFrame"
+
+
+def _is_data_frame(rows: Any) -> bool:
+    return _is_of(rows, "pandas", "DataFrame") or _is_of(rows, "polars", "DataFrame")
 
 
 def _is_of(rows: Any, package: str, name: str) -> bool:

@@ -149,7 +149,7 @@ def test_one_bucket_takes_all_rows_and_each_column_has_its_type(function: str) -
 
 
 def hive(kind: str, values: list[Any]) -> list[int]:
-    """The hashes themselves, but for the sign bit."""
+    """The hashes without their sign bit."""
     made = parse_type(kind)
     return bucket_of([made], [pa.array(values, arrow_type(made))], 2**31 - 1, "hive").tolist()
 

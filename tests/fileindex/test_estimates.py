@@ -1,4 +1,4 @@
-"""What advice is told by an index type: which columns it suits, and how a sample's index grows to that of a file."""
+"""What advice learns from an index type: which columns it suits, and how a sample's index grows to that of a file."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_puffin_files_of_unchanged_buckets_are_kept(tmp_path: Path) -> None:
     table.upsert(rows_of([60], "c"))
     after = {v["referenced_data_file"]: v for v in iceberg(table).live(1)}
     assert sorted(before[name] == after[name] for name in before) == [False, True]
-    # What no snapshot lists is deleted, and what one lists is no orphan.
+    # Files that no snapshot lists are deleted; those that one lists stay.
     puffins = {Path(v["file_path"]).name for v in after.values()}
     assert {p.name for p in (Path(table.path) / "metadata").glob("*.puffin")} == puffins
     table.maintenance.remove_orphan_files(timedelta(days=-1))

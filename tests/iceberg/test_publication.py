@@ -204,7 +204,7 @@ def test_tags_are_refs(tmp_path: Path) -> None:
     assert sorted_rows(iceberg(table).rows(2)) == sorted_rows(table.scan(tag="second").to_arrow())
     table.history.delete_tag("one")
     assert refs() == {"second": 2}
-    # A tag of a snapshot that the metadata does not list is no ref: readers would fail.
+    # A tag gets no ref while the metadata does not list its snapshot: readers would fail.
     table.alter_options({"snapshot.num-retained.max": "1", "snapshot.num-retained.min": "1"})
     table.append(rows_of([100]))
     assert refs() == {} and [s["snapshot-id"] for s in iceberg(table).metadata["snapshots"]] == [4]

@@ -2,94 +2,38 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import functools
-import json
-import os
 import pickle
-import subprocess
 import tempfile
-import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
-from interop.paimon_java import Condition, Unavailable
+from interop import peer_process
+from interop.paimon_java import Condition
+from interop.peer_process import PeerProcess
 from interop.rows import rows_of
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).parent / "pypaimon_server.py"
-TIMEOUT_S = 120
 
 
 @functools.cache
 def find_python() -> Path:
     """The interpreter of pypaimon's environment: $BITLAKE_PYPAIMON_PYTHON, or what `make interop` made."""
-    given = os.environ.get("BITLAKE_PYPAIMON_PYTHON")
-    python = Path(given) if given else ROOT / ".venv-pypaimon" / "bin" / "python"
-    if not python.exists() or not (given or (python.parents[1] / ".ready").exists()):
-        raise Unavailable("no environment with pypaimon (`make interop` makes .venv-pypaimon)")
-    return python
+    return peer_process.find_python("BITLAKE_PYPAIMON_PYTHON", ".venv-pypaimon", "pypaimon")
 
 
-class PyPaimon:
-    """A running process.  Mutable: one request at a time."""
-
-    def __init__(self) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
-            [find_python(), SERVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")},
-        )
-        atexit.register(self.close)
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def close(self) -> None:
-        if self.alive:
-            self._process.kill()
-            self._process.wait()
-
-    def ask(self, request: dict[str, Any]) -> int:
-        """Send one request; the number of rows it read or wrote.  Raises RuntimeError with pypaimon's own words."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        watchdog = threading.Timer(TIMEOUT_S, self._process.kill)
-        watchdog.start()
-        try:
-            stdin.write(json.dumps(request) + "\n")
-            stdin.flush()
-            line = stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            watchdog.cancel()
-        if not line:
-            self._log.seek(0)
-            raise RuntimeError(f"pypaimon ended: {self._log.read()[-2000:].decode(errors='replace')}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(f"pypaimon: {answer['error']}")
-        return int(answer["rows"])
-
-
-_running: PyPaimon | None = None
+_running: PeerProcess | None = None
 
 
 def _ask(op: str, warehouse: Path | str, table: str, file: Path, native: bool = False, where: str = "") -> int:
     global _running
     if _running is None or not _running.alive:
-        _running = PyPaimon()
+        _running = PeerProcess("pypaimon", find_python(), SERVER)
     request = {"op": op, "warehouse": str(Path(warehouse).absolute()), "table": table, "file": str(file)}
-    return _running.ask(request | {"native": native, "where": where})
+    return int(_running.ask(request | {"native": native, "where": where})["rows"])
 
 
 def read(warehouse: Path | str, table: str, where: Iterable[Condition] = (), native: bool = False) -> pa.Table:
