@@ -17,7 +17,8 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.paths import DeferredRoots
-from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, Runtime
+from bitlake.progress import job
+from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Runtime
 from bitlake.table.opening import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
@@ -383,8 +384,6 @@ class Lake:
         True
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
-        from bitlake.progress import job
-        from bitlake.runtime import LocalRunner
         from bitlake.tools.verify import verify_table
 
         found, paths = locate(self._catalog, self._identify(name))

@@ -1,6 +1,7 @@
 """Count what the layout is judged by: files, lines of code, import cycles, lazy imports, caches of modules …
 
     make counts                  or: python scripts/counts.py [--verbose]
+    make counts ARGS=--lazy      what each lazy import of our own modules defers
 
 A line of code holds a token that is neither a comment nor part of a docstring.  An import counts wherever it stands,
 inside functions too, but not under ``TYPE_CHECKING``.  A cycle is a set of modules that import each other.  A module
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import subprocess
+import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -141,6 +144,41 @@ def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def idle_lazy_imports() -> list[str]:
+    """Lazy imports of our own modules that defer nothing: the importer's own imports load the module already."""
+    every = module_imports()
+    eager = {name: {t for t, lazy in targets if not lazy and t in every} for name, targets in every.items()}
+
+    def loaded(name: str) -> set[str]:
+        found, todo = set(), [name]
+        while todo:
+            new = eager[todo.pop()] - found
+            found |= new
+            todo += new
+        return found
+
+    return [f"{n}: {t}" for n, targets in every.items() for t, lazy in targets if lazy and t in loaded(n)]
+
+
+_COST = """
+import importlib, sys, time
+importlib.import_module(sys.argv[1])
+started = time.process_time()
+importlib.import_module(sys.argv[2])
+print(time.process_time() - started)
+"""
+
+
+def print_lazy_costs() -> None:
+    """Print the processor time that each lazy import of our own modules defers, the least of three, in milliseconds."""
+    modules = module_imports()
+    pairs = {(name, t) for name, targets in modules.items() for t, lazy in targets if lazy and t in modules}
+    for name, target in sorted(pairs):
+        command = [sys.executable, "-c", _COST, name, target]
+        costs = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(3)]
+        print(f"{1000 * min(costs):>7.1f}  {name}: {target}", flush=True)
+
+
 def module_imports() -> dict[str, list[tuple[str, bool]]]:
     """The imports of each module, as :func:`imports` gives them."""
     modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -214,7 +252,12 @@ def main() -> None:
     """Print the counts; with ``--verbose`` what they count."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--verbose", action="store_true")
-    verbose = parser.parse_args().verbose
+    parser.add_argument("--lazy", action="store_true", help="measure what each lazy import defers, and nothing else")
+    arguments = parser.parse_args()
+    if arguments.lazy:
+        print_lazy_costs()
+        return
+    verbose = arguments.verbose
     modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
     graph = import_graph()
     importers: dict[str, set[str]] = defaultdict(set)

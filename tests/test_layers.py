@@ -197,6 +197,12 @@ def test_no_modules_import_each_other() -> None:
     assert counts.cycles(graph) == [], "modules that import each other"
 
 
+def test_lazy_imports_defer_something() -> None:
+    """`make counts ARGS=--lazy` measures how much: docs/decisions/0002-rooms.md."""
+    counts = counts_module()
+    assert counts.idle_lazy_imports() == []
+
+
 def test_only_the_spark_room_imports_pyspark() -> None:
     jvm = [
         i

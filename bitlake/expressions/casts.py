@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.binary_row import decimal_words, null_mask
 from bitlake.errors import EvaluationFailed
 from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.terms import Kernel, Refused, Typed, mask_of
@@ -166,11 +167,7 @@ def _decimal_to_double(array: pa.Array, source: AtomicType, to: AtomicType, zone
 
 def unscaled(array: pa.Array) -> Any:
     """The unscaled values of decimals of at most 18 digits; 0 where NULL."""
-    if not len(array):
-        return np.zeros(0, np.int64)
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :][: 2 * len(array) : 2]
-    mask = mask_of(array)
-    return words if mask is None else np.where(mask, 0, words)
+    return decimal_words(array, null_mask(array))[:, 0].view(np.int64)
 
 
 def scaled(values: Any, kind: pa.DataType, mask: Any) -> pa.Array:
