@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -36,7 +37,10 @@ for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).addFilter(_untranslated)
 
 _MISSING_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
-
+_NAME = r"`(?:[^`]|``)*`"
+_MISSING_COLUMN = re.compile(
+    rf"\[UNRESOLVED_(?:USING_)?COLUMN\w*[^`]*({_NAME}(?:\.{_NAME})*) cannot be resolved[^\[]*(?:\[(.*?)\]\. SQLSTATE)?"
+)
 
 _NOT_THERE = (
     "the Python of Spark's workers has no bitlake: install the same version where the executors run "
@@ -50,6 +54,32 @@ class MissingTable(NotFound):
     def __init__(self, name: str, hint: str = "") -> None:
         self.name = name
         super().__init__(f"table or view '{name}' does not exist{hint}")
+
+
+class MissingColumn(NotFound):
+    """A query names a column that does not exist.  ``tables`` are the query's lake tables with their columns.
+
+    ``offered`` are the columns that Spark offers instead, dotted; its views and some columns are bitlake's own.
+    """
+
+    def __init__(self, name: str, offered: Sequence[str], tables: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.name, self.offered = name, [o for o in offered if "__bitlake_" not in o and "__paimon_" not in o]
+        tables = tables or {}
+        last = name.rpartition(".")[2]
+        ends = {o: o.rpartition(".")[2] for o in self.offered}
+        close = [] if last == name else [o for o in ends if ends[o] == last] or _close(name, ends)
+        if not close:
+            close = _close(last, [*(c for columns in tables.values() for c in columns), *ends.values()])
+        hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+        lines = [f"table '{table}' has columns {', '.join(names)}" for table, names in tables.items()]
+        if not tables and not close and self.offered:
+            hint = f"; there are {', '.join(self.offered)}"
+        super().__init__("\n".join([f"no column '{name}'{hint}", *lines]))
+
+
+def _close(name: str, names: Iterable[str]) -> list[str]:
+    known = {n.lower(): n for n in names}
+    return [known[n] for n in difflib.get_close_matches(name.lower(), known, 3, 0.6)]
 
 
 @contextmanager
@@ -66,7 +96,11 @@ def spark_errors(doing: str) -> Iterator[None]:
         missing = _MISSING_TABLE.search(str(e))
         if missing is not None:
             raise MissingTable(missing.group(1).replace("`", "")) from e
-        kind = NotFound if "NOT_FOUND" in str(e) or "UNRESOLVED_COLUMN" in str(e) else InvalidRequest
+        column = _MISSING_COLUMN.search(str(e))
+        if column is not None:
+            offered = re.findall(rf"{_NAME}(?:\.{_NAME})*", column.group(2) or "")
+            raise MissingColumn(_unquoted(column.group(1)), [_unquoted(o) for o in offered]) from e
+        kind = NotFound if "NOT_FOUND" in str(e) else InvalidRequest
         raise kind(f"{doing}: {_first(e)}") from e
     except (PySparkException, Py4JError) as e:
         text = str(e)
@@ -85,6 +119,10 @@ def spark_errors(doing: str) -> Iterator[None]:
         raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
     finally:
         _translating.reset(token)
+
+
+def _unquoted(name: str) -> str:
+    return ".".join(part[1:-1].replace("``", "`") for part in re.findall(_NAME, name))
 
 
 def _first(error: Exception) -> str:

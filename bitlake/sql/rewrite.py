@@ -1,5 +1,6 @@
 """Rewrite a statement's text before it is parsed, where its meaning depends on the session or the catalog.
 
+* ``t$snapshots`` becomes `` `t$snapshots` ``;
 * ``"a"`` becomes `` `a` `` where the session's double quotes are identifiers;
 * ``IDENTIFIER(expression)`` becomes the name that the expression gives;
 * ``current_database()``, ``current_schema()`` and ``current_catalog()`` become the lake's, which Spark does not know;
@@ -26,6 +27,7 @@ from bitlake.metadata.schema import Names
 from bitlake.sql.table_references import find_names
 from bitlake.sql.text import (
     AFTER_FROM,
+    QUOTED,
     SET_OPERATORS,
     STRINGS,
     Cursor,
@@ -53,6 +55,8 @@ def normalize(
     """The text in plain syntax; ``evaluate`` gives the text of a constant expression that is not a plain literal."""
     lower = text.lower()
     try:
+        if "$" in text:
+            text = text.edit(_dollar_names(text))
         if double_quoted and '"' in text:
             text = text.edit(_identifiers(text))
         if "identifier" in lower:
@@ -62,6 +66,23 @@ def normalize(
     except (InvalidRequest, NotFound):
         pass  # the parser, or Spark, reports what is wrong
     return text
+
+
+def _dollar_names(text: SqlText) -> list[Edit]:
+    """Bare names with ``$`` in backticks: of system tables and branches, ``t$files`` and ``t$branch_b$files``."""
+    edits: list[Edit] = []
+    for before, sign, after in zip(text.tokens, text.tokens[1:], text.tokens[2:], strict=False):
+        adjoining = before.end + 1 == sign.start and sign.end + 1 == after.start
+        if not adjoining or text.raw(sign) != "$" or not text.raw(after).replace("_", "a").isalnum():
+            continue
+        if edits and edits[-1][1] == sign.start:  # t$branch_b, before another $
+            start = edits.pop()[0]
+        elif before.token_type not in QUOTED and text.raw(before).replace("_", "a").isalnum():
+            start = before.start
+        else:
+            continue
+        edits.append((start, after.end + 1, quoted(text[start : after.end + 1])))
+    return edits
 
 
 def _identifiers(text: SqlText) -> list[Edit]:

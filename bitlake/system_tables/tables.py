@@ -126,8 +126,7 @@ class SystemTable(FileStoreTable):
     def __init__(self, table: FileStoreTable, system: str) -> None:
         if system not in TABLES and system not in VIEWS:
             known = sorted((*TABLES, *VIEWS))
-            hint = near(system, known)
-            raise NotFound(f"table '{table.name}' has no system table '{system}'{hint}; there are {', '.join(known)}")
+            raise NotFound(f"table '{table.name}' has no system table '{system}'{near(system, known)}")
         self._table = table
         self._system = system
         super().__init__(

@@ -11,7 +11,7 @@ import pytest
 from answers import rows_of
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 
 pytestmark = pytest.mark.spark
 
@@ -23,6 +23,8 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
     lake.sql("INSERT INTO t VALUES (1, 'x', 1.0), (2, 'y', NULL), (3, 'z', 3.0), (NULL, 'n', NULL)")
     lake.sql("CREATE TABLE u (a INT, c STRING)")
     lake.sql("INSERT INTO u VALUES (1, 'p'), (3, 'q')")
+    lake.sql("CREATE TABLE sales (id INT, amount INT)")
+    lake.sql("INSERT INTO sales VALUES (1, 10)")
     lake.sql("CREATE DATABASE other")
     lake.sql("CREATE TABLE other.t (a INT, c STRING)")
     lake.sql("INSERT INTO other.t VALUES (1, 'other')")
@@ -284,3 +286,45 @@ def test_alter_view(lake: bitlake.Lake) -> None:
     lake.sql("ALTER VIEW v AS SELECT b FROM t WHERE a = 2")
     assert ask(lake, "SELECT * FROM v") == [["y"]]
     lake.sql("DROP VIEW v")
+
+
+def test_system_tables_need_no_backticks(lake: bitlake.Lake) -> None:
+    assert ask(lake, "SELECT snapshot_id FROM other.t$snapshots") == [[1]]
+    assert ask(lake, "SELECT t$snapshots.commit_kind, a FROM t$snapshots JOIN t ON a = snapshot_id") == [["APPEND", 1]]
+    assert [r.col_name for r in lake.sql("DESCRIBE t$tags").collect()][:2] == ["tag_name", "snapshot_id"]
+    with pytest.raises(BitlakeError, match=r"'default\.t' has no system table 'snapshot'; did you mean snapshots"):
+        lake.sql("SELECT * FROM t$snapshot")
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "meant"),
+    [
+        ("SELECT count(amout) FROM sales", "amout", "'amount'"),
+        ("SELECT id FROM sales ORDER BY amout LIMIT 3", "amout", "'amount'"),
+        ("SELECT s.amout FROM sales s JOIN t ON s.id = t.a", "s.amout", "'s.amount'"),
+        ("SELECT x.id FROM sales", "x.id", "'sales.id'"),
+        ("SELECT id FROM sales JOIN u USING (idd)", "idd", "'id'"),
+        ("WITH q AS (SELECT id AS ident FROM sales) SELECT idnt FROM q", "idnt", "'ident' or 'id'"),
+        ("TABLE sales |> WHERE amout = 1", "amout", "'amount'"),
+        ("UPDATE sales SET amount = amout + 1", "amout", "'amount'"),
+        ("DELETE FROM sales WHERE amout = 1", "amout", "'amount'"),
+        ("MERGE INTO sales USING t ON sales.idd = t.a WHEN MATCHED THEN DELETE", "sales.idd", "'id'"),
+        ("CREATE TABLE copied AS SELECT amout FROM sales", "amout", "'amount'"),
+        ("SELECT zzz FROM sales", "zzz", None),
+    ],
+)
+def test_a_misspelt_column_is_answered_with_the_tables_own(
+    lake: bitlake.Lake, text: str, column: str, meant: str | None
+) -> None:
+    """DELETE offered `__paimon_file_path`, ORDER BY no column but the one it selected."""
+    with pytest.raises(NotFound) as raised:
+        lake.sql(text)
+    first, *tables = str(raised.value).splitlines()
+    assert first == f"no column '{column}'" + (f"; did you mean {meant}?" if meant else "")
+    assert "table 'default.sales' has columns id, amount" in tables
+    assert "__" not in str(raised.value)
+
+
+def test_a_misspelt_column_to_set(lake: bitlake.Lake) -> None:
+    with pytest.raises(NotFound, match=r"table 'default\.t' has no column 'bb'; did you mean b\?"):
+        lake.sql("UPDATE t SET bb = 1")

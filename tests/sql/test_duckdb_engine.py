@@ -94,6 +94,8 @@ def _rows(lake: bitlake.Lake, text: str, args: Any = None) -> list[Any]:
         ("SELECT id FROM orders WHERE price = 0.25", [(2,)]),
         ("SELECT -id AS id FROM orders WHERE orders.id < 3 ORDER BY id", [(-2,), (-1,)]),
         ("SELECT id FROM orders WHERE id = 99", []),
+        ("SELECT snapshot_id, commit_kind FROM orders$snapshots LIMIT 1", [(1, "APPEND")]),
+        ("SELECT count(*), max(other.orders$files.level) FROM other.orders$files", [(1, 0)]),
     ],
 )
 def test_rows(lake: bitlake.Lake, text: str, expected: list[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.rewrite import default_as_null, expand_views, take_max_pt, whole_names
+from bitlake.sql.rewrite import default_as_null, expand_views, normalize, take_max_pt, whole_names
 from bitlake.sql.text import SqlText, TableName
 
 
@@ -34,6 +34,22 @@ from bitlake.sql.text import SqlText, TableName
 )
 def test_default_values(text: str, made: str) -> None:
     assert default_as_null(SqlText(text)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("SELECT t$files.a, t.b FROM t$files, t", "SELECT `t$files`.a, t.b FROM `t$files`, t"),
+        ("FROM db.t$branch_dev$files f", "FROM db.`t$branch_dev$files` f"),
+        ("FROM 1t$files", "FROM `1t$files`"),
+        (
+            "SELECT '$a', ${x}, t $ y, `t`$x, 't'$files -- t$files",
+            "SELECT '$a', ${x}, t $ y, `t`$x, 't'$files -- t$files",
+        ),
+    ],
+)
+def test_names_with_a_dollar_need_no_backticks(text: str, made: str) -> None:
+    assert normalize(SqlText(text), "default") == made
 
 
 def test_max_pt() -> None:

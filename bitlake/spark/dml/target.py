@@ -26,13 +26,14 @@ from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
+from bitlake.metadata.schema import near
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import spark_errors
+from bitlake.spark.errors import MissingColumn, spark_errors
 from bitlake.spark.read.local_relation import held_frame
-from bitlake.spark.read.query import prepare
+from bitlake.spark.read.query import missing_column, prepare
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql import statements as st
@@ -149,9 +150,8 @@ class Target:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
                 query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
                 return self.context.spark.sql(query)
-        except NotFound as e:
-            columns = ", ".join(self.state.schema.field_names)
-            raise NotFound(f"{e}\ntable '{self.table.name}' has columns {columns}") from e.__cause__
+        except MissingColumn as e:
+            raise missing_column(e, prepared.scans) from e.__cause__
 
     def scan(self, predicate: Predicate | None) -> TableScan:
         """The target's rows that satisfy a predicate bound to its schema."""
@@ -309,8 +309,8 @@ def column_parts(target: Target, parts: tuple[str, ...]) -> tuple[str, ...]:
                 parts, keys = parts[len(prefix) :], keys[len(prefix) :]
                 break
     if keys[0] not in names:
-        known = ", ".join(names.values())
-        raise NotFound(f"table '{target.table.name}' has no column '{'.'.join(parts)}'; its columns are {known}")
+        hint = near(parts[0], names.values())
+        raise NotFound(f"table '{target.table.name}' has no column '{'.'.join(parts)}'{hint}")
     return (names[keys[0]], *parts[1:])
 
 

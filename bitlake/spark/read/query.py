@@ -22,7 +22,7 @@ from bitlake.metadata.schema import near
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import MissingTable, spark_errors
+from bitlake.spark.errors import MissingColumn, MissingTable, spark_errors
 from bitlake.spark.read.metadata_only import answer, first_rows, sorted_rows, usable
 from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.types import comment_of
@@ -167,14 +167,13 @@ def _run(
             return context.over(frames, lambda names: replace_tables(text, uses, names, database, compared, edits))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
-    except NotFound as e:
-        raise NotFound(f"{e}{_columns(prepared)}") from e.__cause__
+    except MissingColumn as e:
+        raise missing_column(e, prepared.scans) from e.__cause__
 
 
-def _columns(prepared: PreparedQuery) -> str:
-    """The columns that a query's lake tables have: Spark only knows those that the text needs."""
-    known = {scan.state.name: ", ".join(scan.state.schema.field_names) for scan in prepared.scans}
-    return "".join(f"\ntable '{table}' has columns {names}" for table, names in known.items())
+def missing_column(error: MissingColumn, scans: Sequence[TableScan]) -> MissingColumn:
+    """The error with the columns of the query's lake tables: Spark only knows those that the text needs."""
+    return MissingColumn(error.name, error.offered, {s.state.name: s.state.schema.field_names for s in scans})
 
 
 def _near_table(context: EngineContext, name: str) -> str:
