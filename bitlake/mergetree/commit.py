@@ -269,7 +269,7 @@ class Publisher:
             deletes=tuple(e for c in every for e in c.before),
             changelog=tuple(e for c in every for e in c.changelog),
             index=tuple(i for c in every for i in c.index),
-            computed_on=(state.snapshot_id or 0) if needs_lookup(state.schema) else None,
+            computed_on=state.snapshot_id if needs_lookup(state.schema) else None,
             read_uuid=None if state.snapshot is None else state.snapshot.uuid,
         )
         try:

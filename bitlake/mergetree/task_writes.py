@@ -51,8 +51,8 @@ class TaskJob:
 
     state: TableState
     user: str
-    fresh: bool = False
-    kinds: str | None = None
+    fresh: bool
+    kinds: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 
 import pytest
@@ -37,15 +38,28 @@ def test_constants_of_small_integer_types_end_at_their_bounds() -> None:
                 constant(parse_one(f"CAST({value} AS {kind})", dialect="spark"), "UTC")
 
 
-def test_sums_of_constants_are_as_wide_as_the_wider_one() -> None:
-    def folded(text: str) -> object:
-        return constant(parse_one(text, dialect="spark"), "UTC")
+def folded(text: str) -> object:
+    return constant(parse_one(text, dialect="spark"), "UTC")
 
+
+def test_sums_of_constants_are_as_wide_as_the_wider_one() -> None:
     assert folded("2147483648 + 1") == 2**31 + 1 and folded("-2147483649 - 1") == -(2**31) - 2
     assert folded("2147483646 + 1") == 2**31 - 1
-    for text in ("2147483647 + 1", "-2147483648 - 1", "9223372036854775807 + 1"):
+    for text in ("2147483647 + 1", "-2147483648 - 1", "9223372036854775807 + 1", "9223372036854775808 - 9"):
         with pytest.raises(NotConstant):
             folded(text)
+
+
+def test_intervals_move_wall_clocks_and_dates() -> None:
+    moved = folded("CAST('2024-03-31 01:30:00' AS TIMESTAMP_NTZ) - INTERVAL 5 HOURS")
+    assert moved == dt.datetime(2024, 3, 30, 20, 30)
+    assert folded("DATE '2024-03-31' - INTERVAL 4 MONTHS") == dt.date(2023, 11, 30)
+    assert folded("DATE '2024-03-31' + INTERVAL 2 WEEKS") == dt.date(2024, 4, 14)
+
+
+def test_floats_that_are_infinite_are_constants() -> None:
+    assert folded("CAST('Infinity' AS FLOAT)") == float("inf")
+    assert folded("CAST('-Infinity' AS FLOAT)") == float("-inf")
 
 
 def test_an_integer_has_less_than_60_characters() -> None:

@@ -120,7 +120,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             task_writes.compact_touched(table, results, batchId)
             return
         # Tasks planned on the state that the writer was made with, which another process made.
-        job = task_writes.TaskJob(state, self._job.user, kinds=self._job.kinds)
+        job = task_writes.TaskJob(state, self._job.user, False, self._job.kinds)
         with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
             task_writes.commit_tasks(table, job, results, None, batchId)
 
