@@ -53,11 +53,15 @@ class IcebergSnapshot:
         manifest_list: str,
         schema_id: int,
         row_ids: tuple[int, int] | None,
+        parent: int | None,
     ) -> IcebergSnapshot:
-        """The Iceberg snapshot that shows a Paimon snapshot; ``row_ids``: the first, and how many (version 3 only)."""
+        """The Iceberg snapshot that shows a Paimon snapshot.
+
+        ``row_ids``: the first, and how many (version 3 only).  ``parent``: the one before it in the metadata.
+        """
         out: dict[str, Any] = {"sequence-number": snapshot.id, "snapshot-id": snapshot.id}
-        if snapshot.id > 1:
-            out["parent-snapshot-id"] = snapshot.id - 1
+        if parent is not None:
+            out["parent-snapshot-id"] = parent
         out |= {
             "timestamp-ms": snapshot.time_millis,
             "summary": dict(summary),

@@ -386,7 +386,9 @@ class IcebergManifests:
         if gone:
             for entry in gone:
                 counted.add(counted.removed, entry)
-            counted.operation = "replace" if self.snapshot.commit_kind == "COMPACT" else "overwrite"
+            # Compaction of an append table changes no row.  That of a key table shows the rows that it merges.
+            same_rows = self.snapshot.commit_kind == "COMPACT" and not self.schema.primary_keys
+            counted.operation = "replace" if same_rows else "overwrite"
             out += self.put_manifests([manifests.deleted(e, self.snapshot.id) for e in gone])
         return out
 

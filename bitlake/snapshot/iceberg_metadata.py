@@ -59,7 +59,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.iceberg_folder import IcebergFolder, asks_for_metadata, file_name, is_published, tag_refs
-from bitlake.snapshot.iceberg_manifests import Counts, IcebergManifests, least_level
+from bitlake.snapshot.iceberg_manifests import Counted, Counts, IcebergManifests, least_level
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
@@ -283,21 +283,16 @@ class _Publication:
         if latest is not None:
             self.folder.delete(metadata_name(v) for v in self.folder.versions() if v > latest)
 
-    # --- which files -------------------------------------------------------------------------------------------------
-
-    # --- deletion vectors --------------------------------------------------------------------------------------------
-
     # --- all of it ---------------------------------------------------------------------------------------------------
 
     def _rebuild(self, used: _Used) -> TableMetadata:
         snapshot = self.snapshot
-        counts = Counts()
+        counted = Counted()
         entries = [self.files.entry(e) for e in live_files(self.table, snapshot) if self.files.is_shown(e)]
         for entry in entries:
-            counts.add(entry)
+            counted.add(counted.added, entry)
         files = [*self.files.put_manifests(entries), *self.files.vector_manifests()]
-        changed = len({tuple(e["data_file"]["partition"].items()) for e in entries})
-        made = self._iceberg_snapshot("append", files, counts, Counts(), counts, changed, used.next_row_id)
+        made = self._iceberg_snapshot(counted, files, counted.added, used.next_row_id, None)
         known = sorted(i for i in schema_ids(self.table) if i <= self.schema.id)
         schemas = tuple(
             self.files.iceberg_schema if i == self.schema.id else iceberg_schema(load_schema(self.table, i))
@@ -323,13 +318,11 @@ class _Publication:
 
     def _iceberg_snapshot(
         self,
-        operation: str,
+        counted: Counted,
         files: Sequence[ManifestFile],
-        added: Counts,
-        removed: Counts,
         total: Counts,
-        partitions: int,
         first_row_id: int,
+        parent: int | None,
     ) -> IcebergSnapshot:
         """Write the manifest list and describe the snapshot."""
         taken: int | None = None
@@ -337,13 +330,13 @@ class _Publication:
             files, taken = with_first_row_ids(files, first_row_id)
         deletes = [m for m in files if m.content is ManifestContent.DELETES]
         numbers = {
-            "added-data-files": added.files,
-            "added-records": added.rows,
-            "added-files-size": added.size,
-            "deleted-data-files": removed.files,
-            "deleted-records": removed.rows,
-            "removed-files-size": removed.size,
-            "changed-partition-count": partitions,
+            "added-data-files": counted.added.files,
+            "added-records": counted.added.rows,
+            "added-files-size": counted.added.size,
+            "deleted-data-files": counted.removed.files,
+            "deleted-records": counted.removed.rows,
+            "removed-files-size": counted.removed.size,
+            "changed-partition-count": counted.partitions,
             "total-records": total.rows,
             "total-data-files": total.files,
             "total-files-size": total.size,
@@ -352,14 +345,14 @@ class _Publication:
             "total-equality-deletes": 0,
         }
         summary = {
-            "operation": operation,
+            "operation": counted.operation,
             **{name: str(number) for name, number in numbers.items()},
             **self.snapshot.properties,
             IDENTITY: commit_identity(self.snapshot),
             SHOWN: self.files.shown,
         }
         row_ids = None if taken is None else (first_row_id, taken)
-        return IcebergSnapshot.of(self.snapshot, summary, self.files.put_list(files), self.schema.id, row_ids)
+        return IcebergSnapshot.of(self.snapshot, summary, self.files.put_list(files), self.schema.id, row_ids, parent)
 
     # --- what a commit changed ---------------------------------------------------------------------------------------
 
@@ -397,9 +390,7 @@ class _Publication:
             raise _NoBase from e
         used.raise_to(base)
         total = self.files.total(base, old, counted)
-        made = self._iceberg_snapshot(
-            counted.operation, files, counted.added, counted.removed, total, counted.partitions, used.next_row_id
-        )
+        made = self._iceberg_snapshot(counted, files, total, used.next_row_id, base.current_snapshot_id)
         kept, expired = self._expire([*base.snapshots, made])
         known = {s["schema-id"] for s in base.schemas}
         new = [i for i in range(base.current_schema_id + 1, self.schema.id + 1) if i not in known]

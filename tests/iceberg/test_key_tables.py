@@ -68,7 +68,7 @@ def test_only_the_highest_level_is_shown(tmp_path: Path) -> None:
     table.maintenance.compact(full=True)
     found = iceberg(table)
     assert sorted_rows(found.rows()) == sorted_rows(table.scan().to_arrow())
-    assert found.current["summary"]["operation"] == "replace"
+    assert found.current["summary"]["operation"] == "overwrite"
 
 
 def test_a_file_whose_level_changes_is_listed_once(tmp_path: Path) -> None:

@@ -183,13 +183,59 @@ def test_paimon_publishes_the_same(tmp_path: Path, java: ModuleType, partition: 
         assert list(one.metadata) == list(other.metadata)
         assert first == second
         assert listed(one) == listed(other)
-        counts = [
-            {k: v for k, v in m.items() if k not in ("manifest_path", "manifest_length")} for m in one.manifests()
-        ]
-        theirs_counts = [
-            {k: v for k, v in m.items() if k not in ("manifest_path", "manifest_length")} for m in other.manifests()
-        ]
-        assert counts == theirs_counts
+        assert summaries(one) == summaries(other)
+
+
+VECTORS_OF_64_BITS = {
+    "metadata.iceberg.format-version": "3",
+    "deletion-vectors.enabled": "true",
+    "deletion-vectors.bitmap64": "true",
+}
+ROW_IDS = ("next-row-id", "first-row-id", "added-rows", "first_row_id")
+"""Members of format version 3 that Paimon (Java) 1.4.2 does not write."""
+PLACE = ("content_offset", "content_size_in_bytes")
+
+
+def without(value: Any, *names: str) -> Any:
+    """JSON without these members, at any depth."""
+    if isinstance(value, list):
+        return [without(v, *names) for v in value]
+    return {k: without(v, *names) for k, v in value.items() if k not in names} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("options", [{}, VECTORS_OF_64_BITS], ids=["merged", "vectors"])
+def test_paimon_publishes_the_same_of_key_tables(tmp_path: Path, java: ModuleType, options: dict[str, str]) -> None:
+    """The same metadata, without row ids and the places of vectors, which Paimon leaves in its index files.
+
+    The first publication is not compared: Paimon shows a lone file of level 0 in it, also as removed.  Nor are
+    manifests of removed files alone: Paimon writes several, and keeps them.
+    """
+    lake = bitlake.connect(str(tmp_path))
+    lake.create_database("db")
+    given = {"metadata.iceberg.storage": "table-location", "bucket": "1", **options}
+    ours, theirs = (
+        lake.create_table(f"db.{name}", KEYED, primary_key=["id"], options=given) for name in ("ours", "theirs")
+    )
+    operations = []
+    for step in range(4):
+        rows = [(i, f"v{step}", "p") for i in range(step * 5, step * 5 + 10)]
+        ours.upsert(pa.table(list(map(list, zip(*rows, strict=True))), schema=KEYED))
+        if not options:  # with vectors each write compacts level 0
+            ours.maintenance.compact(full=True)
+        java.write(tmp_path, "db.theirs", [("+I", row) for row in rows], full=not options)
+        assert [s.commit_kind for s in ours.history.snapshots()] == [s.commit_kind for s in theirs.history.snapshots()]
+        if step < 2:
+            continue
+        one, other = (IcebergTable.open(Path(t.path) / "metadata") for t in (ours, theirs))
+        one.check()
+        first, second = (without(members(t.metadata), "location", *ROW_IDS) for t in (one, other))
+        assert first == second
+        assert without(listed(one), *ROW_IDS, *PLACE, "folder") == without(listed(other), *ROW_IDS, *PLACE, "folder")
+        lists = (without(summaries(t), *ROW_IDS) for t in (one, other))
+        found, expected = ([m for m in every if m["added_files_count"] + m["existing_files_count"]] for every in lists)
+        assert found == expected
+        operations.append(one.current["summary"]["operation"])
+    assert operations == (["append", "overwrite"] if options else ["overwrite", "overwrite"])
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "key"])
