@@ -86,6 +86,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "CALL sys.compact(table => 'orders')",
         "CALL sys.rewrite_file_index(table => 'orders')",
     ),
+    "Statements of Delta Lake and Iceberg": (
+        "DESCRIBE HISTORY orders LIMIT 10",
+        "OPTIMIZE orders WHERE day = '2026-01-31' ZORDER BY (id, status)",
+        "VACUUM orders RETAIN 168 HOURS DRY RUN",
+        "CALL system.expire_snapshots('orders', TIMESTAMP '2026-01-31 00:00:00', 10)",
+    ),
 }
 _PARTS = {"Assignment", "ColumnDef", "FileFormat", "MergeClause", "TableName", "Other"}
 

@@ -23,6 +23,7 @@ from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedures.call import call, show_procedures
+from bitlake.spark.procedures.maintenance import vacuum
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
@@ -52,6 +53,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.Update: update,
     st.MergeInto: merge,
     st.Call: call,
+    st.Vacuum: vacuum,
     st.Explain: query.explain,
     st.Query: lambda context, statement: query.query(context, statement.text),
     st.ShowDatabases: show.databases,

@@ -15,7 +15,7 @@ from sqlglot import TokenType
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.metadata.schema import SetTableComment
-from bitlake.sql import dml
+from bitlake.sql import dml, other_formats
 from bitlake.sql import statements as st
 from bitlake.sql.ddl import alter_columns, alter_tag, create, replace_table
 from bitlake.sql.dml import copy, insert, insert_after_source
@@ -103,6 +103,9 @@ def describe(c: Cursor) -> Statement | None:
         return st.DescribeDatabase(c.database(), extended)
     if c.word() == "FUNCTION" and c.kind(1) is not None:
         return None
+    if c.word() == "HISTORY" and c.kind(1) is not None:
+        c.i += 1
+        return other_formats.describe_history(c)
     described = c.looking_at("QUERY") and c.word(1) in QUERY_STARTS
     if described or (c.word() in QUERY_STARTS - {"TABLE"} and c.kind(1) is not None):
         c.i += described
@@ -140,7 +143,7 @@ def analyze(c: Cursor) -> Statement | None:
 
 _SPARKS = frozenset(
     ("SET", "RESET", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
-    + ("DECLARE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
+    + ("DECLARE", "BEGIN", "GRANT", "REVOKE", "START", "COMMIT", "ROLLBACK")
 )
 
 
@@ -371,6 +374,8 @@ def _call(c: Cursor) -> Statement:
     if len(parts) == 3 and parts[0] in ("bitlake", "paimon"):
         parts = parts[1:]
     positional, named = arguments(c)
+    if len(parts) == 2 and parts[0] == "system":
+        return other_formats.iceberg_call(parts[1], positional, named)
     return st.Call(".".join(parts), positional, named)
 
 
@@ -420,4 +425,7 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "UNCACHE": _uncache,
     "CLEAR": _clear,
     "EXECUTE": _execute,
+    "OPTIMIZE": other_formats.optimize,
+    "VACUUM": other_formats.vacuum,
+    "RESTORE": other_formats.restore,
 }

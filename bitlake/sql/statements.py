@@ -291,6 +291,14 @@ class Call(Statement):
     named: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Vacuum(Statement):
+    """VACUUM: expires snapshots older than ``hours``, and deletes files that no snapshot names."""
+
+    table: TableName
+    hours: float
+    dry_run: bool = False
+
+
 class Explain(Statement):
     """EXPLAIN; ``mode`` is simple, extended, codegen, cost or formatted."""
 

@@ -456,7 +456,10 @@ def like(c: Cursor) -> str | None:
 
 
 def arguments(c: Cursor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``(1, 'x', name => value)``: positional ones first, then named (``=>`` or ``=``)."""
+    """``(1, 'x', name => value)``: positional ones first, then named (``=>`` or ``=``).
+
+    TIMESTAMP 'text' is the text: procedures read times in the session's zone.
+    """
     c.expect("(")
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -466,15 +469,22 @@ def arguments(c: Cursor) -> tuple[tuple[Any, ...], dict[str, Any]]:
             name = c.name("an argument name")
             c.i += 1
             c.check_once(f"argument '{name}'", name.lower() in named, at)
-            named[name.lower()] = _value(c)
+            named[name.lower()] = _argument(c)
         elif named:
             c.fail("a named argument (name => value) after the first named one")
         else:
-            positional.append(_value(c))
+            positional.append(_argument(c))
         if not c.accept(","):
             break
     c.expect(")")
     return tuple(positional), named
+
+
+def _argument(c: Cursor) -> Any:
+    if c.looking_at("TIMESTAMP") and c.kind(1) in STRINGS:
+        c.i += 1
+        return c.string()
+    return _value(c)
 
 
 def _value(c: Cursor) -> Any:

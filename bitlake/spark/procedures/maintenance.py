@@ -46,7 +46,7 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
-from bitlake.sql.statements import CreateTableLike
+from bitlake.sql.statements import CreateTableLike, Vacuum
 from bitlake.sql.workload import advise_for
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.migrate import migrate_folder
@@ -218,6 +218,16 @@ def _expire_snapshots(a: Arguments) -> DataFrame:
         options=a.options(),
     )
     return a.context.rows({"deleted_snapshots_count": T.IntegerType()}, [(len(expiry.snapshots),)])
+
+
+def vacuum(context: EngineContext, statement: Vacuum) -> DataFrame:
+    """VACUUM of Delta Lake: expiry by age, then the removal of orphan files, which are at least a day old."""
+    table = context.session_table(context.identify(statement.table))
+    maintenance, age = TableMaintenance(table, SparkRunner(context.spark)), timedelta(hours=statement.hours)
+    expiry = maintenance.expire_snapshots(older_than=age, dry_run=statement.dry_run)
+    orphans = maintenance.remove_orphan_files(max(age, timedelta(days=1)), dry_run=statement.dry_run)
+    files = len(expiry.data_files) + len(expiry.metadata_files) + len(orphans)
+    return context.rows({"deleted_snapshots_count": int, "deleted_files_count": int}, [(len(expiry.snapshots), files)])
 
 
 @procedure(TABLE, Parameter("where", False, "a condition on partition columns that chooses the files"))
