@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bitlake.catalog.catalog import Catalog, locate, open_state
 from bitlake.catalog.factory import REST, connect_catalog
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
+from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.lazy_modules import pyarrow as pa
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
-    from bitlake.sql.text import TableName
     from bitlake.table.table import Table
     from bitlake.tools.advise.advice import Advice
     from bitlake.tools.explain.explanation import QueryExplanation
@@ -156,7 +156,7 @@ class Lake:
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
         self._engine: SparkEngine | None = None
-        self._database = database
+        self._session = SessionState(database)
         self._timezone = timezone
 
     def __repr__(self) -> str:
@@ -436,24 +436,12 @@ class Lake:
             return self._sql_engine().sql(text, args)
         if engine != "duckdb":
             raise InvalidRequest(f"unknown engine '{engine}'; expected spark or duckdb")
-        from bitlake.expressions.parameters import with_values
-        from bitlake.sql.duckdb_engine import run_query
+        from bitlake.engine.engine import CoreEngine
+        from bitlake.engine.session import Session
 
-        written = text if args is None else with_values(text, args)
-        # As Spark: the zone of a session that exists, else that of one that would be started.
-        session = self._engine.spark if self._engine is not None else self._spark
-        timezone = "UTC" if session is None else str(session.conf.get("spark.sql.session.timeZone"))
-        return run_query(written, self._scan_for_query, self.database, timezone)
-
-    def _scan_for_query(self, name: TableName) -> TableScan:
-        """A scan of all rows of a table that a query names; raises :class:`NotFound`."""
-        if name.catalog is not None:
-            raise NotFound(f"no catalog '{name.catalog}'")
-        if name.database is None and self._engine is not None:
-            views = self._engine.spark.sql("SHOW VIEWS").collect()
-            if name.table.lower() in (v.viewName.lower() for v in views if v.isTemporary):
-                raise NotFound(f"'{name.table}' is a temporary view of the Spark session")
-        return core_table(self, f"{name.database or self.database}.{name.table}").scan()
+        if self._spark is not None:
+            self._sql_engine()  # its settings and views hold for statements here, too
+        return CoreEngine(Session(self._catalog, self._session, self._to_spark)).sql(text, args)
 
     def write(
         self,
@@ -634,7 +622,7 @@ class Lake:
                 raise InvalidRequest(
                     f"SQL runs on Spark, and {e.name} is not installed: `pip install 'bitlake[spark]'`"
                 ) from e
-            self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._database)
+            self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._session)
         return self._engine
 
     def _to_spark(self, scan: TableScan) -> Any:
@@ -649,7 +637,7 @@ class Lake:
         >>> lake.database
         'default'
         """
-        return self._database if self._engine is None else self._engine.context.database
+        return self._session.database
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:

@@ -44,7 +44,7 @@ _CONTAINERS = {
 """Types whose values, made empty, fill while a process runs."""
 REGISTRIES = {
     "bitlake.metadata.options.OPTIONS": "the options, filled by the module itself",
-    "bitlake.spark.procedures.procedure.PROCEDURES": "the procedures, filled by imports of their modules",
+    "bitlake.engine.procedures.procedure.PROCEDURES": "the procedures, filled by imports of their modules",
     "bitlake.formatting._representations": "how objects show themselves, filled by imports",
     "bitlake.io.object_store._memories": "the files of memory://, which are nowhere else",
     "bitlake.formats.orc._idle": "idle processes that decode ORC, four at most",

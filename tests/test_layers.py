@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("tools",),
     ("table",),
     ("sql",),
+    ("engine",),
     ("spark",),
     ("lake",),
     ("demo",),

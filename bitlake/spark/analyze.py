@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
-from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.sql import statements as st
 from bitlake.types import AtomicType, Root
 from bitlake.write.analyze import ColumnStatistics, save_statistics
 
@@ -32,14 +30,6 @@ _LENGTHS = {
 }
 """Types with a length of their own, and with a smallest and largest value; DECIMAL is beside them."""
 _TEXTS = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
-
-
-def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
-    """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
-    table = context.session_table(context.identify(statement.table))
-    asked = analyzable(table) if statement.all_columns else statement.columns or ()
-    analyze_table(table, [table.schema.field(c, context.names).name for c in asked])
-    return context.nothing()
 
 
 def analyzable(table: FileStoreTable) -> tuple[str, ...]:

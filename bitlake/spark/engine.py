@@ -6,93 +6,152 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.engine import HANDLERS
+from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.parameters import Args, literal
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
+from bitlake.mergetree.commit import Publisher
+from bitlake.mergetree.rescale import Rewrite
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
-from bitlake.spark import ddl, partitions, show
-from bitlake.spark.analyze import analyze
+from bitlake.schema.create import ColumnSpec
+from bitlake.snapshot.state import TableState
+from bitlake.spark import views
+from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import insert
 from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
 from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.procedures.call import call, show_procedures
-from bitlake.spark.procedures.maintenance import vacuum
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
+from bitlake.spark.sort_compaction import sort_compact
+from bitlake.spark.write.append import write_frame
+from bitlake.spark.write.insert_cast import by_position
+from bitlake.spark.write.primary_key import place_postponed, write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.text import SqlText
+from bitlake.write.commit_plan import Overwrite
 
-Handler = Callable[[EngineContext, Any], DataFrame]
+Handler = Callable[[EngineContext, Any], DataFrame | pa.Table]
 
 _HANDLERS: dict[type[Any], Handler] = {
-    st.CreateDatabase: ddl.create_database,
-    st.DropDatabase: ddl.drop_database,
-    st.UseDatabase: ddl.use_database,
-    st.CreateTable: ddl.create_table,
     st.CreateView: query.create_view,
-    st.DropTable: ddl.drop_table,
-    st.AlterTableSet: ddl.alter_set,
-    st.AlterTableUnset: ddl.alter_unset,
-    st.AlterColumns: ddl.alter_columns,
-    st.RenameTable: ddl.rename_table,
-    st.Truncate: partitions.truncate,
     st.InsertInto: insert.insert,
     st.MultiInsert: insert.insert_all,
     st.DeleteFrom: delete,
     st.Update: update,
     st.MergeInto: merge,
-    st.Call: call,
-    st.Vacuum: vacuum,
     st.Explain: query.explain,
     st.Query: lambda context, statement: query.query(context, statement.text),
-    st.ShowDatabases: show.databases,
-    st.ShowTables: show.tables,
-    st.ShowCreateTable: show.create_table,
-    st.ShowPartitions: show.partitions,
-    st.ShowTblProperties: show.properties,
-    st.ShowProcedures: show_procedures,
-    st.Analyze: analyze,
-    st.Describe: show.describe,
-    st.AlterDatabase: ddl.alter_database,
-    st.DescribeDatabase: show.describe_database,
-    st.CreateTableLike: ddl.create_table_like,
-    st.CreateKeptView: ddl.create_view,
-    st.DropView: ddl.drop_view,
-    st.ShowViews: ddl.show_views,
-    st.AlterTag: ddl.alter_tag,
-    st.ShowTags: show.tags,
-    st.DropPartitions: partitions.drop_partitions,
-    st.AddPartitions: partitions.add_partitions,
-    st.ShowColumns: show.columns,
-    st.ShowTableExtended: show.extended,
-    st.RefreshTable: ddl.refresh_table,
-    st.AlterView: ddl.alter_view,
+    st.CreateKeptView: views.create_view,
+    st.DropView: views.drop_view,
+    st.ShowViews: views.show_views,
+    st.AlterView: views.alter_view,
     st.DescribeQuery: query.describe_query,
-    st.ShowCurrentNamespace: show.current_namespace,
     st.CacheTable: query.cache_table,
     st.UncacheTable: query.uncache_table,
     st.ClearCache: query.clear_cache,
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
+"""What statements are carried out by besides :data:`bitlake.engine.engine.HANDLERS`."""
+
+
+class SparkRows:
+    """The rows of a DataFrame, to be stored by Spark."""
+
+    def __init__(self, context: EngineContext, frame: DataFrame) -> None:
+        self._context = context
+        self._frame = frame
+
+    @property
+    def columns(self) -> list[ColumnSpec]:
+        """Columns of a table for these rows."""
+        return insert.columns_of_frame(self._frame)
+
+    def store(
+        self, table: FileStoreTable, state: TableState, operation: str, overwrite: Overwrite | None = None
+    ) -> int:
+        """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
+        named = by_position(table.name, self._frame, state.schema.fields)
+        return insert.store(self._context, table, state, named, operation, overwrite)
+
+
+class _Context(EngineContext):
+    """The session, with what Spark does by jobs over rows."""
+
+    def place_postponed(
+        self, publisher: Publisher, state: TableState, waiting: Mapping[bytes, Sequence[ManifestEntry]]
+    ) -> Snapshot | None:
+        """Write postponed rows into level 0 of their buckets and commit that in place of their files."""
+        return place_postponed(self, publisher, state, waiting)
+
+    def rewriter(self, table: FileStoreTable, where: str | None) -> Rewrite | None:
+        """What overwrites a table, or chosen partitions, with their own rows."""
+
+        def rewrite(state: TableState, overwrite: Overwrite) -> object:
+            frame = table.scan_of(state, where).with_level_0().to_spark()
+            if state.schema.primary_keys:
+                changes = write_changes(self, table, state, frame, fresh=True)
+                return table.publisher(state).publish(state, changes, operation="OVERWRITE", overwrite=overwrite)
+            files = write_frame(self, table, state, frame)
+            return table.commit_files(state, files, "OVERWRITE", overwrite)
+
+        return rewrite
+
+    def sort_compact(
+        self,
+        table: FileStoreTable,
+        state: TableState,
+        entries: Sequence[ManifestEntry],
+        where: str | None,
+        strategy: str,
+        columns: Sequence[str],
+    ) -> None:
+        """Rewrite the rows of files, those that satisfy ``where``, in another order."""
+        sort_compact(self, table, state, entries, table.scan_of(state, where), strategy, columns)
+
+    def analyze(self, table: FileStoreTable, columns: Sequence[str] | None) -> None:
+        """Find and keep statistics of a table and these columns; None: all that can have some."""
+        analyze_table(table, analyzable(table) if columns is None else columns)
+
+    def query_rows(self, text: SqlText) -> SparkRows:
+        """The rows of a query."""
+        return SparkRows(self, query.query(self, text))
+
+    def scanned_rows(self, scan: TableScan) -> SparkRows:
+        """The rows of a scan."""
+        return SparkRows(self, scan.to_spark())
+
+    def checked_query(self, text: SqlText) -> SqlText:
+        """A view's query with the database of each name; it must be one that can be run now."""
+        return views.checked_query(self, text)[0]
+
+    def spark_rows(self, text: str, doing: str) -> list[Any]:
+        """The rows of a statement about Spark's own catalog."""
+        with spark_errors(doing):
+            return self.spark.sql(text).collect()
 
 
 class SparkEngine:
     """Runs SQL text on a lake's tables and a session's views."""
 
-    def __init__(self, catalog: Catalog, spark: SparkSession, database: str) -> None:
-        self.context = EngineContext(catalog, spark, database)
+    def __init__(self, catalog: Catalog, spark: SparkSession, state: SessionState) -> None:
+        self.context = _Context(catalog, spark, state)
 
     @property
     def spark(self) -> SparkSession:
@@ -127,9 +186,10 @@ class SparkEngine:
         statement = parse_statement(text)
         if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
-        handler = _HANDLERS.get(type(statement))
+        handler = _HANDLERS.get(type(statement)) or HANDLERS.get(type(statement))
         if handler is not None:
-            return handler(self.context, statement)
+            made = handler(self.context, statement)
+            return self.context.frame(made) if isinstance(made, pa.Table) else made
         if isinstance(statement, st.Other):
             return query.other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")

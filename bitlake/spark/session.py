@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from bitlake.metadata.schema import Names
 from bitlake.progress import in_notebook
 from bitlake.spark.java import find_java
 
@@ -52,7 +51,7 @@ class SessionConf:
         self._spark = spark
         self._java: Any = None
         self._seen: OrderedDict[str, Mapping[str, str]] = OrderedDict()
-        self._values: Mapping[str, str] = {}
+        self.values: Mapping[str, str] = {}
         self.paimon: Mapping[str, str] = {}
         """Those that begin with ``spark.paimon.``."""
 
@@ -76,9 +75,9 @@ class SessionConf:
                 self._seen.move_to_end(text)
         else:
             values = self._fetched()
-        if values is self._values:
+        if values is self.values:
             return
-        self._values = values
+        self.values = values
         self.paimon = {k: v for k, v in values.items() if k.startswith("spark.paimon.")}
 
     def _fetched(self) -> Mapping[str, str]:
@@ -86,20 +85,6 @@ class SessionConf:
         if "spark.sql.session.timeZone" not in values:
             values["spark.sql.session.timeZone"] = str(self._spark.conf.get("spark.sql.session.timeZone"))
         return values
-
-    @property
-    def timezone(self) -> str:
-        """The time zone in which literals of time without a zone are read."""
-        return self._values.get("spark.sql.session.timeZone", "UTC")
-
-    @property
-    def names(self) -> Names:
-        """How the session compares names: ``spark.sql.caseSensitive``."""
-        return Names.EXACT if self.is_true("spark.sql.caseSensitive") else Names.FOLDED
-
-    def is_true(self, name: str, default: bool = False) -> bool:
-        """A setting of true or false that was set, else the default."""
-        return self._values.get(name, str(default)).strip().lower() == "true"
 
 
 def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
+from bitlake.errors import EvaluationFailed
 from bitlake.scan.dataset import ScanDataset, import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
@@ -23,8 +23,8 @@ from bitlake.sql.table_references import find_names, replace_tables
 from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField
 
-OpenScan = Callable[[TableName], TableScan]
-"""Opens a scan of all rows of a table; raises :class:`NotFound`."""
+OpenScan = Callable[[TableName], TableScan | None]
+"""Opens a scan of all rows of a table; None for a name that is not one of the lake's tables."""
 
 
 def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> Any:
@@ -42,11 +42,11 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     scans: dict[TableName, TableScan] = {}
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
-        try:
-            scans[name] = open_scan(name)
-        except (NotFound, InvalidRequest):
+        scan = open_scan(name)
+        if scan is None:
             return None
-        return scans[name].state.schema.fields
+        scans[name] = scan
+        return scan.state.schema.fields
 
     analysis = analyse_query(statement.text, resolve, timezone)
     if analysis.by_spark or any(use.file_metadata for use in analysis.tables):

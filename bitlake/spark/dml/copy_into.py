@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake import _clock
+from bitlake.engine.session import Columns, result
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import FileInfo, Store, open_store
@@ -31,7 +33,7 @@ from bitlake.io.base import scheme_of
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.schema import Names
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import Columns, EngineContext
+from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
@@ -65,7 +67,7 @@ class _Counted:
     first: str | None
 
 
-def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFrame:
+def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> pa.Table:
     """COPY INTO table: one row for each file, with what became of it."""
     table = context.session_table(context.identify(statement.table))
     state = table.state()
@@ -76,7 +78,7 @@ def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFra
     fresh = chosen if statement.force else [f for f in chosen if not history.has(_path(statement, f), f)]
     skipped = [(f.name, "SKIPPED", 0, 0, 0, None) for f in chosen if f not in fresh]
     if not fresh:
-        return context.rows(_RESULT, sorted(skipped))
+        return result(_RESULT, sorted(skipped))
     doing = f"reading {statement.folder}"
     with spark_errors(doing):
         frame = _read(context, statement, [_path(statement, f) for f in fresh], fields)
@@ -100,7 +102,7 @@ def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFra
     for f, row in zip(fresh, rows, strict=True):
         if row[1] != "LOAD_FAILED":
             history.add(_path(statement, f), f, snapshot, row[2])
-    return context.rows(_RESULT, sorted([*rows, *skipped]))
+    return result(_RESULT, sorted([*rows, *skipped]))
 
 
 def store_of(context: EngineContext, folder: str) -> Store:
@@ -234,7 +236,7 @@ _WRITER = {
 }
 
 
-def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataFrame:
+def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> pa.Table:
     """COPY INTO 'folder': one row, with the folder, how many files it has and how many rows were written.
 
     The rows are counted by a query of their own, as in Paimon: the numbers agree if the query is deterministic.
@@ -252,8 +254,8 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataF
         writer = frame.write.mode("overwrite").options(**options)
         writer.format(statement.format.type.lower()).save(folder)
     count = sum(f.name.startswith("part-") for f in files.list(folder) if not f.is_dir)
-    columns: Columns = {"output_path": str, "file_count": T.IntegerType(), "rows_written": int}
-    return context.rows(columns, [(statement.folder, count, rows)])
+    columns: Columns = {"output_path": str, "file_count": pa.int32(), "rows_written": int}
+    return result(columns, [(statement.folder, count, rows)])
 
 
 # --- load history: the files that COPY INTO has loaded into a table ---------------------------------------------------

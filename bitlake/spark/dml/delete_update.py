@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -47,7 +48,7 @@ MOST_HITS = 1 << 20
 Result = TypeVar("Result")
 
 
-def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
+def delete(context: EngineContext, statement: st.DeleteFrom) -> pa.Table:
     """Run a DELETE; returns how many rows it deleted."""
     target = Target.of(context, statement.table, statement.alias, statement.with_)
 
@@ -64,7 +65,7 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
             now.table.commit_rows(now.state, gone, "DELETE")
         return gone.rows
 
-    return counts(context, num_affected_rows=retried(target, step))
+    return counts(num_affected_rows=retried(target, step))
 
 
 def retried(target: Target, step: Callable[[Target], Result]) -> Result:
@@ -156,7 +157,7 @@ def whole_condition(target: Target, condition: SqlText | None) -> TableScan | No
     return None if predicate is None else exact_scan(target.context, bare, predicate)
 
 
-def update(context: EngineContext, statement: st.Update) -> DataFrame:
+def update(context: EngineContext, statement: st.Update) -> pa.Table:
     """Run an UPDATE; returns how many rows it changed."""
     target = Target.of(context, statement.table, statement.alias, statement.with_)
 
@@ -183,7 +184,7 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
         now.table.commit_rows(now.state, gone, "UPDATE", files)
         return gone.rows
 
-    return counts(context, num_affected_rows=retried(target, step))
+    return counts(num_affected_rows=retried(target, step))
 
 
 KIND = "__bitlake_kind"

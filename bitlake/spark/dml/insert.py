@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.ddl import COUNTS
+from bitlake.engine.partitions import partition_spec, whole_partition
+from bitlake.engine.session import result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
@@ -22,8 +26,7 @@ from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
 from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import Columns, EngineContext
-from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
+from bitlake.spark.context import EngineContext, partition_literal
 from bitlake.spark.read.query import query
 from bitlake.spark.types import comment_of, spark_type, stored_type
 from bitlake.spark.write.append import write_frame
@@ -36,20 +39,19 @@ from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite, overwrite_scope
 from bitlake.write.frames import is_to_write
 
-COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
-def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
+def insert(context: EngineContext, statement: st.InsertInto) -> pa.Table:
     """INSERT INTO / OVERWRITE; returns how many rows were written."""
     rows = _inserted(context, statement)
-    return context.rows(COUNTS, [(rows, rows)])
+    return result(COUNTS, [(rows, rows)])
 
 
-def insert_all(context: EngineContext, statement: st.MultiInsert) -> DataFrame:
+def insert_all(context: EngineContext, statement: st.MultiInsert) -> pa.Table:
     """FROM … INSERT … INSERT …: one after the other, each a commit; returns a row of counts for each."""
     counts = [_inserted(context, each) for each in statement.inserts]
-    return context.rows(COUNTS, [(rows, rows) for rows in counts])
+    return result(COUNTS, [(rows, rows) for rows in counts])
 
 
 def _inserted(context: EngineContext, statement: st.InsertInto) -> int:
@@ -90,7 +92,7 @@ def _overwritten_scope(context: EngineContext, state: TableState, spec: Mapping[
     if dynamic and len(static) < len(state.schema.partition_keys):
         return overwrite_scope(state.schema, {})
     # As in Spark, PARTITION (p) without a value narrows nothing: p is a column of the query.
-    return overwrite_scope(state.schema, static_values(context, state, static) if static else None)
+    return overwrite_scope(state.schema, context.partition_values(state, static) if static else None)
 
 
 def _replaced_scope(context: EngineContext, state: TableState, condition: str) -> Overwrite:

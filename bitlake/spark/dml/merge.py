@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyroaring import BitMap
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -68,7 +69,7 @@ _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monoton
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
 
 
-def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
+def merge(context: EngineContext, statement: st.MergeInto) -> pa.Table:
     """Run a MERGE; returns how many rows it updated, deleted and inserted.
 
     Raises :class:`InvalidRequest` if several source rows would change one row of the target.
@@ -94,7 +95,6 @@ def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
         done = retried(target, step)
     total = done.updated + done.deleted + done.inserted
     return counts(
-        context,
         num_affected_rows=total,
         num_updated_rows=done.updated,
         num_deleted_rows=done.deleted,

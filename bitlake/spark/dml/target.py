@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
@@ -32,7 +31,6 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingColumn, spark_errors
-from bitlake.spark.read.local_relation import held_frame
 from bitlake.spark.read.query import missing_column, prepare
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
@@ -44,11 +42,10 @@ from bitlake.types import DataField, RowType
 from bitlake.write.append_dml import Hits, scan_of_hits
 
 
-def counts(context: EngineContext, **rows: int) -> DataFrame:
+def counts(**rows: int) -> pa.Table:
     """What a statement did, as its result: numbers of rows by name."""
-    types = T.StructType([T.StructField(name, T.LongType(), False) for name in rows])
-    table = pa.table({name: pa.array([count], pa.int64()) for name, count in rows.items()})
-    return held_frame(context.spark, table, types)
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in rows])
+    return pa.table({name: [count] for name, count in rows.items()}, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from bitlake.engine.explain import check_explained, details
+from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
@@ -28,14 +31,13 @@ from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.types import comment_of
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates, TopRows
-from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
+from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, UncacheTable
 from bitlake.sql.table_references import replace_tables
-from bitlake.sql.text import Edit, SqlText, TableName
+from bitlake.sql.text import Edit, SqlText
 from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
 from bitlake.tools.explain.text import explain_text
-from bitlake.types import DataField
 
 _RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
 """Statements of Spark's that read the tables they name when they are run, and keep no name of them."""
@@ -59,23 +61,7 @@ class PreparedQuery:
 def prepare(context: EngineContext, text: SqlText) -> PreparedQuery:
     """Find the lake tables of a query and describe what each must give; nothing is read."""
 
-    def resolve(name: TableName) -> Sequence[DataField] | None:
-        if not context.has(name):
-            return None
-        found = scans_by_name[name] = context.scan(name)
-        return found.state.schema.fields
-
-    scans_by_name: dict[TableName, TableScan] = {}
-    patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
-    analysis = analyse_query(
-        text,
-        resolve,
-        context.timezone,
-        quoted_patterns=patterns,
-        names=context.names,
-        caches=context.catalog.store.caches,
-    )
-    scans = tuple(narrowed(use, scans_by_name[use.name], context.timezone) for use in analysis.tables)
+    analysis, scans = context.scans(text)
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is TableScan and not is_forced(scan) for scan in scans)
     plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
@@ -144,7 +130,7 @@ def _check_full_scan(context: EngineContext, scans: Sequence[TableScan]) -> None
 
     As in Paimon's connector, what counts is whether partitions, buckets or statistics left out any file.
     """
-    if context.conf.paimon.get(_FULL_SCAN, "true").strip().lower() != "false":
+    if context.options.get(_FULL_SCAN, "true").strip().lower() != "false":
         return
     for scan in scans:
         if type(scan) is TableScan and scan.state.schema.partition_keys:
@@ -184,7 +170,7 @@ def _near_table(context: EngineContext, name: str) -> str:
     return near(table, context.catalog.tables(database))
 
 
-def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
+def create_view(context: EngineContext, statement: st.CreateView) -> pa.Table:
     """CREATE TEMPORARY VIEW … AS: the view keeps the tables' files as they are now."""
     frame = query(context, statement.query, for_view=True)
     with spark_errors(f"creating view '{statement.name}'"):
@@ -192,7 +178,7 @@ def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
             frame.createOrReplaceTempView(statement.name)
         else:
             frame.createTempView(statement.name)
-    return context.nothing()
+    return nothing()
 
 
 def other(context: EngineContext, text: SqlText) -> DataFrame:
@@ -216,13 +202,13 @@ def other(context: EngineContext, text: SqlText) -> DataFrame:
         return context.spark.sql(_PAIMON_SETTING.sub(r"\1`\2`", text))
 
 
-def describe_query(context: EngineContext, statement: DescribeQuery) -> DataFrame:
+def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table:
     """DESCRIBE QUERY: the columns that a query returns."""
     rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in query(context, statement.query).schema.fields]
-    return context.rows(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
+    return result(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
 
 
-def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame:
+def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame | pa.Table:
     """CACHE TABLE of the lake's, of Spark's, or of a view that the statement makes."""
     if statement.query is not None:
         create_view(context, st.CreateView(statement.table.table, statement.query))
@@ -235,28 +221,27 @@ def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame:
     if not statement.lazy:
         with spark_errors(f"caching table '{statement.table}'"):
             frame.count()
-    return context.nothing()
+    return nothing()
 
 
-def uncache_table(context: EngineContext, statement: UncacheTable) -> DataFrame:
+def uncache_table(context: EngineContext, statement: UncacheTable) -> DataFrame | pa.Table:
     """UNCACHE TABLE; one that is not cached is left as it is."""
     if not context.has(statement.table):
         return other(context, statement.text)
     context.cached.remove(context.scan(statement.table).state)
-    return context.nothing()
+    return nothing()
 
 
-def clear_cache(context: EngineContext, statement: ClearCache) -> DataFrame:
+def clear_cache(context: EngineContext, statement: ClearCache) -> pa.Table:
     """CLEAR CACHE: of the lake's tables and of Spark's."""
     context.cached.clear()
     context.spark.catalog.clearCache()
-    return context.nothing()
+    return nothing()
 
 
-def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
+def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
-    if not isinstance(parse_statement(statement.query), st.Query):
-        raise UnsupportedFeature(f"EXPLAIN takes a query, and this is another statement: {statement.query[:60]}")
+    check_explained(statement)
     prepared = prepare(context, statement.query)
     parts = []
     if isinstance(prepared.shape, Aggregates):
@@ -280,13 +265,11 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
             if files
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
-        # Changes between snapshots and system tables are not told by steps and pages.
-        details = f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
-        parts.append(f"{explain_text(scan.plan())}\n  read       {'; '.join(how) or 'nothing'}{details}")
+        parts.append(f"{explain_text(scan.plan())}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
-    return context.rows({"plan": str}, [("\n\n".join(parts),)])
+    return result({"plan": str}, [("\n\n".join(parts),)])
 
 
 def spark_plan(frame: DataFrame, mode: str = "simple") -> str:

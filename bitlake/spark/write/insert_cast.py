@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.session import session_options
 from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.schema import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext, session_options
+from bitlake.spark.context import EngineContext
 from bitlake.spark.types import from_spark_field, nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import MAX_LENGTH

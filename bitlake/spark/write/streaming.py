@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import open_store
@@ -52,14 +53,14 @@ class StreamTarget:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write one batch; what ``foreachBatch`` calls."""
-        context = EngineContext(self.catalog, frame.sparkSession, self.name.database)
+        context = EngineContext(self.catalog, frame.sparkSession, SessionState(self.name.database))
         context.begin()
         table = context.session_table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
         write_batch(context, table, frame, batch, self)
 
     def check(self, spark: SparkSession, frame: DataFrame) -> None:
         """Raise before a stream starts for what no batch could be written with."""
-        context = EngineContext(self.catalog, spark, self.name.database)
+        context = EngineContext(self.catalog, spark, SessionState(self.name.database))
         context.begin()
         table = context.session_table(self.name)
         state = table.state()

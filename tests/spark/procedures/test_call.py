@@ -133,10 +133,11 @@ def test_iceberg_metadata(lake: bitlake.Lake) -> None:
 def test_orphans_are_looked_for_by_as_many_as_asked(
     lake: bitlake.Lake, mode: str, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bitlake.spark.procedures import maintenance as module
+    from bitlake.engine.procedures import maintenance
+    from bitlake.spark import context
 
     given: list[tuple[str, object]] = []
-    for name in ("LocalRunner", "SparkRunner"):
+    for module, name in ((maintenance, "LocalRunner"), (context, "SparkRunner")):
         kind = getattr(module, name)
 
         def made(*a: Any, name: str = name, kind: Any = kind) -> Any:

@@ -1,52 +1,46 @@
 """Partitions in SQL: TRUNCATE, ADD and DROP PARTITION, and PARTITION clauses as physical values.
 
-Spark casts the literals of a PARTITION clause to the types of the partition columns, as it casts any other value
-(:func:`static_values`).  A partition exists where it has rows: ADD PARTITION changes nothing, as in Paimon.
+The literals of a PARTITION clause are cast to the types of the partition columns as Spark casts any other value
+(:meth:`Session.partition_values`).  A partition exists where it has rows: ADD PARTITION changes nothing, as in Paimon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
+from bitlake.engine.session import Session, nothing
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
-from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import spark_errors
-from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AddPartitions, DropPartitions
-from bitlake.sql.text import SqlNull
-from bitlake.types import arrow_type
 
 
-def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
+def truncate(session: Session, statement: st.Truncate) -> pa.Table:
     """TRUNCATE TABLE, or one of its partitions."""
-    table = context.session_table(context.identify(statement.table))
+    table = session.session_table(session.identify(statement.table))
     state = table.state()
-    spec = partition_spec(context, state, statement.partition)
+    spec = partition_spec(session, state, statement.partition)
     missing = [k for k, v in spec.items() if v is None]
     if missing:
         raise InvalidRequest(f"table '{table.name}': TRUNCATE needs a value for partition column '{missing[0]}'")
-    table.truncate(static_values(context, state, spec) if spec else None)
-    return context.nothing()
+    table.truncate(session.partition_values(state, spec) if spec else None)
+    return nothing()
 
 
-def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFrame:
+def drop_partitions(session: Session, statement: DropPartitions) -> pa.Table:
     """ALTER TABLE … DROP PARTITION: every partition that matches a spec, in one snapshot.
 
     As in Paimon, one that all columns name must exist, without IF EXISTS.
     """
-    table = context.session_table(context.identify(statement.table))
+    table = session.session_table(session.identify(statement.table))
     state = table.state()
     keys = state.schema.partition_keys
-    specs = [static_values(context, state, partition_spec(context, state, s)) for s in statement.partitions]
+    specs = [session.partition_values(state, partition_spec(session, state, s)) for s in statement.partitions]
     have = files_by_partition(state)
     matched = [s for s in specs if any(_matches(s, keys, values) for values in have)]
     missing = [s for s in specs if s not in matched and len(s) == len(keys)]
@@ -54,33 +48,33 @@ def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFr
         raise _no_partition(table.name, missing[0])
     if matched:
         table.truncate(*matched)
-    return context.nothing()
+    return nothing()
 
 
-def add_partitions(context: EngineContext, statement: AddPartitions) -> DataFrame:
+def add_partitions(session: Session, statement: AddPartitions) -> pa.Table:
     """ALTER TABLE … ADD PARTITION: a partition exists where it has rows, so there is nothing to add, as in Paimon."""
-    table = context.table(context.identify(statement.table))
+    table = session.table(session.identify(statement.table))
     state = table.state()
     for given in statement.partitions:
-        spec = whole_partition(context, state, given)
+        spec = whole_partition(session, state, given)
         if tuple(spec.values()) in files_by_partition(state) and not statement.if_not_exists:
             raise AlreadyExists(f"table '{table.name}' has a partition {spec} already; or say IF NOT EXISTS")
-    return context.nothing()
+    return nothing()
 
 
-def whole_partition(context: EngineContext, state: TableState, given: Mapping[str, Any]) -> dict[str, Any]:
+def whole_partition(session: Session, state: TableState, given: Mapping[str, Any]) -> dict[str, Any]:
     """The physical values of all partition columns, in key order; raises :class:`InvalidRequest` if one is missing."""
-    spec = partition_spec(context, state, given)
+    spec = partition_spec(session, state, given)
     missing = [k for k in state.schema.partition_keys if spec.get(k) is None]
     if missing or not spec:
         lacks = f"'{missing[0]}' has none" if missing else "the table is not partitioned"
         raise InvalidRequest(f"table '{state.name}': PARTITION needs a value of every partition column, and {lacks}")
-    return static_values(context, state, {k: spec[k] for k in state.schema.partition_keys})
+    return session.partition_values(state, {k: spec[k] for k in state.schema.partition_keys})
 
 
-def existing_partition(context: EngineContext, state: TableState, given: Mapping[str, Any]) -> list[ManifestEntry]:
+def existing_partition(session: Session, state: TableState, given: Mapping[str, Any]) -> list[ManifestEntry]:
     """The live files of a partition that all its columns name; raises :class:`NotFound`."""
-    spec = whole_partition(context, state, given)
+    spec = whole_partition(session, state, given)
     files = files_by_partition(state).get(tuple(spec.values()))
     if files is None:
         raise _no_partition(state.name, spec)
@@ -96,29 +90,9 @@ def _matches(spec: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]
     return all(named[k] == v for k, v in spec.items())
 
 
-def static_values(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Partition literals as the columns' own values (physical), cast as Spark casts them."""
-    fields = [state.schema.field(k) for k in spec]
-    columns = [
-        partition_literal(v).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)
-    ]
-    with spark_errors(_partition(state.name, spec)):
-        row = context.spark.range(1).select(*columns).toArrow()
-    return {f.name: physical_values(row.column(f.name).cast(arrow_type(f.type)))[0] for f in fields}
-
-
-def _partition(table: str, names: Iterable[str]) -> str:
-    return f"table '{table}', PARTITION ({', '.join(names)})"
-
-
-def partition_literal(value: Any) -> Column:
-    """A literal of a PARTITION clause."""
-    return F.lit(None if isinstance(value, SqlNull) else value)
-
-
-def partition_spec(context: EngineContext, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def partition_spec(session: Session, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """A PARTITION clause by the schema's own names."""
-    table, names = state.name, context.names
+    table, names = state.name, session.names
     keys = {names.key(k): k for k in state.schema.partition_keys}
     out: dict[str, Any] = {}
     for name, value in (given or {}).items():

@@ -1,7 +1,7 @@
 """Maintenance procedures of tables and of whole databases; arguments and results are Paimon's.
 
-``sys.advise`` recommends indexes and layout from a sample that executors read.  ``sys.verify`` checks a table's files
-on the executors, and lists what can be repaired.
+``sys.advise`` recommends indexes and layout from a sample.  ``sys.verify`` checks a table's files, and lists what can
+be repaired.  The session's runner (on Spark: its executors) does the work.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+import pyarrow as pa
 
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.ddl import create_table_like
+from bitlake.engine.procedures.compact import compact
+from bitlake.engine.procedures.procedure import (
+    DRY_RUN,
+    OPTIONS,
+    PARALLELISM,
+    TABLE,
+    Arguments,
+    Parameter,
+    procedure,
+    table_of,
+)
+from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -27,26 +39,9 @@ from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader, mark_partition_done
-from bitlake.spark.analyze import analyzable, analyze_table
-from bitlake.spark.context import Columns, EngineContext
-from bitlake.spark.ddl import alter_dialect, create_table_like
-from bitlake.spark.dml.insert import store
-from bitlake.spark.errors import spark_errors
-from bitlake.spark.partitions import static_values
-from bitlake.spark.procedures.compact import compact
-from bitlake.spark.procedures.procedure import (
-    DRY_RUN,
-    OPTIONS,
-    PARALLELISM,
-    TABLE,
-    Arguments,
-    Parameter,
-    procedure,
-    table_of,
-)
-from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import CreateTableLike, Vacuum
+from bitlake.sql.text import SqlText
 from bitlake.sql.workload import advise_for
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.migrate import migrate_folder
@@ -69,12 +64,12 @@ _TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
 # --- files and migration ----------------------------------------------------------------------------------------------
 
 
-def _tables(context: EngineContext, given: Any) -> list[FileStoreTable]:
+def _tables(session: Session, given: Any) -> list[FileStoreTable]:
     """One table, or all of ``db.*``."""
     if isinstance(given, str) and given.endswith(".*"):
         database = given.removesuffix(".*").strip("`")
-        return [table_of(context, f"`{database}`.`{name}`") for name in context.catalog.tables(database)]
-    return [table_of(context, given)]
+        return [table_of(session, f"`{database}`.`{name}`") for name in session.catalog.tables(database)]
+    return [table_of(session, given)]
 
 
 @procedure(
@@ -84,7 +79,7 @@ def _tables(context: EngineContext, given: Any) -> list[FileStoreTable]:
     PARALLELISM,
     Parameter("mode", False, "'distributed' (default): by the executors; 'local': by threads of the driver"),
 )
-def _remove_orphan_files(a: Arguments) -> DataFrame:
+def _remove_orphan_files(a: Arguments) -> pa.Table:
     """Delete files that nothing names: what killed writers left."""
     limit, at_a_time = a.time("older_than"), a.workers()
     runner: Runner
@@ -92,11 +87,11 @@ def _remove_orphan_files(a: Arguments) -> DataFrame:
         case "local":
             runner = LocalRunner(at_a_time)
         case "distributed":
-            runner = SparkRunner(a.context.spark, at_a_time)
+            runner = a.session.runner(at_a_time)
         case _:
             raise InvalidRequest(f"'mode' is local or distributed, not '{a.get('mode')}'")
     files = size = 0
-    for table in _tables(a.context, a.get("table")):
+    for table in _tables(a.session, a.get("table")):
         found = TableMaintenance(table, runner).remove_orphan_files(limit, dry_run=a.flag("dry_run"))
         files, size = files + len(found), size + sum(o.size for o in found)
     columns = {"deletedFileCount": int, "deletedFileTotalLenInBytes": int}
@@ -104,16 +99,16 @@ def _remove_orphan_files(a: Arguments) -> DataFrame:
 
 
 @procedure(_TABLES, DRY_RUN, PARALLELISM)
-def _remove_unexisting_files(a: Arguments) -> DataFrame:
+def _remove_unexisting_files(a: Arguments) -> pa.Table:
     """Take data files that are gone out of the table, so that it can be read again; their rows are lost."""
-    runner, dry_run = SparkRunner(a.context.spark, a.workers()), a.flag("dry_run")
-    tables = _tables(a.context, a.get("table"))
+    runner, dry_run = a.session.runner(a.workers()), a.flag("dry_run")
+    tables = _tables(a.session, a.get("table"))
     gone = [p for table in tables for p in TableMaintenance(table, runner).remove_unexisting_files(dry_run=dry_run)]
     return a.rows({"fileName": str}, *((p.rsplit("/", 1)[1],) for p in gone))
 
 
 @procedure(TABLE)
-def _purge_files(a: Arguments) -> DataFrame:
+def _purge_files(a: Arguments) -> pa.Table:
     """Delete everything but the schemas: rows, tags, branches."""
     table = a.table()
     TableMaintenance(table).purge_files()
@@ -121,7 +116,7 @@ def _purge_files(a: Arguments) -> DataFrame:
 
 
 @procedure(TABLE)
-def _create_iceberg_metadata(a: Arguments) -> DataFrame:
+def _create_iceberg_metadata(a: Arguments) -> pa.Table:
     """Publish the latest snapshot as Iceberg metadata, as every commit does with 'metadata.iceberg.storage'."""
     return a.rows({"metadata_file": str}, (TableMaintenance(a.table()).create_iceberg_metadata(),))
 
@@ -130,11 +125,11 @@ def _create_iceberg_metadata(a: Arguments) -> DataFrame:
 def _repair(a: Arguments) -> None:
     """Rewrite the hints of the first and last snapshot; this catalog keeps nothing else beside the files."""
     given = str(a.get("database_or_table"))
-    for name in given.split(",") if given.strip() else a.context.catalog.databases():
+    for name in given.split(",") if given.strip() else a.session.catalog.databases():
         one = name.strip()
-        if "." not in one and a.context.catalog.database_exists(one):
+        if "." not in one and a.session.catalog.database_exists(one):
             one = f"{one}.*"
-        for table in _tables(a.context, one):
+        for table in _tables(a.session, one):
             TableMaintenance(table).repair_hints()
 
 
@@ -163,23 +158,22 @@ def _migrate_table(a: Arguments) -> None:
     if "/" in source and a.flag("delete_origin"):
         raise InvalidRequest("'delete_origin' is for a table of Spark's catalog, and 'table' is a folder, which stays")
     if "/" not in source:
-        folder = _location(a.context, source)
+        folder = _location(a.session, source)
         target = target or source.rsplit(".", 1)[-1]
     if target is None:
         raise InvalidRequest("sys.migrate_table needs 'target_table' where 'table' is a folder")
     name = parse_table_name(target)
-    identifier = Identifier(name.database or a.context.database, name.table)
-    migrate_folder(a.context.catalog, folder, identifier, options, LocalRunner(at_a_time))
-    table_of(a.context, target).rebuild_indexes()
+    identifier = Identifier(name.database or a.session.database, name.table)
+    migrate_folder(a.session.catalog, folder, identifier, options, LocalRunner(at_a_time))
+    table_of(a.session, target).rebuild_indexes()
     if "/" not in source and a.flag("delete_origin", default=True):
-        with spark_errors(f"dropping {source}"):
-            a.context.spark.sql(f"DROP TABLE IF EXISTS spark_catalog.{source}")
+        a.session.spark_rows(f"DROP TABLE IF EXISTS spark_catalog.{source}", f"dropping {source}")
 
 
-def _location(context: EngineContext, name: str) -> str:
+def _location(session: Session, name: str) -> str:
     """The folder of a table of Spark's own catalog."""
-    with spark_errors(f"looking for {name} in Spark's own catalog"):
-        rows = context.spark.sql(f"DESCRIBE TABLE EXTENDED spark_catalog.{name}").collect()
+    doing = f"looking for {name} in Spark's own catalog"
+    rows = session.spark_rows(f"DESCRIBE TABLE EXTENDED spark_catalog.{name}", doing)
     facts = {r[0]: r[1] for r in rows}
     if (facts.get("Provider") or "").lower() not in ("parquet", "hive"):
         raise InvalidRequest(f"table '{name}' of Spark's catalog is of {facts.get('Provider')}; only Parquet can move")
@@ -187,14 +181,12 @@ def _location(context: EngineContext, name: str) -> str:
 
 
 @procedure(TABLE, Parameter("columns", False, "columns between commas; default: all that can have statistics"))
-def _analyze(a: Arguments) -> DataFrame:
+def _analyze(a: Arguments) -> pa.Table:
     """Find statistics of columns, which $statistics shows."""
     table = a.table()
     given = a.text("columns")
     columns = None if given is None else tuple(c.strip() for c in given.split(",") if c.strip())
-    if columns is None:
-        columns = analyzable(table)
-    analyze_table(table, [table.schema.field(c).name for c in columns])
+    a.session.analyze(table, None if columns is None else [table.schema.field(c).name for c in columns])
     return a.rows({"snapshot_id": int}, (table.state().snapshot_id,))
 
 
@@ -207,7 +199,7 @@ def _analyze(a: Arguments) -> DataFrame:
     Parameter("dry_run", False, "only count them"),
     OPTIONS,
 )
-def _expire_snapshots(a: Arguments) -> DataFrame:
+def _expire_snapshots(a: Arguments) -> pa.Table:
     """Delete old snapshots and the files that only they needed; tags, branches and consumers hold theirs."""
     expiry = TableMaintenance(a.table()).expire_snapshots(
         retain_max=a.integer("retain_max"),
@@ -217,21 +209,21 @@ def _expire_snapshots(a: Arguments) -> DataFrame:
         dry_run=a.flag("dry_run"),
         options=a.options(),
     )
-    return a.context.rows({"deleted_snapshots_count": T.IntegerType()}, [(len(expiry.snapshots),)])
+    return result({"deleted_snapshots_count": pa.int32()}, [(len(expiry.snapshots),)])
 
 
-def vacuum(context: EngineContext, statement: Vacuum) -> DataFrame:
+def vacuum(session: Session, statement: Vacuum) -> pa.Table:
     """VACUUM of Delta Lake: expiry by age, then the removal of orphan files, which are at least a day old."""
-    table = context.session_table(context.identify(statement.table))
-    maintenance, age = TableMaintenance(table, SparkRunner(context.spark)), timedelta(hours=statement.hours)
+    table = session.session_table(session.identify(statement.table))
+    maintenance, age = TableMaintenance(table, session.runner()), timedelta(hours=statement.hours)
     expiry = maintenance.expire_snapshots(older_than=age, dry_run=statement.dry_run)
     orphans = maintenance.remove_orphan_files(max(age, timedelta(days=1)), dry_run=statement.dry_run)
     files = len(expiry.data_files) + len(expiry.metadata_files) + len(orphans)
-    return context.rows({"deleted_snapshots_count": int, "deleted_files_count": int}, [(len(expiry.snapshots), files)])
+    return result({"deleted_snapshots_count": int, "deleted_files_count": int}, [(len(expiry.snapshots), files)])
 
 
 @procedure(TABLE, Parameter("where", False, "a condition on partition columns that chooses the files"))
-def _rewrite_file_index(a: Arguments) -> DataFrame:
+def _rewrite_file_index(a: Arguments) -> pa.Table:
     """Build the file indexes that the table's options name for files that lack them, and drop the others."""
     table = a.table()
     rewrites = table.rebuild_indexes(a.get("where"))
@@ -249,13 +241,13 @@ def _rewrite_file_index(a: Arguments) -> DataFrame:
 
 
 @procedure(TABLE)
-def _disable_deletion_vectors(a: Arguments) -> DataFrame:
+def _disable_deletion_vectors(a: Arguments) -> pa.Table:
     """Switch deletion vectors off: compacts the table fully first, so that no deleted row comes back."""
     return a.rows({"schema_id": int}, (TableMaintenance(a.table()).disable_deletion_vectors().id,))
 
 
 @procedure(TABLE)
-def _enable_deletion_vectors(a: Arguments) -> DataFrame:
+def _enable_deletion_vectors(a: Arguments) -> pa.Table:
     """Switch deletion vectors on: compacts the table fully first, so that readers go on seeing the same rows."""
     return a.rows({"schema_id": int}, (TableMaintenance(a.table()).enable_deletion_vectors().id,))
 
@@ -263,7 +255,7 @@ def _enable_deletion_vectors(a: Arguments) -> DataFrame:
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def _specs(context: EngineContext, table: FileStoreTable, given: str) -> list[dict[str, Any]]:
+def _specs(session: Session, table: FileStoreTable, given: str) -> list[dict[str, Any]]:
     """``a=1,b=2;a=3`` as physical values by column."""
     state = table.state()
     out = []
@@ -275,7 +267,7 @@ def _specs(context: EngineContext, table: FileStoreTable, given: str) -> list[di
             if not sign or column not in state.schema.partition_keys:
                 raise InvalidRequest(f"table '{table.name}': partitions are column=value, and '{pair.strip()}' is not")
             values[column] = value.strip().strip("'\"")
-        out.append(static_values(context, state, values))
+        out.append(session.partition_values(state, values))
     if not out:
         raise InvalidRequest(f"table '{table.name}': 'partitions' names none; write 'a=1,b=2;a=3,b=4'")
     return out
@@ -285,14 +277,14 @@ def _specs(context: EngineContext, table: FileStoreTable, given: str) -> list[di
 def _drop_partition(a: Arguments) -> None:
     """Delete the rows of partitions."""
     table = a.table()
-    table.truncate(*_specs(a.context, table, a.needed("partitions")))
+    table.truncate(*_specs(a.session, table, a.needed("partitions")))
 
 
 @procedure(TABLE, _PARTITIONS)
 def _mark_partition_done(a: Arguments) -> None:
     """Put a file _SUCCESS into the folders of partitions."""
     table = a.table()
-    for spec in _specs(a.context, table, a.needed("partitions")):
+    for spec in _specs(a.session, table, a.needed("partitions")):
         mark_partition_done(table.state(), spec)
 
 
@@ -306,7 +298,7 @@ def _mark_partition_done(a: Arguments) -> None:
     OPTIONS,
     DRY_RUN,
 )
-def _expire_partitions(a: Arguments) -> DataFrame:
+def _expire_partitions(a: Arguments) -> pa.Table:
     """Delete the rows of partitions that are too old."""
     table = a.table()
     options = {**table.schema.options, **a.options()}
@@ -374,19 +366,19 @@ _NOT_MEASURED = (None,) * 4
     Parameter("apply", False, "true: add the indexes that are advised, and measure what they bring"),
     PARALLELISM,
 )
-def _advise(a: Arguments) -> DataFrame:
+def _advise(a: Arguments) -> pa.Table:
     """Say which indexes and which layout a table should have, and why: a row for each column; changes nothing unless
     apply is true."""
     table = a.table()
     queries = a.text("queries")
     advice = advise_for(
-        a.context.catalog,
+        a.session.catalog,
         table,
         None if queries is None else [queries],
-        a.context.database,
+        a.session.database,
         a.flag("recorded"),
         a.workers("sample"),
-        runner=SparkRunner(a.context.spark, a.workers()),
+        runner=a.session.runner(a.workers()),
     )
     if a.flag("apply"):
         advice = advice.apply()
@@ -446,10 +438,10 @@ _FINDING_COLUMNS: Columns = {
     Parameter("indexes", False, "with repair: 'rebuild' damaged file indexes (the default) or 'drop' them"),
     PARALLELISM,
 )
-def _verify(a: Arguments) -> DataFrame:
+def _verify(a: Arguments) -> pa.Table:
     """Check every file of a table against its metadata; return a row for each fault."""
     table = a.table()
-    maintenance = TableMaintenance(table, SparkRunner(a.context.spark, a.workers()))
+    maintenance = TableMaintenance(table, a.session.runner(a.workers()))
     report = maintenance.verify(a.flag("deep", default=True), snapshots=_snapshots(a))
     rows: list[tuple[Any, ...]] = [
         (f.severity, f.code, f.path, f.what, f.column, f.offset, ", ".join(f.snapshots), f.remedy)
@@ -494,15 +486,15 @@ def _indexes(a: Arguments) -> Indexes:
     Parameter("excluding_tables", False, "a regular expression of 'db.table' that are left out"),
     OPTIONS,
 )
-def _compact_database(a: Arguments) -> DataFrame:
+def _compact_database(a: Arguments) -> pa.Table:
     """Compact the tables of databases, one after the other; one that fails is logged and counted."""
     databases = a.pattern("including_databases")
     included, excluded = a.pattern("including_tables"), a.pattern("excluding_tables")
     good = bad = 0
-    for database in a.context.catalog.databases():
+    for database in a.session.catalog.databases():
         if databases is not None and not databases.fullmatch(database):
             continue
-        for name in a.context.catalog.tables(database):
+        for name in a.session.catalog.tables(database):
             full = f"{database}.{name}"
             if included is not None and not included.fullmatch(full):
                 continue
@@ -510,7 +502,7 @@ def _compact_database(a: Arguments) -> DataFrame:
                 continue
             try:
                 options = replace(a, values={"options": a.text("options")})
-                compact(options, a.context.session_table(Identifier(database, name)))
+                compact(options, a.session.session_table(Identifier(database, name)))
                 good += 1
             except BitlakeError as e:
                 log.error("table '%s' was not compacted: %s", full, e)
@@ -521,13 +513,13 @@ def _compact_database(a: Arguments) -> DataFrame:
 @procedure(
     SOURCE_TYPE, Parameter("database", True, "a database of Spark's own catalog"), MADE_WITH, OPTIONS_MAP, PARALLELISM
 )
-def _migrate_database(a: Arguments) -> DataFrame:
+def _migrate_database(a: Arguments) -> pa.Table:
     """Make lake tables of all Parquet tables of a database, by moving their files; see migrate_table."""
     database = a.needed("database")
-    with spark_errors(f"looking for database {database} in Spark's own catalog"):
-        rows = a.context.spark.sql(f"SHOW TABLES IN spark_catalog.{quoted(database)}").collect()
+    doing = f"looking for database {database} in Spark's own catalog"
+    rows = a.session.spark_rows(f"SHOW TABLES IN spark_catalog.{quoted(database)}", doing)
     names = [r["tableName"] for r in rows if not r["isTemporary"]]
-    a.context.catalog.create_database(database, if_not_exists=True)
+    a.session.catalog.create_database(database, if_not_exists=True)
     good = bad = 0
     for name in names:
         full = quoted(database, name)
@@ -553,12 +545,12 @@ def _copy(a: Arguments) -> None:
     where = a.text("where")
     state = source.state()
     source.partition_files(state, where)  # refuses conditions on other columns
-    create_table_like(a.context, CreateTableLike(names[0], names[1]))
+    create_table_like(a.session, CreateTableLike(names[0], names[1]))
     target = a.table("target_table")
     try:
-        store(a.context, target, target.state(), source.scan_of(state, where).to_spark(), "WRITE")
+        a.session.scanned_rows(source.scan_of(state, where)).store(target, target.state(), "WRITE")
     except BaseException:
-        a.context.catalog.drop_table(a.context.identify(names[0]), if_exists=True)
+        a.session.catalog.drop_table(a.session.identify(names[0]), if_exists=True)
         raise
 
 
@@ -579,7 +571,7 @@ def _merge_branch(a: Arguments) -> None:
 
 
 @procedure(TABLE, Parameter("snapshot_id", True, "the snapshot with which the table's history begins"))
-def _repair_earliest_snapshot(a: Arguments) -> DataFrame:
+def _repair_earliest_snapshot(a: Arguments) -> pa.Table:
     """Set the hint of the first snapshot, where those before it are gone or damaged."""
     ids = TableMaintenance(a.table()).repair_earliest_snapshot(a.integer("snapshot_id") or 0)
     columns = {"previous_earliest_snapshot_id": int, "current_earliest_snapshot_id": int}
@@ -617,5 +609,13 @@ def _manifest_facts(table: FileStoreTable, options: dict[str, str]) -> str:
 def _alter_view_dialect(a: Arguments) -> None:
     """Say what a view that the catalog keeps is to an engine."""
     view = parse_table_name(a.needed("view"))
+    action, engine = a.needed("action").lower(), (a.text("engine") or "").strip() or "spark"
     query = a.text("query")
-    alter_dialect(a.context, view, a.needed("action").lower(), (a.text("engine") or "").strip() or "spark", query)
+    if action not in ("add", "update", "drop"):
+        raise InvalidRequest(f"a view's dialect is added, updated or dropped: 'add', 'update', 'drop', not '{action}'")
+    if (action == "drop") != (query is None):
+        raise InvalidRequest(f"'{action}' goes {'without' if action == 'drop' else 'with'} a query")
+    if query is not None and engine == "spark":
+        query = a.session.checked_query(SqlText(query))
+    name = Identifier(view.database or a.session.database, view.table)
+    a.session.catalog.alter_view_dialect(name, action, engine, query)

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
+from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.option_types import parse_duration_ms
-from bitlake.spark.context import Columns, EngineContext
 from bitlake.sql.parser import parse_table_name
 
 
@@ -31,7 +31,7 @@ class Parameter:
 class Arguments:
     """What a procedure was called with, each value read by the argument's name."""
 
-    context: EngineContext
+    session: Session
     values: Mapping[str, Any]
 
     def get(self, name: str) -> Any:
@@ -40,7 +40,7 @@ class Arguments:
 
     def table(self, name: str = "table") -> FileStoreTable:
         """The table an argument names; ``$branch_b`` may follow."""
-        return table_of(self.context, self.get(name))
+        return table_of(self.session, self.get(name))
 
     def moment(self, name: str) -> int | None:
         """A time given as ms since the epoch, or as text."""
@@ -56,7 +56,7 @@ class Arguments:
             at = datetime.fromisoformat(str(given))
         except ValueError as e:
             raise InvalidRequest(f"invalid timestamp '{given}'; expected a time such as '2024-01-31 12:00:00'") from e
-        return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(self.context.timezone))).timestamp() * 1000)
+        return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(self.session.timezone))).timestamp() * 1000)
 
     def pattern(self, name: str) -> re.Pattern[str] | None:
         """An argument that is a regular expression; None if it is not given or empty."""
@@ -127,18 +127,18 @@ class Arguments:
             out[key.strip()] = value.strip()
         return out
 
-    def rows(self, columns: Columns, *rows: Sequence[Any]) -> DataFrame:
+    def rows(self, columns: Columns, *rows: Sequence[Any]) -> pa.Table:
         """Rows that the procedure returns."""
-        return self.context.rows(columns, rows)
+        return result(columns, rows)
 
 
-def table_of(context: EngineContext, name: Any) -> FileStoreTable:
+def table_of(session: Session, name: Any) -> FileStoreTable:
     """The table of a name; ``$branch_b`` may follow."""
     if not isinstance(name, str):
         raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {name!r}")
     if "$" in name and "`" not in name:
         name = ".".join(f"`{part}`" for part in name.split("."))
-    return context.session_table(context.identify(parse_table_name(name)))
+    return session.session_table(session.identify(parse_table_name(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Procedure:
     name: str
     parameters: tuple[Parameter, ...]
     doc: str
-    run: Callable[[Arguments], DataFrame | None]
+    run: Callable[[Arguments], pa.Table | None]
 
     @property
     def signature(self) -> str:
@@ -163,7 +163,7 @@ DRY_RUN = Parameter("dry_run", False, "true: only look")
 PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 PROCEDURES: dict[str, Procedure] = {}
 """Every procedure by name, once the modules beside this one are imported."""
-Run = TypeVar("Run", bound=Callable[[Arguments], DataFrame | None])
+Run = TypeVar("Run", bound=Callable[[Arguments], pa.Table | None])
 
 
 def procedure(*parameters: Parameter) -> Callable[[Run], Run]:

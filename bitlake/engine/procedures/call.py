@@ -5,14 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
+from bitlake.engine.procedures import compact, history, maintenance
+from bitlake.engine.procedures.procedure import PROCEDURES, Arguments, Procedure
+from bitlake.engine.session import Session, result
+from bitlake.engine.show import like_names
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
-from bitlake.spark.context import EngineContext
-from bitlake.spark.procedures import compact, history, maintenance
-from bitlake.spark.procedures.procedure import PROCEDURES, Arguments, Procedure
-from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
 
 __all__ = ["PROCEDURES", "call", "compact", "history", "maintenance", "show_procedures"]
@@ -28,7 +28,7 @@ _OF_PAIMON = {
 """What procedures of Paimon's that are not here are for; docs/compatibility.md lists them."""
 
 
-def call(context: EngineContext, statement: st.Call) -> DataFrame:
+def call(session: Session, statement: st.Call) -> pa.Table:
     """CALL: find the procedure, bind its arguments, run it."""
     name = statement.procedure.lower().removeprefix("sys.")
     procedure = PROCEDURES.get(name)
@@ -38,11 +38,11 @@ def call(context: EngineContext, statement: st.Call) -> DataFrame:
         close = [PROCEDURES[n].signature for n in get_close_matches(name, PROCEDURES, 3, 0.6)]
         meant = f"; did you mean {' or '.join(close)}?" if close else ""
         raise NotFound(f"no procedure '{statement.procedure}'{meant}; SHOW PROCEDURES lists all {len(PROCEDURES)}")
-    result = procedure.run(Arguments(context, _arguments(procedure, statement)))
-    return context.rows({"result": bool}, [(True,)]) if result is None else result
+    returned = procedure.run(Arguments(session, _arguments(procedure, statement)))
+    return result({"result": bool}, [(True,)]) if returned is None else returned
 
 
-def show_procedures(context: EngineContext, statement: st.ShowProcedures) -> DataFrame:
+def show_procedures(session: Session, statement: st.ShowProcedures) -> pa.Table:
     """SHOW PROCEDURES: their names, how to call them, and what they and their arguments are for."""
     columns = dict.fromkeys(("procedure", "signature", "description", "arguments"), str)
     rows = []
@@ -50,7 +50,7 @@ def show_procedures(context: EngineContext, statement: st.ShowProcedures) -> Dat
         arguments = "\n".join(f"{x.name}: {x.doc}" for x in p.parameters)
         rows.append((f"sys.{p.name}", p.signature, p.doc, arguments))
     wanted = set(like_names([r[0].removeprefix("sys.") for r in rows], statement.like))
-    return context.rows(columns, [r for r in rows if r[0].removeprefix("sys.") in wanted])
+    return result(columns, [r for r in rows if r[0].removeprefix("sys.") in wanted])
 
 
 def _arguments(procedure: Procedure, statement: st.Call) -> dict[str, Any]:

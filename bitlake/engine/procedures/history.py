@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
+from bitlake.engine.ddl import delete_tags
+from bitlake.engine.procedures.procedure import DRY_RUN, TABLE, Arguments, Parameter, procedure
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.snapshot.consumers import clear_consumers, reset_consumer
 from bitlake.snapshot.tags import load_tag
 from bitlake.snapshot.time_travel import state_at_version
-from bitlake.spark.ddl import delete_tags
-from bitlake.spark.procedures.procedure import DRY_RUN, TABLE, Arguments, Parameter, procedure
 from bitlake.table.history import TableHistory
 from bitlake.table.maintenance import TableMaintenance
 
@@ -46,14 +46,14 @@ def _delete_tag(a: Arguments) -> None:
 
 
 @procedure(TABLE, Parameter("older_than", False, "delete tags with a retention made before this time"), DRY_RUN)
-def _expire_tags(a: Arguments) -> DataFrame:
+def _expire_tags(a: Arguments) -> pa.Table:
     """Delete the tags whose retention is over."""
     gone = TableMaintenance(a.table()).expire_tags(a.time("older_than"), dry_run=a.flag("dry_run"))
     return a.rows({"expired_tags": str}, *([(name,) for name in gone] or [("No expired tags.",)]))
 
 
 @procedure(TABLE, _TAG, _TIMESTAMP, _RETAINED)
-def _create_tag_from_timestamp(a: Arguments) -> DataFrame:
+def _create_tag_from_timestamp(a: Arguments) -> pa.Table:
     """Tag the first snapshot committed at or after a time."""
     table = a.table()
     at = a.moment("timestamp")
@@ -70,7 +70,7 @@ def _create_tag_from_timestamp(a: Arguments) -> DataFrame:
     Parameter("snapshot", False, "a snapshot's id"),
     Parameter("tag", False, "a tag"),
 )
-def _rollback(a: Arguments) -> DataFrame:
+def _rollback(a: Arguments) -> pa.Table:
     """Make an earlier snapshot the latest again."""
     table = a.table()
     given = [n for n in ("version", "snapshot", "tag") if a.get(n) is not None]
@@ -88,14 +88,14 @@ def _rollback(a: Arguments) -> DataFrame:
 
 
 @procedure(TABLE, _TIMESTAMP)
-def _rollback_to_timestamp(a: Arguments) -> DataFrame:
+def _rollback_to_timestamp(a: Arguments) -> pa.Table:
     """Go back to the last snapshot committed at or before a time."""
     at = a.moment("timestamp")
     return _went(a, TableHistory(a.table()).rollback(timestamp=at))
 
 
 @procedure(TABLE, Parameter("watermark", True, "a watermark"))
-def _rollback_to_watermark(a: Arguments) -> DataFrame:
+def _rollback_to_watermark(a: Arguments) -> pa.Table:
     """Go back to the last snapshot whose watermark is not above this one."""
     table = a.table()
     watermark = a.integer("watermark")
@@ -108,7 +108,7 @@ def _rollback_to_watermark(a: Arguments) -> DataFrame:
     return _went(a, TableHistory(table).rollback(below))
 
 
-def _went(a: Arguments, ids: tuple[int, int]) -> DataFrame:
+def _went(a: Arguments, ids: tuple[int, int]) -> pa.Table:
     return a.rows({"previous_snapshot_id": int, "current_snapshot_id": int}, ids)
 
 

@@ -1,52 +1,29 @@
 """``CALL sys.compact`` and ``sys.rescale``: compaction, sort compaction, and a new number of buckets.
 
 ``sys.compact`` takes Paimon's parameters.  It compacts the buckets of a primary-key table, or small files and deleted
-rows of an append table, or sorts all rows.  The work runs on the executors, bucket by bucket and group by group;
-options of the call hold for it alone.
-
-Sort compaction orders an append table by columns, or along a curve through several (:mod:`bitlake.write.z_order`).
-Spark sorts and writes; the new files replace the old ones in one COMPACT snapshot.  Rows that others append meanwhile
-stay as they are; if others replaced a file or deleted rows of it, nothing changes and the compaction runs again.
+rows of an append table, or sorts all rows (on Spark).  The session's runner does the work, bucket by bucket and group
+by group; options of the call hold for it alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
-
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
+from bitlake.engine.procedures.procedure import OPTIONS, PROCEDURES, TABLE, Arguments, Parameter, procedure
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import Snapshot
-from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import spark_errors
-from bitlake.spark.procedures.procedure import OPTIONS, PROCEDURES, TABLE, Arguments, Parameter, procedure
-from bitlake.spark.read.scan import SparkReader
-from bitlake.spark.runner import SparkRunner
-from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
-from bitlake.spark.write.primary_key import place_postponed, write_changes
 from bitlake.types import AtomicType, Root
-from bitlake.write.append_compaction import commit_replacement, compact_append
+from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import retrying
-from bitlake.write.commit_plan import Overwrite
-from bitlake.write.data_file_writer import target_file_size
-from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
 
 @procedure(
@@ -67,7 +44,7 @@ def _compact(a: Arguments) -> None:
 
 def compact(a: Arguments, table: FileStoreTable) -> None:
     """Run the procedure on a table with the other arguments."""
-    context = a.context
+    session = a.session
     given = {p.name: (a.text(p.name) or "").strip() or None for p in PROCEDURES["compact"].parameters}
     full = _word("compact_strategy", given["compact_strategy"] or "full", ("full", "minor")) == "full"
     strategy = _word("order_strategy", given["order_strategy"] or "none", ("none", *STRATEGIES))
@@ -95,7 +72,7 @@ def compact(a: Arguments, table: FileStoreTable) -> None:
                 raise InvalidRequest(
                     f"table '{table.name}' keeps its rows by bucket; only append tables without buckets can be sorted"
                 )
-            sort_compact(context, table, state, entries, table.scan_of(state, where), strategy, columns)
+            session.sort_compact(table, state, entries, where, strategy, columns)
             return
         if idle:
             entries = _idle(entries, _clock.local_ms() - round(idle.total_seconds() * 1000))
@@ -103,10 +80,10 @@ def compact(a: Arguments, table: FileStoreTable) -> None:
             wanted = _numbers(table.name, state.schema, buckets)
             entries = [e for e in entries if e.bucket in wanted]
         if state.schema.primary_keys:
-            dml.compact(table, state, entries, full, partial(place_postponed, context))
+            dml.compact(table, state, entries, full, session.place_postponed)
         else:
             user = table.publisher(state).user
-            compact_append(state, entries, table.state, SparkRunner(context.spark), user, full)
+            compact_append(state, entries, table.state, session.runner(), user, full)
 
     def expiring(state: TableState) -> None:
         step(state)
@@ -181,8 +158,6 @@ def _numbers(table: str, schema: TableSchema, text: str) -> set[int]:
 
 
 STRATEGIES = ("order", "zorder", "hilbert")
-_SAMPLE_ROWS = 100_000
-"""Enough to cut a column into thousands of even shares; they come to the driver."""
 
 
 def order_columns(table: str, schema: TableSchema, text: str) -> list[str]:
@@ -200,49 +175,6 @@ def order_columns(table: str, schema: TableSchema, text: str) -> list[str]:
     return out
 
 
-def sort_compact(
-    context: EngineContext,
-    table: FileStoreTable,
-    state: TableState,
-    entries: Sequence[ManifestEntry],
-    scan: TableScan,
-    strategy: str,
-    columns: Sequence[str],
-) -> Snapshot | None:
-    """Rewrite the rows of files in another order; ``scan`` finds just the rows of ``entries``.
-
-    Raises :class:`bitlake.errors.CommitConflict` if another writer changed them meanwhile.
-    """
-    if not entries:
-        return None
-    frame = SparkReader(context.spark, state.store).frame(scan.select(state.schema.field_names))
-    order = _order(table.name, frame, strategy, columns, sum(e.file.row_count for e in entries))
-    files = max(1, math.ceil(sum(e.file.file_size for e in entries) / target_file_size(state.schema)))
-    made = SparkWriter(context.spark, state.store).write(state, frame, order=order, tasks=files)
-    made = [replace(e, file=replace(e.file, file_source=FileSource.COMPACT)) for e in made]
-    return commit_replacement(state, entries, made, table.publisher(state).user)
-
-
-def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], rows: int) -> list[Column]:
-    if strategy == "order":
-        return [quoted_columns(c).asc_nulls_first() for c in columns]
-    bits = bits_for(len(columns))
-    chosen = frame.select(*[quoted_columns(c) for c in columns])
-    with spark_errors(f"sampling table '{table}'"):
-        share = min(1.0, _SAMPLE_ROWS / max(1, rows))
-        sample = (chosen if share == 1.0 else chosen.sample(fraction=share, seed=1)).limit(2 * _SAMPLE_ROWS).toArrow()
-    bounds = [bounds_of(sample.column(c).combine_chunks(), bits) for c in columns]
-    curve = zorder if strategy == "zorder" else hilbert
-
-    def place(*values: pa.Array) -> pa.Array:
-        found = [ranks(v, b.cast(v.type), bits) for v, b in zip(values, bounds, strict=True)]
-        return pa.array(curve(found, bits))
-
-    call: Any = arrow_udf(place, T.LongType())  # type: ignore[call-overload]
-    made: Column = call(*[quoted_columns(c) for c in columns])
-    return [made.asc()]
-
-
 @procedure(
     TABLE,
     Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
@@ -257,16 +189,9 @@ def _rescale(a: Arguments) -> None:
             raise InvalidRequest("sys.rescale takes either 'partitions' or 'where', not both")
         where = partition_condition(a.needed("partitions"))
 
-    def rewrite(state: TableState, overwrite: Overwrite) -> object:
-        frame = table.scan_of(state, where).with_level_0().to_spark()
-        if state.schema.primary_keys:
-            changes = write_changes(a.context, table, state, frame, fresh=True)
-            return table.publisher(state).publish(state, changes, operation="OVERWRITE", overwrite=overwrite)
-        files = write_frame(a.context, table, state, frame)
-        return table.commit_files(state, files, "OVERWRITE", overwrite)
-
+    rewrite = a.session.rewriter(table, where)
     number = table.schema.num_buckets if wanted is None else wanted
-    if where is None:
+    if where is None or rewrite is None:
         rescale(table, number, rewrite)
     else:
         rescale_partitions(table, number, where, rewrite)

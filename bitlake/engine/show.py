@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.partitions import existing_partition, partition_spec
+from bitlake.engine.session import Session, result
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
@@ -21,17 +21,12 @@ from bitlake.metadata.schema import near
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition
 from bitlake.snapshot.state import TableState
-from bitlake.spark.context import EngineContext
-from bitlake.spark.partitions import existing_partition, partition_spec, static_values
-from bitlake.spark.types import spark_schema
 from bitlake.sql import statements as st
 from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
 from bitlake.table.history import TableHistory
-from bitlake.types import AtomicType, DataField, Root
+from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
-
-_TEXT = T.StringType()
 
 
 def like_names(names: Iterable[str], pattern: str | None) -> list[str]:
@@ -42,29 +37,29 @@ def like_names(names: Iterable[str], pattern: str | None) -> list[str]:
     return [n for n in names if any(fnmatch.fnmatchcase(n.lower(), p) for p in wanted)]
 
 
-def databases(context: EngineContext, statement: st.ShowDatabases) -> DataFrame:
+def databases(session: Session, statement: st.ShowDatabases) -> pa.Table:
     """SHOW DATABASES."""
-    names = sorted({*context.catalog.databases(), "default"})
-    return context.rows({"namespace": str}, [(n,) for n in like_names(names, statement.like)])
+    names = sorted({*session.catalog.databases(), "default"})
+    return result({"namespace": str}, [(n,) for n in like_names(names, statement.like)])
 
 
-def current_namespace(context: EngineContext, statement: st.ShowCurrentNamespace) -> DataFrame:
+def current_namespace(session: Session, statement: st.ShowCurrentNamespace) -> pa.Table:
     """SHOW CURRENT NAMESPACE: the database that USE chose."""
-    return context.rows({"catalog": str, "namespace": str}, [(CATALOG, context.database)])
+    return result({"catalog": str, "namespace": str}, [(CATALOG, session.database)])
 
 
-def tables(context: EngineContext, statement: st.ShowTables) -> DataFrame:
+def tables(session: Session, statement: st.ShowTables) -> pa.Table:
     """SHOW TABLES: the lake's only; Spark's views are in ``spark.catalog``."""
-    database = statement.database or context.database
-    found = like_names(context.catalog.tables(database), statement.like)
+    database = statement.database or session.database
+    found = like_names(session.catalog.tables(database), statement.like)
     columns = {"namespace": str, "tableName": str, "isTemporary": bool}
-    return context.rows(columns, [(database, n, False) for n in found])
+    return result(columns, [(database, n, False) for n in found])
 
 
-def create_table(context: EngineContext, statement: st.ShowCreateTable) -> DataFrame:
+def create_table(session: Session, statement: st.ShowCreateTable) -> pa.Table:
     """SHOW CREATE TABLE: a statement that makes the same table again."""
-    name = context.identify(statement.table)
-    schema = context.catalog.load_schema(name)
+    name = session.identify(statement.table)
+    schema = session.catalog.load_schema(name)
     columns = []
     for f in schema.fields:
         line = f"  {_name(f.name)} {type_to_ddl(f.type)}"
@@ -86,12 +81,12 @@ def create_table(context: EngineContext, statement: st.ShowCreateTable) -> DataF
     if options:
         pairs = ",\n".join(f"  {quote(k)} = {quote(v)}" for k, v in options.items())
         text += f"TBLPROPERTIES (\n{pairs})\n"
-    return context.rows({"createtab_stmt": str}, [(text,)])
+    return result({"createtab_stmt": str}, [(text,)])
 
 
-def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFrame:
+def partitions(session: Session, statement: st.ShowPartitions) -> pa.Table:
     """SHOW PARTITIONS: those with live files, optionally only the ones that match a spec."""
-    table = context.table(context.identify(statement.table))
+    table = session.table(session.identify(statement.table))
     state = table.state()
     keys = state.schema.partition_keys
     if not keys:
@@ -100,15 +95,15 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
     reader = PartitionReader(state.schema, state.paths)
     wanted = {}
     if statement.partition:
-        wanted = static_values(context, state, partition_spec(context, state, statement.partition))
+        wanted = session.partition_values(state, partition_spec(session, state, statement.partition))
     found = set()
     for raw in {e.partition for e in entries}:
         values = dict(zip(keys, reader.values(raw), strict=True))
         if all(values.get(k) == v for k, v in wanted.items()):
             fields = state.schema.partition_fields
-            shown = [(f.name, _shown(values[f.name], f, context.timezone)) for f in fields]
+            shown = [(f.name, _shown(values[f.name], f, session.timezone)) for f in fields]
             found.add("/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in shown))
-    return context.rows({"partition": str}, [(p,) for p in sorted(found)])
+    return result({"partition": str}, [(p,) for p in sorted(found)])
 
 
 def _escaped(text: str) -> str:
@@ -132,30 +127,30 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def properties(context: EngineContext, statement: st.ShowTblProperties) -> DataFrame:
+def properties(session: Session, statement: st.ShowTblProperties) -> pa.Table:
     """SHOW TBLPROPERTIES, or the value of one."""
-    schema = context.catalog.load_schema(context.identify(statement.table))
+    schema = session.catalog.load_schema(session.identify(statement.table))
     columns = {"key": str, "value": str}
     if statement.key is not None:
         value = schema.options.get(statement.key)
-        shown = f"table {context.identify(statement.table)} does not have property: {statement.key}"
-        return context.rows(columns, [(statement.key, shown if value is None else value)])
-    return context.rows(columns, sorted(schema.options.items()))
+        shown = f"table {session.identify(statement.table)} does not have property: {statement.key}"
+        return result(columns, [(statement.key, shown if value is None else value)])
+    return result(columns, sorted(schema.options.items()))
 
 
-def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
+def describe(session: Session, statement: st.Describe) -> pa.Table:
     """DESCRIBE TABLE; EXTENDED adds where it is, its keys and options, or of a partition how much it holds."""
-    name = context.identify(statement.table)
-    table = context.table(name)
+    name = session.identify(statement.table)
+    table = session.table(name)
     state = table.state()
     schema = state.schema
     if statement.partition is not None and statement.column is not None:
         raise InvalidRequest(f"table '{table.name}': DESCRIBE takes a PARTITION or a column, and not both")
-    files = None if statement.partition is None else existing_partition(context, state, statement.partition)
+    files = None if statement.partition is None else existing_partition(session, state, statement.partition)
     if statement.column is not None:
-        field = schema.field(statement.column, context.names)
+        field = schema.field(statement.column, session.names)
         facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
-        return context.rows({"info_name": str, "info_value": str}, facts)
+        return result({"info_name": str, "info_value": str}, facts)
     rows: list[tuple[str, str, str | None]] = [(f.name, _shown_type(f), f.description) for f in schema.fields]
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
@@ -173,7 +168,7 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
         shown = ", ".join(f"{k}={v}" for k, v in sorted(schema.options.items()))
         rows += [("Table Properties", f"[{shown}]", "")]
     columns = {"col_name": str, "data_type": str, "comment": str}
-    return context.rows(columns, rows)
+    return result(columns, rows)
 
 
 def _partition_facts(
@@ -204,42 +199,42 @@ def _name(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else quoted(name)
 
 
-def columns(context: EngineContext, statement: st.ShowColumns) -> DataFrame:
+def columns(session: Session, statement: st.ShowColumns) -> pa.Table:
     """SHOW COLUMNS."""
-    schema = context.table(context.identify(statement.table)).state().schema
-    return context.rows({"col_name": str}, [(n,) for n in schema.field_names])
+    schema = session.table(session.identify(statement.table)).state().schema
+    return result({"col_name": str}, [(n,) for n in schema.field_names])
 
 
-def tags(context: EngineContext, statement: st.ShowTags) -> DataFrame:
+def tags(session: Session, statement: st.ShowTags) -> pa.Table:
     """SHOW TAGS."""
-    table = context.table(context.identify(statement.table))
-    return context.rows({"tag": str}, [(n,) for n in sorted(TableHistory(table).tags())])
+    table = session.table(session.identify(statement.table))
+    return result({"tag": str}, [(n,) for n in sorted(TableHistory(table).tags())])
 
 
-def describe_database(context: EngineContext, statement: st.DescribeDatabase) -> DataFrame:
+def describe_database(session: Session, statement: st.DescribeDatabase) -> pa.Table:
     """DESCRIBE DATABASE; EXTENDED adds its properties."""
-    properties = context.catalog.database_properties(statement.name)
+    properties = session.catalog.database_properties(statement.name)
     rows = [("Catalog Name", "paimon"), ("Namespace Name", statement.name)]
     comment = properties.pop("comment", None)
     rows += [] if comment is None else [("Comment", comment)]
-    rows += [("Location", context.catalog.database_path(statement.name))]
+    rows += [("Location", session.catalog.database_path(statement.name))]
     if statement.extended:
         pairs = ", ".join(f"({k},{v})" for k, v in sorted(properties.items()))
         rows += [("Properties", f"({pairs})" if pairs else "")]
-    return context.rows({"info_name": str, "info_value": str}, rows)
+    return result({"info_name": str, "info_value": str}, rows)
 
 
-def extended(context: EngineContext, statement: st.ShowTableExtended) -> DataFrame:
+def extended(session: Session, statement: st.ShowTableExtended) -> pa.Table:
     """SHOW TABLE EXTENDED: facts of the tables whose names match, or of a partition of the one that is named."""
-    database = statement.database or context.database
+    database = statement.database or session.database
     shown = {"namespace": str, "tableName": str, "isTemporary": bool, "information": str}
     if statement.partition is not None:
-        name = context.catalog.find(Identifier(database, statement.like), context.names)
-        table = context.table(name)
-        return context.rows(shown, [(database, name.table, False, _partition(context, table, statement))])
-    names = like_names(context.catalog.tables(database), statement.like)
-    rows = [(database, n, False, _information(context.table(Identifier(database, n)), database, n)) for n in names]
-    return context.rows(shown, rows)
+        name = session.catalog.find(Identifier(database, statement.like), session.names)
+        table = session.table(name)
+        return result(shown, [(database, name.table, False, _partition(session, table, statement))])
+    names = like_names(session.catalog.tables(database), statement.like)
+    rows = [(database, n, False, _information(session.table(Identifier(database, n)), database, n)) for n in names]
+    return result(shown, rows)
 
 
 def _information(table: FileStoreTable, database: str, name: str) -> str:
@@ -257,20 +252,67 @@ def _information(table: FileStoreTable, database: str, name: str) -> str:
         facts["Partition Provider"] = "Catalog"
         facts["Partition Columns"] = "[" + ", ".join(f"`{k}`" for k in schema.partition_keys) + "]"
     text = "\n".join(f"{k}: {v}" for k, v in facts.items())
-    return f"{text}\nSchema: {spark_schema(schema.fields).treeString()}\n"
+    return f"{text}\nSchema: root\n{_tree(schema.fields)}\n"
 
 
-def _partition(context: EngineContext, table: FileStoreTable, statement: st.ShowTableExtended) -> str:
+_WORDS = {
+    Root.TINYINT: "byte",
+    Root.SMALLINT: "short",
+    Root.INT: "integer",
+    Root.BIGINT: "long",
+    Root.CHAR: "string",
+    Root.VARCHAR: "string",
+}
+"""How Spark's trees of types name those that have another name in DDL."""
+
+
+def _tree(fields: Sequence[DataField], prefix: str = " |") -> str:
+    """Columns, or members of structs, as Spark prints a schema."""
+    return "".join(
+        f"{prefix}-- {f.name}: {_tree_word(f.type)} (nullable = {str(f.type.nullable).lower()})\n"
+        + _tree_inside(f.type, f"{prefix}    |")
+        for f in fields
+    )
+
+
+def _tree_word(made: DataType) -> str:
+    match made:
+        case AtomicType(root):
+            return _WORDS.get(root) or type_to_ddl(made).lower()
+        case ArrayType():
+            return "array"
+        case RowType():
+            return "struct"
+    return "map"
+
+
+def _tree_inside(made: DataType, prefix: str) -> str:
+    match made:
+        case ArrayType(element):
+            null = f"(containsNull = {str(element.nullable).lower()})"
+            return f"{prefix}-- element: {_tree_word(element)} {null}\n{_tree_inside(element, prefix + '    |')}"
+        case MapType(key, value):
+            null = f"(valueContainsNull = {str(value.nullable).lower()})"
+            keys = f"{prefix}-- key: {_tree_word(key)}\n{_tree_inside(key, prefix + '    |')}"
+            return f"{keys}{prefix}-- value: {_tree_word(value)} {null}\n{_tree_inside(value, prefix + '    |')}"
+        case MultisetType(element):
+            return _tree_inside(MapType(element, AtomicType(Root.INT, nullable=False)), prefix)
+        case RowType(fields):
+            return _tree(fields, prefix)
+    return ""
+
+
+def _partition(session: Session, table: FileStoreTable, statement: st.ShowTableExtended) -> str:
     state = table.state()
     given = statement.partition or {}
-    keys = {context.names.key(k): k for k in state.schema.partition_keys}
-    unknown = [k for k in given if context.names.key(k) not in keys]
+    keys = {session.names.key(k): k for k in state.schema.partition_keys}
+    unknown = [k for k in given if session.names.key(k) not in keys]
     if unknown or len(given) < len(keys):
         have = ", ".join(keys.values()) or "none"
         raise InvalidRequest(
             f"table '{table.name}': PARTITION must give a value for each of its partition columns: {have}"
         )
-    wanted = static_values(context, state, {keys[context.names.key(k)]: v for k, v in given.items()})
+    wanted = session.partition_values(state, {keys[session.names.key(k)]: v for k, v in given.items()})
     reader = PartitionReader(state.schema, state.paths)
     there = files_by_partition(state)
     found = there.get(tuple(wanted[k] for k in state.schema.partition_keys))

@@ -1,0 +1,254 @@
+"""CREATE, REPLACE, ALTER and DROP of databases and tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from bitlake.catalog.catalog import identifier_exists, open_state
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
+from bitlake.engine.session import Columns, Rows, Session, nothing, result
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import SetTableComment, near
+from bitlake.schema.create import ColumnSpec
+from bitlake.snapshot.schema_commit import replaced_schema
+from bitlake.sql import statements as st
+from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TagChange
+from bitlake.table.history import TableHistory
+from bitlake.write.commit_plan import overwrite_scope
+
+log = logging.getLogger("bitlake")
+
+_COMMENT = "comment"
+COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
+
+
+def create_database(session: Session, statement: st.CreateDatabase) -> pa.Table:
+    """CREATE DATABASE."""
+    properties = dict(statement.properties)
+    if statement.comment is not None:
+        properties[_COMMENT] = statement.comment
+    session.catalog.create_database(statement.name, if_not_exists=statement.if_not_exists, properties=properties)
+    return nothing()
+
+
+def alter_database(session: Session, statement: AlterDatabase) -> pa.Table:
+    """ALTER DATABASE … SET DBPROPERTIES."""
+    session.catalog.alter_database(statement.name, statement.properties)
+    return nothing()
+
+
+def drop_database(session: Session, statement: st.DropDatabase) -> pa.Table:
+    """DROP DATABASE."""
+    session.catalog.drop_database(statement.name, if_exists=statement.if_exists, cascade=statement.cascade)
+    return nothing()
+
+
+def use_database(session: Session, statement: st.UseDatabase) -> pa.Table:
+    """USE."""
+    if not session.catalog.database_exists(statement.name):
+        if statement.or_catalog:
+            session.database = DEFAULT_DATABASE
+            return nothing()
+        known = session.catalog.databases()
+        raise NotFound(f"database '{statement.name}' does not exist{near(statement.name, known)}")
+    session.database = statement.name
+    return nothing()
+
+
+def drop_table(session: Session, statement: st.DropTable) -> pa.Table:
+    """DROP TABLE."""
+    session.catalog.drop_table(session.identify(statement.name), if_exists=statement.if_exists)
+    return nothing()
+
+
+def alter_set(session: Session, statement: st.AlterTableSet) -> pa.Table:
+    """ALTER TABLE … SET TBLPROPERTIES."""
+    table = session.table(session.identify(statement.table))
+    options = dict(statement.properties)
+    comment = options.pop(_COMMENT, None)
+    if comment is not None:  # Spark's way to say what the table is, and no option
+        table.alter(SetTableComment(comment))
+    if options or comment is None:
+        table.alter_options(options)
+    return nothing()
+
+
+def alter_unset(session: Session, statement: st.AlterTableUnset) -> pa.Table:
+    """ALTER TABLE … UNSET TBLPROPERTIES; without IF EXISTS every key must be set."""
+    table = session.table(session.identify(statement.table))
+    have = table.schema.options
+    if _COMMENT in statement.keys and _COMMENT not in have:
+        table.alter(SetTableComment(None))
+    keys = [k for k in statement.keys if k != _COMMENT or k in have]
+    missing = [k for k in keys if k not in have]
+    if missing and not statement.if_exists:
+        raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
+    table.alter_options(unset=keys)
+    return nothing()
+
+
+def alter_columns(session: Session, statement: st.AlterColumns) -> pa.Table:
+    """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN."""
+    session.table(session.identify(statement.table)).alter(*statement.changes, names=session.names)
+    return nothing()
+
+
+def rename_table(session: Session, statement: st.RenameTable) -> pa.Table:
+    """ALTER TABLE … RENAME TO; without a database the table stays in its own."""
+    old = session.identify(statement.table)
+    if statement.new_name.catalog is not None:
+        raise InvalidRequest(f"table '{old}' cannot move to another catalog, '{statement.new_name.catalog}'")
+    new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
+    session.catalog.rename_table(old, new)
+    return nothing()
+
+
+def refresh_table(session: Session, statement: RefreshTable) -> pa.Table:
+    """REFRESH TABLE: nothing of a table is kept from statement to statement that another writer could make wrong."""
+    name = session.identify(statement.table)
+    if not identifier_exists(session.catalog, name, session.names):
+        session.catalog.load_schema(name)  # says what there is
+    return nothing()
+
+
+def alter_tag(session: Session, statement: AlterTag) -> pa.Table:
+    """ALTER TABLE … CREATE, REPLACE, DELETE or RENAME TAG."""
+    table = session.table(session.identify(statement.table))
+    snapshot = statement.snapshot
+    retain = None if statement.retained_ms is None else timedelta(milliseconds=statement.retained_ms)
+    history = TableHistory(table)
+    match statement.change:
+        case TagChange.CREATE:
+            history.create_tag(statement.tag, snapshot, retain=retain, if_not_exists=statement.lenient)
+        case TagChange.REPLACE:
+            history.replace_tag(statement.tag, snapshot, retain=retain)
+        case TagChange.CREATE_OR_REPLACE:
+            if not history.create_tag(statement.tag, snapshot, retain=retain, if_not_exists=True):
+                history.replace_tag(statement.tag, snapshot, retain=retain)
+        case TagChange.DELETE:
+            delete_tags(table, statement.tag, statement.lenient)
+        case TagChange.RENAME:
+            history.rename_tag(statement.tag, statement.new_name or "")
+    return nothing()
+
+
+def delete_tags(table: FileStoreTable, given: str, lenient: bool = False) -> None:
+    """Delete tags whose names are between commas; one that does not exist is a warning, as in Paimon.
+
+    ``lenient``: not even that.
+    """
+    have = TableHistory(table).tags()
+    names = [given] if given in have else [n.strip() for n in given.split(",") if n.strip()]
+    for name in names:
+        if not TableHistory(table).delete_tag(name, if_exists=True) and not lenient:
+            log.warning("table '%s' has no tag '%s'; its tags: %s", table.name, name, ", ".join(have) or "none")
+
+
+def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
+    """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
+    name = session.identify(statement.name)
+    _check_using(name, statement.using)
+    there = session.catalog.table_exists(name)
+    if statement.if_not_exists and there:
+        return nothing()
+    if statement.must_exist and not there:
+        session.catalog.load_schema(name)  # says what there is
+    columns: Sequence[ColumnSpec] = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
+    rows = None if statement.query is None else session.query_rows(statement.query)
+    if rows is not None:
+        columns = rows.columns
+    if statement.replace and there:
+        return _replace(session, name, statement, columns, rows)
+    made = session.catalog.create_table(
+        name,
+        columns,
+        partition_keys=statement.partitioned_by,
+        primary_keys=statement.primary_key,
+        options=statement.properties,
+        comment=statement.comment,
+        if_not_exists=statement.if_not_exists,
+        names=session.names,
+    )
+    if rows is None or not made:
+        return nothing()
+    table = session.session_table(name)
+    state = table.state()
+    try:
+        table.check_writable(state, keyed=True)
+        count = rows.store(table, state, "CREATE_TABLE_AS_SELECT")
+    except BaseException:
+        session.catalog.drop_table(name, if_exists=True)
+        raise
+    return result(COUNTS, [(count, count)])
+
+
+def _replace(
+    session: Session,
+    name: Identifier,
+    statement: st.CreateTable,
+    columns: Sequence[ColumnSpec],
+    rows: Rows | None,
+) -> pa.Table:
+    """The table's rows and schema replaced; what it was stays in its history."""
+    table = session.table(name)
+    old = table.state()
+    table.check_writable(old, keyed=True)
+    with replaced_schema(
+        old,
+        columns,
+        partition_keys=statement.partitioned_by,
+        primary_keys=statement.primary_key,
+        options=statement.properties,
+        comment=statement.comment,
+        names=session.names,
+    ):
+        if rows is None:
+            if old.snapshot is not None:
+                table.truncate()
+            return nothing()
+        state = table.state()
+        count = rows.store(table, state, "OVERWRITE", overwrite_scope(state.schema, None))
+    return result(COUNTS, [(count, count)])
+
+
+def create_table_like(session: Session, statement: CreateTableLike) -> pa.Table:
+    """CREATE TABLE … LIKE: columns, keys, comment and options of another table or branch; no rows."""
+    name, source = session.identify(statement.name), session.identify(statement.source)
+    _check_using(name, statement.using)
+    if statement.source.catalog is not None or not identifier_exists(session.catalog, source, session.names):
+        known = session.catalog.tables(source.database) if session.catalog.database_exists(source.database) else []
+        raise NotFound(f"table '{statement.source}' is not a table of the lake{near(source.table, known)}")
+    schema = open_state(session.catalog, source, session.names).schema
+    options = {k: v for k, v in schema.options.items() if k not in ("path", "owner", "external", "branch")}
+    own = dict(statement.properties)
+    keys = () if opt.PRIMARY_KEY.name in own else schema.primary_keys
+    session.catalog.create_table(
+        name,
+        [ColumnSpec(f.name, f.type, f.description, f.default_value) for f in schema.fields],
+        partition_keys=schema.partition_keys,
+        primary_keys=keys,
+        options={**options, **own},
+        comment=schema.comment if statement.comment is None else statement.comment,
+        if_not_exists=statement.if_not_exists,
+        names=session.names,
+    )
+    return nothing()
+
+
+def _check_using(name: Identifier, using: str | None) -> None:
+    if using is not None and using.lower() not in ("paimon", "bitlake"):
+        raise InvalidRequest(f"table '{name}': USING {using} makes no lake table; leave USING out, or say USING paimon")
+
+
+def analyze(session: Session, statement: st.Analyze) -> pa.Table:
+    """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
+    table = session.session_table(session.identify(statement.table))
+    listed = [table.schema.field(c, session.names).name for c in statement.columns or ()]
+    session.analyze(table, None if statement.all_columns else listed)
+    return nothing()

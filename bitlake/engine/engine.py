@@ -1,0 +1,94 @@
+"""SQL text carried out in this process: statements that the core can do alone, and queries by DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake.engine import ddl, partitions, show
+from bitlake.engine.explain import explain
+from bitlake.engine.procedures.call import call, show_procedures
+from bitlake.engine.procedures.maintenance import vacuum
+from bitlake.engine.session import NeedsSpark, Session
+from bitlake.engine.settings import change_setting
+from bitlake.expressions.parameters import Args, with_values
+from bitlake.metadata.schema import Names
+from bitlake.progress import job
+from bitlake.sql import statements as st
+from bitlake.sql.duckdb_engine import run_query
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.text import SqlText
+
+Handler = Callable[[Session, Any], pa.Table]
+
+HANDLERS: Mapping[type[Any], Handler] = {
+    st.CreateDatabase: ddl.create_database,
+    st.DropDatabase: ddl.drop_database,
+    st.AlterDatabase: ddl.alter_database,
+    st.UseDatabase: ddl.use_database,
+    st.CreateTable: ddl.create_table,
+    st.CreateTableLike: ddl.create_table_like,
+    st.DropTable: ddl.drop_table,
+    st.RenameTable: ddl.rename_table,
+    st.RefreshTable: ddl.refresh_table,
+    st.AlterTableSet: ddl.alter_set,
+    st.AlterTableUnset: ddl.alter_unset,
+    st.AlterColumns: ddl.alter_columns,
+    st.AlterTag: ddl.alter_tag,
+    st.Analyze: ddl.analyze,
+    st.Truncate: partitions.truncate,
+    st.DropPartitions: partitions.drop_partitions,
+    st.AddPartitions: partitions.add_partitions,
+    st.Call: call,
+    st.Vacuum: vacuum,
+    st.ShowProcedures: show_procedures,
+    st.ShowDatabases: show.databases,
+    st.ShowCurrentNamespace: show.current_namespace,
+    st.ShowTables: show.tables,
+    st.ShowTableExtended: show.extended,
+    st.ShowCreateTable: show.create_table,
+    st.ShowPartitions: show.partitions,
+    st.ShowTblProperties: show.properties,
+    st.ShowColumns: show.columns,
+    st.ShowTags: show.tags,
+    st.Describe: show.describe,
+    st.DescribeDatabase: show.describe_database,
+}
+"""What statements are carried out by, in this process and on Spark."""
+_HERE: Mapping[type[Any], Handler] = {st.Explain: explain, st.Other: change_setting}
+"""What only this process carries out so; Spark has its own."""
+
+
+class CoreEngine:
+    """Runs SQL text on a lake's tables in this process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def sql(self, text: str, args: Args | None = None) -> Any:
+        """Run one statement; a query returns a DuckDB relation, everything else an Arrow table.
+
+        ``args`` are the values of its parameters, by name or in order.  Raises :class:`NeedsSpark`, and
+        :class:`bitlake.sql.duckdb_translation.NotTranslatable` for queries, before anything is done.
+        """
+        session = self.session
+        written = text if args is None else with_values(text, args)
+        begun = session.begin(written)
+        statement = parse_statement(begun)
+        if isinstance(statement, st.Query):
+            return self._query(statement.text)
+        handler = _HERE.get(type(statement)) or HANDLERS.get(type(statement))
+        if handler is None:
+            raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")
+        with job(written, session.catalog.runtime.shows_progress):
+            return handler(session, statement)
+
+    def _query(self, text: SqlText) -> Any:
+        session = self.session
+        if session.names is Names.EXACT:
+            raise NeedsSpark("a query whose names are case-sensitive")
+        # Relations of the text are read as they were written.
+        written = session.original if session.has_moments else text
+        return run_query(written, session.open_scan, session.database, session.timezone)

@@ -1,0 +1,32 @@
+"""EXPLAIN of a query by what it reads of each lake table, and why it skips the rest."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from bitlake.engine.session import Session, result
+from bitlake.errors import UnsupportedFeature
+from bitlake.scan.scan import TableScan
+from bitlake.sql import statements as st
+from bitlake.sql.parser import parse_statement
+from bitlake.tools.explain.explanation import explain_scan
+from bitlake.tools.explain.text import explain_text
+
+
+def check_explained(statement: st.Explain) -> None:
+    """Raise :class:`UnsupportedFeature` for EXPLAIN of another statement than a query."""
+    if not isinstance(parse_statement(statement.query), st.Query):
+        raise UnsupportedFeature(f"EXPLAIN takes a query, and this is another statement: {statement.query[:60]}")
+
+
+def details(scan: TableScan) -> str:
+    """What a scan skips, step by step and page by page; empty for changes of snapshots and system tables."""
+    return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
+
+
+def explain(session: Session, statement: st.Explain) -> pa.Table:
+    """EXPLAIN: the plan of each lake table's scan."""
+    check_explained(statement)
+    _, scans = session.scans(statement.query)
+    parts = [f"{explain_text(scan.plan())}{details(scan)}" for scan in scans]
+    return result({"plan": str}, [("\n\n".join(parts) or "the query reads no lake table",)])

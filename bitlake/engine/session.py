@@ -1,0 +1,488 @@
+"""The session of SQL statements over a lake: catalog, current database, settings, and what a table's name stands for.
+
+:class:`Session` carries statements out in this process.  Spark's session is a subclass of it, which overrides what
+Spark does in another way, and what this process cannot do: the methods that raise :class:`NeedsSpark` here.
+
+Options of the session (``spark.paimon.*``) and relations of a statement choose what a table stands for: its latest
+state, a moment, or the changes between two moments (:func:`table_scan`, :func:`relation_scan`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from bitlake.catalog.catalog import Catalog, identifier_exists
+from bitlake.catalog.identifier import Identifier
+from bitlake.engine.session_state import SessionState
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions import literals
+from bitlake.expressions.folding import NotConstant, cast, constant
+from bitlake.expressions.sql_text import quote
+from bitlake.file_store_table import FileStoreTable
+from bitlake.formats.column_bounds import physical_values
+from bitlake.mergetree import dml
+from bitlake.mergetree.commit import Publisher
+from bitlake.mergetree.rescale import Rewrite
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import Names
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import LocalRunner, Runner
+from bitlake.scan.fallback_branch import listed_entries
+from bitlake.scan.scan import TableScan, ToSpark
+from bitlake.schema.create import ColumnSpec
+from bitlake.schema.validation import check_honoured
+from bitlake.snapshot.branches import MAIN
+from bitlake.snapshot.partitions import max_partition
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.time_travel import When
+from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
+from bitlake.sql.ddl import type_to_ddl
+from bitlake.sql.parser import parse_table_name
+from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
+from bitlake.sql.text import SqlNull, SqlText, TableName
+from bitlake.sql.time_travel import Changes, Relation, take_relations
+from bitlake.table.history import TableHistory
+from bitlake.table.opening import open_table
+from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.write.commit_plan import Overwrite
+
+Columns = Mapping[str, type | pa.DataType]
+"""The columns of a small result with their types, Python's or Arrow's."""
+_ARROW_TYPES: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+TIME_ZONE = "spark.sql.session.timeZone"
+CASE_SENSITIVE = "spark.sql.caseSensitive"
+PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
+OPTION = "spark.paimon."
+"""The settings that are options of tables begin so."""
+
+
+class NeedsSpark(UnsupportedFeature):
+    """A statement, or a part of it, that this process cannot carry out alone; nothing was changed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs Spark: use engine='spark'")
+
+
+def result(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """A small result."""
+    schema = pa.schema([(name, _ARROW_TYPES.get(kind, kind)) for name, kind in columns.items()])
+    return pa.Table.from_arrays([pa.array([r[i] for r in rows], f.type) for i, f in enumerate(schema)], schema=schema)
+
+
+def nothing() -> pa.Table:
+    """The empty result of a statement that returns none."""
+    return pa.table({})
+
+
+class Session:
+    """A session of SQL statements over a lake."""
+
+    def __init__(self, catalog: Catalog, state: SessionState, to_spark: ToSpark | None = None) -> None:
+        self.catalog = catalog
+        self.state = state
+        self.original = SqlText("")
+        """The text of the statement, as it came to :meth:`begin`."""
+        self._to_spark = to_spark
+        self._relations: dict[str, Relation] = {}
+        self._moments: dict[str, TableScan] = {}
+
+    @property
+    def database(self) -> str:
+        """The current database."""
+        return self.state.database
+
+    @database.setter
+    def database(self, name: str) -> None:
+        self.state.database = name
+
+    # --- a statement's text ------------------------------------------------------------------------------------------
+
+    def begin(self, text: str = "") -> SqlText:
+        """Look at the session's settings once for a statement.
+
+        Returns the statement's text with a plain name for each moment of a table and each table function in it; these
+        names are :meth:`scan`'s to resolve, until the next statement begins.
+        """
+        self.refresh()
+        self._moments, self._relations = {}, {}
+        double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
+            "spark.sql.ansi.enabled", default=True
+        )
+        made = normalize(SqlText(text), self.database, double_quoted=double_quoted, evaluate=self.evaluate)
+        self.original = made
+        if self.catalog.keeps_views:
+            made = expand_views(made, self.view, self.names)
+        made = take_max_pt(made, self._max_pt)
+        made, self._relations = take_relations(made, self.has, self.names)
+        return made
+
+    def _max_pt(self, given: str) -> str:
+        """The greatest value of a table's first partition column, as text."""
+        state = self.table(self.identify(parse_table_name(given))).state()
+        return max_partition(state, listed_entries(state))
+
+    def evaluate(self, expression: str) -> str | None:
+        """The text of a constant expression, session variables among them; None for NULL.
+
+        Raises :class:`InvalidRequest` for an expression that is not constant.
+        """
+        raise NeedsSpark(f"the expression {expression}")
+
+    # --- settings ----------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Look at the settings, where they are another session's."""
+        if self.state.spark is not None:
+            self.state.spark.refresh()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings that are not at their defaults, as of :meth:`begin`."""
+        return self.state.settings if self.state.spark is None else self.state.spark.settings
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The settings that begin with ``spark.paimon.``."""
+        return {k: v for k, v in self.settings.items() if k.startswith(OPTION)}
+
+    def is_on(self, name: str, default: bool = False) -> bool:
+        """A setting of true or false that was set, else the default."""
+        return self.settings.get(name, str(default)).strip().lower() == "true"
+
+    @property
+    def timezone(self) -> str:
+        """The time zone in which literals of time without a zone are read."""
+        return self.settings.get(TIME_ZONE, "UTC")
+
+    @property
+    def names(self) -> Names:
+        """How the session compares names."""
+        return Names.EXACT if self.is_on(CASE_SENSITIVE) else Names.FOLDED
+
+    def set(self, name: str, value: str | None) -> None:
+        """Change a setting; None for its default."""
+        if self.state.spark is not None:
+            self.state.spark.set(name, value)
+        elif value is None:
+            self.state.settings.pop(name, None)
+        else:
+            self.state.settings[name] = value
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def is_view(self, name: str) -> bool:
+        """Whether the session has a temporary view of this name."""
+        return self.state.spark is not None and self.state.spark.is_view(name)
+
+    def view(self, name: TableName) -> str | None:
+        """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
+        if name.catalog is not None or (name.database is None and self.is_view(name.table)):
+            return None
+        return self.catalog.find_view(Identifier(name.database or self.database, name.table))
+
+    def has(self, name: TableName) -> bool:
+        """Whether a name is a lake table's, and no temporary view's, which would shadow it as it does in Spark."""
+        if name.catalog is not None:
+            return False
+        if name.table in self._relations:
+            return True
+        if not identifier_exists(self.catalog, self.identify(name), self.names):
+            return False
+        return name.database is not None or not self.is_view(name.table)
+
+    def scan(self, name: TableName) -> TableScan:
+        """The rows that a name in a query stands for; of a moment the same ones throughout a statement."""
+        relation = self._relations.get(name.table) if name.database is None else None
+        if relation is None:
+            identifier = self.identify(name)
+            options = session_options(self, identifier.database, identifier.table)
+            return table_scan(self, self.table(on_branch(identifier, options)), options)
+        found = self._moments.get(name.table)
+        if found is None:
+            found = self._moments[name.table] = relation_scan(self, relation)
+        return found
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether the statement names moments of tables, or changes between two."""
+        return bool(self._relations)
+
+    def open_scan(self, name: TableName) -> TableScan | None:
+        """:meth:`scan` of a lake table; None for other names, and for temporary views."""
+        return self.scan(name) if self.has(name) else None
+
+    def identify(self, name: TableName) -> Identifier:
+        """The table's full name, in the current database unless it says another, by :attr:`names`."""
+        if name.table in self._relations:
+            raise InvalidRequest(
+                f"'{self._relations[name.table].table}' AS OF an earlier moment, or its changes, can only be queried"
+            )
+        return self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
+
+    def table(self, name: Identifier) -> FileStoreTable:
+        """The table; raises :class:`bitlake.errors.NotFound`."""
+        return open_table(
+            self.catalog,
+            name,
+            timezone=self.timezone,
+            to_spark=self._to_spark,
+            runner=self.runner,
+            names=self.names,
+        )
+
+    def session_table(self, name: Identifier) -> FileStoreTable:
+        """The table with the options that the session sets, for statements that write; time travel is for reading."""
+        options = session_options(self, name.database, name.table)
+        check_honoured({k: v for k, v in options.items() if k.startswith("write.")})
+        table = self.table(on_branch(name, options))
+        return table.with_options(writing_options(options)) if options else table
+
+    def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
+        """What a query reads of each lake table, in the order these stand in its text; nothing is read."""
+        scans: dict[TableName, TableScan] = {}
+
+        def resolve(name: TableName) -> Sequence[DataField] | None:
+            if not self.has(name):
+                return None
+            found = scans[name] = self.scan(name)
+            return found.state.schema.fields
+
+        patterns = self.is_on("spark.sql.parser.quotedRegexColumnNames")
+        analysis = analyse_query(
+            text,
+            resolve,
+            self.timezone,
+            quoted_patterns=patterns,
+            names=self.names,
+            caches=self.catalog.store.caches,
+        )
+        return analysis, tuple(narrowed(use, scans[use.name], self.timezone) for use in analysis.tables)
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def runner(self, workers: int | None = None) -> Runner:
+        """Runs heavy work, as much at a time as asked for."""
+        return LocalRunner(workers)
+
+    def partition_values(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Literals of a PARTITION clause as the columns' own values (physical), cast as Spark casts them."""
+        fields = [state.schema.field(k) for k in spec]
+        return {f.name: self._physical(state.name, f, v) for f, v in zip(fields, spec.values(), strict=True)}
+
+    def _physical(self, table: str, column: DataField, value: Any) -> Any:
+        if value is None or isinstance(value, SqlNull):
+            return None
+        assert isinstance(column.type, AtomicType)
+        text = column.type.root in (Root.CHAR, Root.VARCHAR)
+        made = exp.DataType.build("STRING" if text else type_to_ddl(column.type), dialect="spark")
+        try:
+            exact = cast(value, made, self.timezone)
+        except (NotConstant, ValueError, ArithmeticError) as e:
+            raise NeedsSpark(f"table '{table}': PARTITION ({column.name} = {value!r}) of type {column.type}") from e
+        return physical_values(pa.array([exact], arrow_type(column.type)))[0]
+
+    def millis(self, expression: str) -> int:
+        """A time as Spark understands it, in ms since the epoch: numbers are seconds, text is in the session's zone."""
+        tree = SqlText(expression).tree
+        try:
+            if tree is None:
+                raise NotConstant
+            value = constant(tree, self.timezone)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value * 1000
+            at = cast(value, exp.DataType.build("TIMESTAMP", dialect="spark"), self.timezone)
+        except (NotConstant, ValueError, ArithmeticError) as e:
+            raise NeedsSpark(f"the time {expression}") from e
+        if at is None:
+            raise InvalidRequest(f"AS OF takes a time, and {expression} is NULL")
+        return literals.micros_of(at) // 1000
+
+    # --- what Spark does in another way, or alone --------------------------------------------------------------------
+
+    def place_postponed(
+        self, publisher: Publisher, state: TableState, waiting: Mapping[bytes, Sequence[ManifestEntry]]
+    ) -> Snapshot | None:
+        """Write postponed rows into level 0 of their buckets and commit that in place of their files."""
+        return dml.place_postponed(publisher, state, waiting)
+
+    def rewriter(self, table: FileStoreTable, where: str | None) -> Rewrite | None:
+        """What overwrites a table, or chosen partitions, with their own rows; None: what the core has."""
+        if where is None:
+            return None
+        raise NeedsSpark(f"table '{table.name}': rescaling some partitions")
+
+    def sort_compact(
+        self,
+        table: FileStoreTable,
+        state: TableState,
+        entries: Sequence[ManifestEntry],
+        where: str | None,
+        strategy: str,
+        columns: Sequence[str],
+    ) -> None:
+        """Rewrite the rows of files, those that satisfy ``where``, in another order."""
+        raise NeedsSpark(f"table '{table.name}': sort compaction")
+
+    def analyze(self, table: FileStoreTable, columns: Sequence[str] | None) -> None:
+        """Find and keep statistics of a table and these columns; None: all that can have some."""
+        raise NeedsSpark(f"table '{table.name}': ANALYZE")
+
+    def query_rows(self, text: SqlText) -> Rows:
+        """The rows of a query."""
+        raise NeedsSpark(f"the query {text}")
+
+    def scanned_rows(self, scan: TableScan) -> Rows:
+        """The rows of a scan."""
+        raise NeedsSpark(f"copying table '{scan.state.name}'")
+
+    def checked_query(self, text: SqlText) -> SqlText:
+        """A view's query with the database of each name; it must be one that can be run now."""
+        raise NeedsSpark(f"the query {text} of a view")
+
+    def spark_rows(self, text: str, doing: str) -> list[Any]:
+        """The rows of a statement about Spark's own catalog."""
+        raise NeedsSpark(doing)
+
+
+class Rows(Protocol):
+    """The rows of a query, to be stored."""
+
+    @property
+    def columns(self) -> list[ColumnSpec]:
+        """Columns of a table for these rows."""
+
+    def store(
+        self, table: FileStoreTable, state: TableState, operation: str, overwrite: Overwrite | None = None
+    ) -> int:
+        """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
+
+
+# --- options of the session -------------------------------------------------------------------------------------------
+
+_READING = frozenset((opt.SCAN_IGNORE_CORRUPT.name, opt.SCAN_IGNORE_LOST.name))
+_MOMENTS = {"scan.snapshot-id": "snapshot", "scan.tag-name": "tag", "scan.version": "version"}
+
+
+def session_options(session: Session, database: str, table: str) -> dict[str, str]:
+    """The table options that the session sets: ``spark.paimon.<option>``, those of catalog.database.table above."""
+    if not session.options:
+        return {}
+    every: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for name, value in session.options.items():
+        key = name.removeprefix(OPTION)
+        parts = key.split(".", 3)
+        if len(parts) == 4 and (parts[0] == "*" or parts[0] in ("bitlake", "paimon")):
+            if parts[1] in ("*", database) and parts[2] in ("*", table):
+                own[parts[3]] = value
+        else:
+            every[key] = value
+    return {**every, **own}
+
+
+def on_branch(name: Identifier, options: Mapping[str, str]) -> Identifier:
+    """The table, or the branch of it that the session's option ``branch`` chooses."""
+    branch = options.get("branch", MAIN)
+    return name if branch == MAIN or "$" in name.table else Identifier(name.database, f"{name.table}$branch_{branch}")
+
+
+def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, str]) -> TableScan:
+    """A scan of a table with options of the session: a moment, changes, or options of reading."""
+    if not options:
+        return table.scan()
+    asked = {_MOMENTS[k]: v for k, v in options.items() if k in _MOMENTS}
+    if "snapshot" in asked and not asked["snapshot"].strip().isdigit():
+        raise InvalidRequest(f"option 'scan.snapshot-id' = '{asked['snapshot']}' is not allowed; it takes a number")
+    time: int | None = None
+    if "scan.timestamp-millis" in options:
+        time = _number(options, "scan.timestamp-millis")
+    elif "scan.timestamp" in options:
+        time = _time(session, options["scan.timestamp"])
+    version: int | str | None = asked.get("version")
+    if "scan.watermark" in options:
+        version = f"watermark-{_number(options, 'scan.watermark')}"
+    when = When(int(asked["snapshot"]) if "snapshot" in asked else None, asked.get("tag"), time, version)
+    mode = options.get("incremental-between-scan-mode", "auto").strip().lower()
+    between = options.get("incremental-between")
+    by_time = options.get("incremental-between-timestamp")
+    if between is not None or by_time is not None:
+        start, comma, end = (between or by_time or "").partition(",")
+        if when != When() or not comma or (between is not None and by_time is not None):
+            raise InvalidRequest(f"table '{table.name}': incremental-between takes 'start,end', and no moment beside")
+        if between is not None:
+            return table.changes(start.strip(), end.strip(), mode=mode, kinds=False)
+        return table.changes_by_time(_time(session, start), _time(session, end), mode=mode, kinds=False)
+    try:
+        state = table.at(when)
+    except NotFound as e:
+        raise NotFound(f"{e}; the session's options ask for it ({OPTION}…)") from e
+    ignored = {k: v for k, v in options.items() if k in _READING}
+    scan = table.scan_of(state.with_options({**writing_options(options), **ignored}))
+    return scan.for_query(when, None if when == When() else table.state().schema.options)
+
+
+def writing_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are left when those that choose a state to read, or belong to Spark's writer, are taken away."""
+    return {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-", "write.")) and k != "branch"}
+
+
+def _number(options: Mapping[str, str], name: str) -> int:
+    text = options[name].strip()
+    if not text.lstrip("-").isdigit():
+        raise InvalidRequest(f"option '{name}' = '{text}' is not allowed; it takes a number")
+    return int(text)
+
+
+# --- moments and changes that a statement names -----------------------------------------------------------------------
+
+_PERIODS = (r"\d{4}-\d\d-\d\d", r"\d{8}", r"\d{4}-\d\d-\d\d \d\d", r"\d{8} \d\d", r"\d{4}-\d\d-\d\d \d\d:\d\d")
+"""How Paimon names tags that it makes by the day, the hour or the minutes; text order is the order of time."""
+
+
+def relation_scan(session: Session, relation: Relation) -> TableScan:
+    """The scan of a relation; raises :class:`NotFound` for tables, snapshots and tags that are not there."""
+    table = session.table(session.identify(relation.table))
+    if isinstance(relation, Changes):
+        return _changes(session, table, relation)
+    if relation.timestamp is not None:
+        return table.scan(timestamp=session.millis(relation.timestamp))
+    return table.query_scan(When(version=relation.version))
+
+
+def _changes(session: Session, table: FileStoreTable, relation: Changes) -> TableScan:
+    if relation.function == "paimon_incremental_to_auto_tag":
+        return _to_tag(table, str(relation.arguments[0]))
+    start, end = relation.arguments
+    if relation.function == "paimon_incremental_query":
+        return table.changes(_moment(table, start), _moment(table, end), kinds=False)
+    return table.changes_by_time(_time(session, start), _time(session, end), kinds=False)
+
+
+def _to_tag(table: FileStoreTable, tag: str) -> TableScan:
+    period = next((p for p in _PERIODS if re.fullmatch(p, tag)), None)
+    if period is None:
+        raise InvalidRequest(f"table '{table.name}': '{tag}' is not the name of an automatic tag, such as '2024-12-04'")
+    names = sorted(TableHistory(table).tags())
+    earlier = [n for n in names if re.fullmatch(period, n) and n < tag]
+    if tag not in names or not earlier:
+        return table.scan().where("false")
+    return table.changes(earlier[-1], tag, kinds=False)
+
+
+def _moment(table: FileStoreTable, value: Any) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidRequest(f"table '{table.name}': changes are between snapshot ids or tags, and not {value!r}")
+    return value
+
+
+def _time(session: Session, value: Any) -> int:
+    text = str(value).strip()
+    if text.isdigit():
+        return int(text)
+    return session.millis(quote(text))

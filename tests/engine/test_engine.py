@@ -1,0 +1,103 @@
+"""Statements in this process: no JVM and no PySpark, settings, and what needs Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
+
+_WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
+sys.meta_path.insert(0, Missing())
+import bitlake
+lake = bitlake.connect({path!r})
+run = lambda text: lake.sql(text, engine="duckdb")
+run("CREATE TABLE t (id INT, day DATE) PARTITIONED BY (day)")
+run("ALTER TABLE t SET TBLPROPERTIES ('file-index.bitmap.columns' = 'id')")
+run("CALL sys.compact('t')")
+run("TRUNCATE TABLE t PARTITION (day = '2026-01-01')")
+assert "Scan of default.t" in run("EXPLAIN SELECT id FROM t WHERE id = 1").to_pylist()[0]["plan"]
+assert run("SHOW TABLES").to_pylist() == [{{"namespace": "default", "tableName": "t", "isTemporary": False}}]
+assert not any(m.startswith(("pyspark", "py4j")) for m in sys.modules)
+try:
+    print(run("SELECT count(*) FROM t").fetchall())
+except bitlake.errors.BitlakeError as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "printed"), [(("pyspark",), "[(0,)]"), (("pyspark", "duckdb"), "pip install 'bitlake[duckdb]'")]
+)
+def test_no_jvm_and_no_engine_is_needed(tmp_path: Path, missing: tuple[str, ...], printed: str) -> None:
+    code = _WITHOUT.format(missing=missing, path=str(tmp_path / "lake"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    lake = bitlake.connect(tmp_path / "lake")
+    lake.create_table("t", pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]}), partition_by=["p"])
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV)", "COPY … needs Spark"),
+        ("CREATE TEMPORARY VIEW v AS SELECT 1", "CREATE … needs Spark"),
+        ("SET spark.sql.ansi.enabled = false", "SET spark.sql.ansi.enabled = false needs Spark"),
+        ("ADD JAR '/x.jar'", "ADD JAR '/x.jar' needs Spark"),
+        ("ANALYZE TABLE t COMPUTE STATISTICS", "table 'default.t': ANALYZE needs Spark"),
+        ("CALL sys.compact(table => 't', order_strategy => 'order', order_by => 'id')", "sort compaction needs Spark"),
+        ("CALL sys.migrate_database('parquet', 'd')", "Spark's own catalog needs Spark"),
+        ("TRUNCATE TABLE IDENTIFIER(concat('t', current_user()))", "needs Spark"),
+    ],
+)
+def test_what_needs_spark_says_so_and_changes_nothing(lake: bitlake.Lake, text: str, what: str) -> None:
+    before = lake.table("t").snapshot
+    with pytest.raises(UnsupportedFeature) as caught:
+        lake.sql(text, engine="duckdb")
+    assert what in str(caught.value) and "engine='spark'" in str(caught.value)
+    assert lake.table("t").snapshot == before
+
+
+def test_settings(lake: bitlake.Lake) -> None:
+    set_zone = lake.sql("SET spark.sql.session.timeZone = Europe/Berlin", engine="duckdb")
+    assert set_zone.to_pylist() == [{"key": "spark.sql.session.timeZone", "value": "Europe/Berlin"}]
+    with pytest.raises(InvalidRequest, match="unknown time zone 'Mars/North'"):
+        lake.sql("SET TIME ZONE 'Mars/North'", engine="duckdb")
+    with pytest.raises(InvalidRequest, match="static or dynamic"):
+        lake.sql("SET spark.sql.sources.partitionOverwriteMode = some", engine="duckdb")
+    lake.sql("SET spark.sql.caseSensitive = true", engine="duckdb")
+    with pytest.raises(BitlakeError, match="'T' does not exist|default.T"):
+        lake.sql("DESCRIBE T", engine="duckdb")
+    with pytest.raises(UnsupportedFeature, match="names are case-sensitive needs Spark"):
+        lake.sql("SELECT * FROM t", engine="duckdb")
+    lake.sql("RESET spark.sql.caseSensitive", engine="duckdb")
+    assert lake.sql("DESCRIBE T", engine="duckdb").num_rows == 5
+
+
+def test_options_of_the_session_choose_what_a_table_is(lake: bitlake.Lake) -> None:
+    lake.table("t").append(pa.table({"id": [4], "p": ["c"]}))
+    lake.sql("SET spark.paimon.scan.snapshot-id = 1", engine="duckdb")
+    assert lake.sql("SELECT count(*) FROM t", engine="duckdb").fetchall() == [(3,)]
+    lake.sql("RESET spark.paimon.scan.snapshot-id", engine="duckdb")
+    assert lake.sql("SELECT count(*) FROM t", engine="duckdb").fetchall() == [(4,)]
+
+
+def test_parameters(lake: bitlake.Lake) -> None:
+    lake.sql("TRUNCATE TABLE t PARTITION (p = :p)", {"p": "a"}, engine="duckdb")
+    assert lake.table("t").to_arrow(["id"]).to_pydict() == {"id": [3]}
