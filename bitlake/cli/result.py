@@ -8,6 +8,7 @@ arrays, and maps objects with string keys.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import time
@@ -192,19 +193,25 @@ class Result:
     def of(lake: Lake, text: str, limit: int, engine: str = "spark", out: Output | None = None) -> Result:
         """Run a statement and fetch at most ``limit`` rows; 0 fetches all.
 
-        With the engine ``auto`` DuckDB runs what it answers as Spark does, until Spark has been started.
+        With the engine ``auto``, this process carries out what it does as Spark does, until Spark has been started.
+        Raises :class:`InvalidRequest` if Spark is needed, and not installed.
         """
         started = time.perf_counter()
         if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):
-            from bitlake.sql.duckdb_engine import fetch  # other statements need no SQL parser
+            from bitlake.engine.engine import is_left_to_spark  # Spark's engine needs another
+            from bitlake.sql.duckdb_engine import fetch
 
             try:
-                rows = fetch(lake.sql(text, engine="duckdb"), limit + 1 if limit else 0)
+                found = lake.sql(text, engine="duckdb")
+                rows = found if isinstance(found, pa.Table) else fetch(found, limit + 1 if limit else 0)
                 more = 0 < limit < rows.num_rows
                 return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
-            except (UnsupportedFeature, InvalidRequest):
-                if engine == "duckdb":
+            except (UnsupportedFeature, InvalidRequest) as e:
+                if engine == "duckdb" or not is_left_to_spark(text, e):
                     raise
+                if importlib.util.find_spec("pyspark") is None:
+                    install = "Spark is not installed: `pip install 'bitlake[spark]'`"
+                    raise InvalidRequest(f"{e}; {install}") from e
         if out is not None:
             starting(out)
         frame = lake.sql(text)

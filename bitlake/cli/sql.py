@@ -241,7 +241,7 @@ _FORMATS = ("table", "csv", "json")
     "--engine",
     type=click.Choice(("auto", "duckdb", "spark")),
     default="spark",
-    help="auto: DuckDB for queries that it answers as Spark does, Spark for everything else.",
+    help="auto: without Spark where statements and queries (by DuckDB) mean the same, else Spark.",
 )
 def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str, engine: str) -> None:
     """Run Spark SQL over the lake's tables: statements, a file of statements, or an interactive shell.

@@ -13,11 +13,13 @@ from bitlake.engine.procedures.call import call, show_procedures
 from bitlake.engine.procedures.maintenance import vacuum
 from bitlake.engine.session import NeedsSpark, Session
 from bitlake.engine.settings import change_setting
+from bitlake.errors import BitlakeError
 from bitlake.expressions.parameters import Args, with_values
 from bitlake.metadata.schema import Names
 from bitlake.progress import job
 from bitlake.sql import statements as st
 from bitlake.sql.duckdb_engine import run_query
+from bitlake.sql.duckdb_translation import NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.text import SqlText
 
@@ -92,3 +94,13 @@ class CoreEngine:
         # Relations of the text are read as they were written.
         written = session.original if session.has_moments else text
         return run_query(written, session.open_scan, session.database, session.timezone)
+
+
+def is_left_to_spark(text: str, error: BitlakeError) -> bool:
+    """Whether Spark may carry out what failed here: nothing was changed, and the error is not the statement's own."""
+    if isinstance(error, NeedsSpark | NotTranslatable):
+        return True
+    try:
+        return isinstance(parse_statement(text), st.Query)
+    except BitlakeError:
+        return False

@@ -139,18 +139,18 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 @pytest.fixture
 def lakes(spark: Any, tmp_path: Path) -> Iterator[tuple[bitlake.Lake, bitlake.Lake]]:
     """Two equal lakes: one for Spark, the other for this process."""
-    made = bitlake.connect(tmp_path / "spark", spark=spark), bitlake.connect(tmp_path / "core")
+    lake = bitlake.connect(tmp_path / "spark", spark=spark)
     rows = pa.table({"day": ["2026-01-01", "2026-01-02", "2026-01-02"], "kind": [1, 1, 3], "x": ["a", "b", None]})
     rows = rows.set_column(0, "day", rows["day"].cast(pa.date32()))
     rows = rows.set_column(1, "kind", rows["kind"].cast(pa.int32()))
     keyed = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
-    for lake in made:
-        table = lake.create_table("p", rows.schema, partition_by=["day", "kind"], options={"bucket": "-1"})
-        table.append(rows)
-        key = lake.create_table("k", keyed.schema, primary_key=["id"], options={"bucket": "2"})
-        key.upsert(keyed)
-        key.upsert(keyed.slice(1))
-    yield made
+    table = lake.create_table("p", rows.schema, partition_by=["day", "kind"], options={"bucket": "-1"})
+    table.append(rows)
+    key = lake.create_table("k", keyed.schema, primary_key=["id"], options={"bucket": "2"})
+    key.upsert(keyed)
+    key.upsert(keyed.slice(1))
+    shutil.copytree(tmp_path / "spark", tmp_path / "core")
+    yield lake, bitlake.connect(tmp_path / "core")
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
