@@ -419,8 +419,9 @@ class Lake:
         """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame.
 
         ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.  With ``engine="duckdb"``
-        DuckDB runs a query in this process, without Java, and the result is a DuckDB relation (``fetchall``, ``df``,
-        ``pl``, ``arrow``).  Raises :class:`UnsupportedFeature` for what DuckDB would answer in another way than Spark.
+        the statement runs in this process, without Java: a query by DuckDB, as a DuckDB relation (``fetchall``, ``df``,
+        ``pl``, ``arrow``), other statements by the core, as an Arrow table.  Raises :class:`UnsupportedFeature` for
+        what needs Spark, and for what DuckDB would answer in another way.
 
         >>> lake.sql("SELECT status, count(*) AS n FROM orders GROUP BY status ORDER BY status").toPandas()
           status  n
@@ -431,6 +432,8 @@ class Lake:
         {'order_id': [4, 5]}
         >>> lake.sql("SELECT max(amount) FROM orders WHERE status = 'PAID'", engine="duckdb").fetchall()
         [(60.0,)]
+        >>> lake.sql("SHOW TABLES LIKE 'o*'", engine="duckdb")["tableName"].to_pylist()
+        ['orders']
         """
         if engine == "spark":
             return self._sql_engine().sql(text, args)

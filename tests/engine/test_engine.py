@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
+from bitlake.cli.result import Result
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.lake import lake_has_spark
 
 _WITHOUT = """
 import sys
@@ -101,3 +103,20 @@ def test_options_of_the_session_choose_what_a_table_is(lake: bitlake.Lake) -> No
 def test_parameters(lake: bitlake.Lake) -> None:
     lake.sql("TRUNCATE TABLE t PARTITION (p = :p)", {"p": "a"}, engine="duckdb")
     assert lake.table("t").to_arrow(["id"]).to_pydict() == {"id": [3]}
+
+
+def test_auto_starts_spark_only_for_what_needs_it(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PySpark is missing, one error says what needs Spark, and how to install it."""
+    assert Result.of(lake, "SHOW TABLES", 0, "auto").rows["tableName"].to_pylist() == ["t"]
+    assert Result.of(lake, "SELECT count(*) FROM t", 0, "auto").rows.to_pylist() == [{"count(1)": 3}]
+    with pytest.raises(NotFound, match="did you mean t?"):
+        Result.of(lake, "DESCRIBE tt", 0, "auto")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for text, why in (
+        ("ANALYZE TABLE t COMPUTE STATISTICS", "table 'default.t': ANALYZE needs Spark"),
+        ("SELECT concat(p, 'x') FROM t", "DuckDB cannot run 'CONCAT"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            Result.of(lake, text, 0, "auto")
+        assert why in str(caught.value) and "pip install 'bitlake[spark]'" in str(caught.value)
+    assert not lake_has_spark(lake)
