@@ -95,12 +95,14 @@ sql-conformance: $(READY) $(CLASSES)
 versions: $(READY) $(OLDEST)/.ready
 	$(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
 
-## interop   Paimon (Java), pypaimon and Iceberg's readers read what bitlake wrote; plain skips where one cannot be had
+## interop   Paimon (Java), pypaimon and Iceberg's readers (Spark among them) read what bitlake wrote, COMMITS=12 of them random; plain skips where one cannot be had
 interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	@$(MAKE) --no-print-directory $(ICEBERG)/.ready || echo "Iceberg's readers cannot be installed here: what needs them is skipped"
+	@$(MAKE) --no-print-directory $(OLDEST)/.ready || echo "the oldest PySpark cannot be installed here: Iceberg on Spark is skipped"
 	@$(BIN)/python tests/interop/paimon_java.py
-	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m interop.iceberg_peer
+	$(if $(COMMITS),BITLAKE_ICEBERG_COMMITS=$(COMMITS)) $(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
 
 ## lowest    the core's and the command line's tests on the lowest versions of dependencies that pyproject.toml declares
 lowest: $(LOWEST)/.ready

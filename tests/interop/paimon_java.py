@@ -59,21 +59,25 @@ def find_java() -> Path:
 
 def find_bundle(fetch: bool = False) -> Path:
     """The paimon-bundle jar: $BITLAKE_PAIMON_BUNDLE, the local Maven repository, or Maven itself if ``fetch``."""
-    if given := os.environ.get("BITLAKE_PAIMON_BUNDLE"):
-        return Path(given)
-    group, name, version = ARTIFACT.split(":")
+    given = os.environ.get("BITLAKE_PAIMON_BUNDLE")
+    return Path(given) if given else find_jar(ARTIFACT, fetch)
+
+
+def find_jar(artifact: str, fetch: bool = False) -> Path:
+    """A jar ``group:name:version`` in the local Maven repository, put there by Maven if ``fetch``."""
+    group, name, version = artifact.split(":")
     jar = Path.home().joinpath(".m2", "repository", *group.split("."), name, version, f"{name}-{version}.jar")
     if jar.exists():
         return jar
     maven = shutil.which("mvn")
     if fetch and maven:
-        command = [maven, "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
+        command = [maven, "-q", "-B", "dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if jar.exists():
             return jar
-        raise Unavailable(f"mvn could not fetch {ARTIFACT}: {done.stdout[-500:]}")
+        raise Unavailable(f"mvn could not fetch {artifact}: {done.stdout[-500:]}")
     why = "run `make interop`, which fetches it" if maven else "no mvn to fetch it with"
-    raise Unavailable(f"the jar {ARTIFACT} is not in the local Maven repository ({why})")
+    raise Unavailable(f"the jar {artifact} is not in the local Maven repository ({why})")
 
 
 def hadoop_jars() -> list[Path]:

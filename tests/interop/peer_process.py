@@ -32,7 +32,7 @@ def find_python(variable: str, environment: str, name: str) -> Path:
 class PeerProcess:
     """A running process.  Mutable: one request at a time."""
 
-    def __init__(self, name: str, python: Path, server: Path) -> None:
+    def __init__(self, name: str, python: Path, server: Path, **environment: str) -> None:
         self._name = name
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
@@ -41,7 +41,7 @@ class PeerProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")},
+            env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")} | environment,
         )
         atexit.register(self.close)
 

@@ -1,8 +1,9 @@
-"""Iceberg's readers read what bitlake publishes: after each of 50 random commits the rows that Paimon exposes."""
+"""Iceberg's readers read what bitlake publishes: after each random commit the rows that Paimon exposes."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -21,7 +22,7 @@ from bitlake.table.table import Table
 
 pytestmark = pytest.mark.interop
 
-COMMITS = 50
+COMMITS = int(os.environ.get("BITLAKE_ICEBERG_COMMITS", "12"))
 ON = {"metadata.iceberg.storage": "table-location", "metadata.iceberg.compaction.max.file-num": "8"}
 VECTORS = {
     "deletion-vectors.enabled": "true",
@@ -46,6 +47,16 @@ def readers() -> Iterator[iceberg_peer.Readers]:
         found = iceberg_peer.Readers()
     except paimon_java.Unavailable as e:
         pytest.skip(f"Iceberg's readers: {e}")
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def spark_reader() -> Iterator[iceberg_peer.Readers]:
+    try:
+        found = iceberg_peer.spark()
+    except paimon_java.Unavailable as e:
+        pytest.skip(f"Iceberg on Spark: {e}")
     yield found
     found.close()
 
@@ -78,7 +89,17 @@ def change(table: Table, keyed: bool, chance: random.Random, step: int) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_random_commits(tmp_path: Path, readers: iceberg_peer.Readers, case: str) -> None:
-    keyed, options, engines = CASES[case]
+    check_random_commits(tmp_path, readers, case, CASES[case][2])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_spark_reads_random_commits(tmp_path: Path, spark_reader: iceberg_peer.Readers, case: str) -> None:
+    check_random_commits(tmp_path, spark_reader, case, ("spark",))
+
+
+def check_random_commits(tmp_path: Path, readers: iceberg_peer.Readers, case: str, engines: tuple[str, ...]) -> None:
+    """What engines read after each commit is what Paimon's format exposes."""
+    keyed, options, _ = CASES[case]
     given = {**ON, **options, **({"bucket": "1", "primary-key": "id"} if keyed else {})}
     table = bitlake.connect(str(tmp_path)).create_table("t", KEYED if keyed else APPENDED, options=given)
     chance = random.Random(case)
