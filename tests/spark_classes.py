@@ -52,15 +52,17 @@ _READ = {"aot": "-XX:AOTCache", "jsa": "-XX:SharedArchiveFile"}
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms768m -Xmn512m -XX:MetaspaceSize=512m"
 )
+# In a session of an hour the optimising compiler gives back more than it takes.
+_JAVA_FOR_HOURS = "-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1600m -Xmn1g -XX:MetaspaceSize=512m"
 
 
-def java_options() -> str:
+def java_options(for_hours: bool = False) -> str:
     """The options of a session of tests, for ``SPARK_SUBMIT_OPTS``.
 
     With Spark's classes as a Java process keeps them once it has loaded and verified them, half of what a session takes
     to start: a Java or a Spark that the file is not of ignores it.
     """
-    options = _JAVA
+    options = _JAVA_FOR_HOURS if for_hours else _JAVA
     for suffix, option in _READ.items():
         classes = Path(sys.prefix, f"spark-classes.{suffix}")
         if classes.exists():

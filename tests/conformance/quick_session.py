@@ -34,9 +34,9 @@ _FIXED = {
 }
 
 
-def start(folder: str, **settings: str) -> SparkSession:
+def start(folder: str, for_hours: bool = False, **settings: str) -> SparkSession:
     """Start a session with its warehouse in a folder; it logs nothing."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options(for_hours))
     # More tasks at a time would wait for one thread that plans; other cores have processes of their own.
     os.environ.setdefault("SPARK_MASTER", "local[1]")
     from bitlake.spark.session import get_or_create

@@ -27,7 +27,7 @@ def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None
         pytest.skip("the two sessions that are compared share a JVM")
     both = Both(spark, str(tmp_path))
     try:
-        ran, refused, differ = compare(both, range(1, STATEMENTS + 1), 600)
+        ran, refused, _, differ = compare(both, range(1, STATEMENTS + 1), 600)
     finally:
         both.close()
     assert ran == STATEMENTS
