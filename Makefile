@@ -29,7 +29,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help demo test check long engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -70,6 +70,10 @@ maintenance: $(READY)
 ## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
 model: $(READY)
 	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/mergetree/test_model.py $(ARGS)
+
+## engines   2,000 random predicates through DuckDB, Polars and, if it is installed, DataFusion: rows, plans, and what was pushed
+engines: $(READY)
+	$(BIN)/python -m pytest -q -s -m long tests/scan/test_engine_predicates.py $(ARGS)
 
 ## memory    peak memory of reads, UPDATE and DELETE over files of 256 MB: fails above 400 MB (CASES=, FOLDER= keeps the tables)
 memory: $(READY)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars
+
 from bench.advise import advise
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
@@ -23,6 +25,11 @@ from bench.scale import scale
 from bench.selective import selective
 from bench.tpch import tpch
 from bench.vectors import vectors
+
+try:
+    import datafusion
+except ModuleNotFoundError:
+    datafusion = None
 
 INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
 COLUMNS = (
@@ -203,6 +210,40 @@ def point_spark(bench: Bench) -> list[Result]:
     ]
 
 
+def point_engines(bench: Bench) -> list[Result]:
+    """What do DuckDB, Polars and DataFusion, which push the filter into a dataset, cost beside the scan itself?"""
+    import bitlake
+
+    name = bench.indexed()
+    counts: dict[str, int] = {}
+
+    def table() -> Any:
+        return bitlake.connect(str(bench.warehouse)).table(name)
+
+    def through_datafusion() -> int:
+        context = datafusion.SessionContext()
+        context.register_dataset("orders", table().dataset())
+        return int(context.sql(f"SELECT * FROM orders WHERE {PENDING}").to_arrow_table().num_rows)
+
+    ways: dict[str, Callable[[], int]] = {
+        "scan": lambda: int(table().scan(where=PENDING).to_arrow().num_rows),
+        "DuckDB": lambda: int(table().to_duckdb().filter(PENDING).to_arrow_table().num_rows),
+        "Polars": lambda: int(table().lazy().filter(polars.col("status") == "PENDING").collect().height),
+    }
+    if datafusion is None:
+        bench.say("DataFusion is not installed: measuring DuckDB and Polars alone")
+    else:
+        ways["DataFusion"] = through_datafusion
+    runs = {k: lambda k=k, way=way: timed(lambda: counts.update({k: way()})) for k, way in ways.items()}
+    rounds = 2 * bench.rounds + 1
+    m = interleaved(runs, rounds, warmups=2)
+    same_counts(counts)
+    return [
+        Result(f"PENDING through {k}", "s", m[k], m["scan"], "scan(where=…).to_arrow()", 2.0, rounds)
+        for k in list(ways)[1:]
+    ]
+
+
 def full_scan(bench: Bench) -> list[Result]:
     """Does a query that needs everything pay for the lake table?"""
     table = bench.indexed()
@@ -253,6 +294,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "writes": writes,
     "point_arrow": point_arrow,
     "point_spark": point_spark,
+    "point_engines": point_engines,
     "full_scan": full_scan,
     "memory": memory,
     "headline": headline,

@@ -68,6 +68,8 @@ from bitlake.types import ArrayType, DataField, DataType, MapType, RowType
 from bitlake.types.datatypes import field_to_json, type_to_json
 
 _HEADER = "header."
+_SURELY_A_TOKEN = 12
+"""From this length on, a token that occurs in a message is not a word of it by chance."""
 _TAKEN = ("token", "token.provider", "prefix")
 _LONGEST_REASON = 500
 _MOST_PAGES = 100_000
@@ -212,7 +214,10 @@ class RestClient:
     def _told(self, response: Response) -> str:
         code, message = _failure(response)
         if self.options.token:
-            message = message.replace(self.options.token, "***")
+            # A server may quote the header.  The token alone may be a word of the message, unless it is a long one.
+            message = message.replace(f"Bearer {self.options.token}", "Bearer ***")
+            if len(self.options.token) >= _SURELY_A_TOKEN and self.options.token in message:
+                message = ""
         request = response.headers.get("x-request-id")
         return (
             f"the catalog at {self.options.uri} answered {code}"

@@ -160,6 +160,11 @@ def retyped_columns(table: pa.Table, fields: Sequence[DataField]) -> pa.Table:
     return table.select(names).cast(arrow_schema(replace(f, type=replace(f.type, nullable=True)) for f in fields))
 
 
+def _fills(constant: Any, length: int | None) -> bool:
+    """Whether text has at least the length of a CHAR column."""
+    return isinstance(constant, str) and len(constant) >= (length or 0)
+
+
 class _Translator:
     """Translates an expression, or its negation: a predicate TRUE wherever the expression is TRUE, or FALSE."""
 
@@ -172,7 +177,7 @@ class _Translator:
             case Literal(value):
                 return (TRUE if value.is_valid and bool(value.as_py()) != negated else FALSE), True
             case Field():
-                return self._leaf(node, lambda name: Comparison(name, Op.EQ, not negated), pa.bool_())
+                return self._leaf(self._field(node), lambda name: Comparison(name, Op.EQ, not negated), pa.bool_())
             case Call("invert", (inner,)):
                 return self.translate(inner, not negated)
             case Call("and_kleene" | "and" | "or_kleene" | "or" as name, (left, right)):
@@ -187,8 +192,9 @@ class _Translator:
             case Call("is_null" | "is_valid" as name, (Field() as field,), options):
                 return self._null_test(field, (name == "is_valid") != negated, _true(options.get("nan_is_null")))
             case Call("is_nan", (Field() as field,)):
-                kind = _float_type(self._field(field))
-                return self._leaf(field, lambda n: Comparison(n, Op.NE if negated else Op.EQ, _NAN), kind)
+                found = self._field(field)
+                nan = Op.NE if negated else Op.EQ
+                return self._leaf(found, lambda n: Comparison(n, nan, _NAN), _float_type(found))
             case Call("is_in", (Field() as field,), options):
                 return self._membership(field, options, negated)
             case Call(name, (left, right)) if name in _COMPARISONS:
@@ -202,20 +208,22 @@ class _Translator:
     ) -> tuple[Predicate, bool]:
         return join([p for p, _ in parts]), exact and all(e for _, e in parts)
 
-    def _field(self, field: Field) -> DataField | None:
+    def _field(self, field: Field, constants: Sequence[Any] = ()) -> DataField | None:
         """The atomic column of a reference; None for a member of a struct and other types.
 
-        CHAR is left out: Arrow compares it with its padding, SQL without.
+        Arrow compares CHAR with its padding, SQL without: it takes constants that need none.
         """
         found = self.fields.get(field.path[0]) if len(field.path) == 1 else None
         kind = None if found is None else found.type
-        return found if isinstance(kind, AtomicType) and kind.root not in (Root.CHAR, Root.VARIANT) else None
+        if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+            return None
+        padded = kind.root is Root.CHAR and not (constants and all(_fills(c, kind.length) for c in constants))
+        return None if padded else found
 
     def _leaf(
-        self, field: Field, make: Callable[[str], Predicate], kind: pa.DataType | None, exact: bool = True
+        self, found: DataField | None, make: Callable[[str], Predicate], kind: pa.DataType | None, exact: bool = True
     ) -> tuple[Predicate, bool]:
         """A leaf on a column whose values compare with ``kind`` in Arrow as they do in SQL."""
-        found = self._field(field)
         if found is None or kind is None or not _alike(found.type, kind):
             return TRUE, False
         try:
@@ -242,35 +250,37 @@ class _Translator:
         if not right.value.is_valid:
             return FALSE, True  # NULL for every row
         value = _python(right.value)
-        found = self._field(left)
+        found = self._field(left, [value])
         if value is None or found is None or (isinstance(value, float) and math.isnan(value)):
             return TRUE, False
         if _float_type(found) is None:
-            return self._leaf(left, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
+            return self._leaf(found, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
         # Arrow: NaN compares with nothing, so it is <> everything.  SQL: it is the largest number.
-        leaf, exact = self._leaf(left, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
+        leaf, exact = self._leaf(found, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
         if negated and op in (Op.GT, Op.GE):
-            nan, _ = self._leaf(left, lambda n: Comparison(n, Op.EQ, _NAN), right.value.type)
+            nan, _ = self._leaf(found, lambda n: Comparison(n, Op.EQ, _NAN), right.value.type)
             return any_of([leaf, nan]), exact
         return leaf, exact and not (op in (Op.GT, Op.GE) and not negated)
 
     def _membership(self, field: Field, options: dict[str, Any], negated: bool) -> tuple[Predicate, bool]:
-        found = self._field(field)
         members = options["value_set"]
         behaviour = options["null_matching_behavior"].as_py()
-        if found is None or not members.is_valid or (negated and _float_type(found) is not None):
+        if not members.is_valid:
             return TRUE, False
         values = members.values
         known = _python_values(values.drop_null())
-        if known is None or any(isinstance(v, float) and math.isnan(v) for v in known):
+        found = self._field(field, known or ())
+        if found is None or known is None or any(isinstance(v, float) and math.isnan(v) for v in known):
             return TRUE, False
+        if negated and _float_type(found) is not None:
+            known = [v for v in known if v]  # zeros of both signs are two values in Arrow's sets
         has_null = values.null_count > 0
         # Zeros of both signs are one value in SQL, and two in Arrow's sets.
         exact = _float_type(found) is None
         if not known:
             leaf: Predicate = IsNull(found.name, True) if negated else FALSE
         else:
-            leaf, same = self._leaf(field, lambda n: In(n, tuple(known), negated), values.type, exact)
+            leaf, same = self._leaf(found, lambda n: In(n, tuple(known), negated), values.type, exact)
             exact = exact and same
         if negated and has_null and behaviour == _INCONCLUSIVE:
             return FALSE, True
@@ -287,7 +297,7 @@ class _Translator:
         before = "" if function == "starts_with" else "%"
         after = "" if function == "ends_with" else "%"
         pattern = before + like_literal(text) + after
-        return self._leaf(field, lambda n: Like(n, pattern, negated), pa.string())
+        return self._leaf(self._field(field), lambda n: Like(n, pattern, negated), pa.string())
 
 
 def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:

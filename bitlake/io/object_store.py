@@ -15,7 +15,9 @@ Differences from a file system:
 Keys are the text of the path, not decoded: names of partition folders may contain ``%3A``.
 
 Errors: obstore's messages may quote a whole response of the server, with a key id or a signed address.  So they are
-neither shown nor kept as the cause: bitlake's errors contain the relevant parts, without secrets.
+neither shown nor kept as the cause.  bitlake's errors are built from parts that contain no secret: the path, names of
+options, the endpoint (which must not have a password), a status, a code, the names of obstore's own errors, and an
+error of the operating system.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ import builtins
 import os
 import random
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,6 +44,7 @@ from obstore import store as stores
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
 from bitlake.formatting import counted
 from bitlake.io import base
+from bitlake.io.aws_profile import ProfileCredentials, profile_to_use
 from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, UploadFile, ranged_input
 
 KINDS = {
@@ -65,6 +69,7 @@ _NAMES = {
         "endpoint-region": "region",
         "path-style-access": "path_style",
         "connection-ssl-enabled": "ssl",
+        "profile": "profile",
     },
     "gcs": {
         "auth-service-account-json-keyfile": "application_credentials",
@@ -75,7 +80,7 @@ _NAMES = {
 """Paimon's and Hadoop's names, with every separator a hyphen and no prefix."""
 _OWN = {
     "s3": "access_key_id secret_access_key session_token region default_region endpoint virtual_hosted_style_request "
-    "skip_signature checksum_algorithm role_arn role_session_name web_identity_token_file sts_endpoint "
+    "skip_signature checksum_algorithm role_arn role_session_name web_identity_token_file "
     "server_side_encryption sse_kms_key_id request_payer disable_bulk_delete imdsv1_fallback metadata_endpoint "
     "unsigned_payload",
     "gcs": "service_account service_account_key application_credentials base_url bearer_token skip_signature",
@@ -114,10 +119,11 @@ _ENVIRONMENT = {
     "memory": {},
 }
 """Environment variables that are sent to executors, as Spark does for its own S3 access."""
+_AZURE_FIRST = ("AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "MSI_ENDPOINT")
+"""Set where a cluster or a service of Azure gives its programs an identity."""
 _AZURE_KEY = re.compile(r"^fs\.azure\.account\.key\.(?P<account>[^.]+)\..+$")
-_SECRET = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
 _CREDENTIALS = {
-    "s3": ("access_key_id", "secret_access_key", "session_token"),
+    "s3": ("access_key_id", "secret_access_key", "session_token", "profile"),
     "gcs": ("service_account", "service_account_key", "application_credentials", "bearer_token"),
     "azure": ("account_key", "sas_key", "token", "client_id", "client_secret"),
 }
@@ -135,6 +141,8 @@ class StoreOptions:
     kind: str
     values: tuple[tuple[str, str], ...]
     client: tuple[tuple[str, str], ...] = ()
+    profile: str | None = None
+    """The AWS profile that has the credentials."""
     max_retries: int = base.MAX_RETRIES
     retry_seconds: float = base.RETRY_SECONDS
 
@@ -144,18 +152,6 @@ class StoreOptions:
     def get(self, name: str) -> str | None:
         """An option's value."""
         return dict(self.values).get(name)
-
-    def secrets(self) -> Iterator[str]:
-        """The values that no text may show."""
-        for name, value in (*self.values, *self.client):
-            if _SECRET.search(name) and value:
-                yield value
-
-    def scrubbed(self, text: str) -> str:
-        """The text with secrets replaced by stars."""
-        for value in sorted(self.secrets(), key=len, reverse=True):
-            text = text.replace(value, "***")
-        return text
 
     def retry(self) -> dict[str, Any]:
         """The options as obstore's ``retry_config``."""
@@ -232,6 +228,8 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
     endpoint = found.get("endpoint")
     if endpoint and "://" not in endpoint:
         endpoint = found["endpoint"] = f"{'http' if ssl == 'false' else 'https'}://{endpoint}"
+    for name in ("endpoint", "metadata_endpoint", "base_url"):
+        _check_address(name, found.get(name))
     if endpoint and endpoint.startswith("http://"):
         found.setdefault("allow_http", "true")
     if kind == "s3" and style is not None and style.lower() == "false":
@@ -240,19 +238,49 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
         if endpoint and not urlsplit(endpoint).netloc.startswith(f"{bucket}."):
             found["endpoint"] = endpoint.replace("://", f"://{bucket}.", 1)
     client = tuple((k, found.pop(k)) for k in _CLIENT.split() if k in found)
+    profile = profile_to_use(found) if kind == "s3" else None
+    found.pop("profile", None)
+    if kind == "azure" and _has_azure_login(found):
+        found["use_azure_cli"] = "true"
     return StoreOptions(
         kind,
         tuple(sorted(found.items())),
         client,
+        profile,
         int(base.number_option("max_retries", retries, base.MAX_RETRIES)),
         base.number_option("retry_timeout", seconds, base.RETRY_SECONDS),
     )
 
 
+def _check_address(name: str, address: str | None) -> None:
+    """Refuse an address that is none, or that contains credentials: errors name the server."""
+    try:
+        parts = urlsplit(address or "http://none")
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InvalidRequest(f"the storage option '{name}' must be an address such as https://host:9000")
+    if "@" in parts.netloc or parts.query:
+        raise InvalidRequest(
+            f"the storage option '{name}' must not contain credentials, because errors show it; "
+            "give them as options of their own"
+        )
+
+
+def _has_azure_login(found: Mapping[str, str]) -> bool:
+    """Whether nothing gives credentials except that somebody is logged in with Azure's command line tool."""
+    given = {*_CREDENTIALS["azure"], "use_emulator", "use_azure_cli", "skip_signature", "federated_token_file"}
+    if given & found.keys() or "msi_endpoint" in found or any(os.environ.get(v) for v in _AZURE_FIRST):
+        return False
+    folder = os.environ.get("AZURE_CONFIG_DIR") or os.path.expanduser("~/.azure")
+    return os.path.exists(os.path.join(folder, "azureProfile.json")) and shutil.which("az") is not None
+
+
 def _examples(kind: str) -> str:
     return {
         "s3": "s3.endpoint, s3.access-key, s3.secret-key, s3.session-token, s3.region, s3.path.style.access, their "
-        "fs.s3a.* twins, max_retries, retry_timeout, connect_timeout or obstore's names",
+        "fs.s3a.* twins, profile, max_retries, retry_timeout, connect_timeout or obstore's names",
         "gcs": "service_account, service_account_key, application_credentials, bearer_token, max_retries",
         "azure": "account_name, account_key, sas_key, token, client_id, client_secret, tenant_id, endpoint, "
         "fs.azure.account.key.ACCOUNT.dfs.core.windows.net, max_retries, retry_timeout",
@@ -281,6 +309,7 @@ class ObjectStore(base.Store):
         self._options = store_options(uri, options or {}, lenient=lenient)
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
+        self._profile: ProfileCredentials | None = None
         self._client(uri.split("://", 1)[1].split("/", 1)[0], True)  # detects wrong options immediately
 
     def __repr__(self) -> str:
@@ -297,12 +326,21 @@ class ObjectStore(base.Store):
                 "memory:// exists in this process only, and Spark's executors cannot read it; "
                 "connect to a folder or a bucket to run SQL on executors"
             )
-        return self._options
+        if self._profile is None:
+            return self._options
+        # Executors have no profiles: they get what the profile's credentials are now.
+        keys = self._profile()
+        names = {"access_key_id": "access_key_id", "secret_access_key": "secret_access_key", "token": "session_token"}
+        found = dict(self._options.values) | {n: keys[k] for k, n in names.items() if keys.get(k)}
+        if self._profile.region is not None:
+            found.setdefault("region", self._profile.region)
+        return replace(self._options, values=tuple(sorted(found.items())), profile=None)
 
     def __setstate__(self, state: StoreOptions) -> None:
         self._options = state
         self._clients = {}
         self._lock = threading.Lock()
+        self._profile = None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -545,6 +583,12 @@ class ObjectStore(base.Store):
             "client_options": dict(options.client),
             "retry_config": options.retry() if retries else {**options.retry(), "max_retries": 0},
         }
+        if options.profile is not None:
+            if self._profile is None:
+                self._profile = ProfileCredentials(options.profile)
+            made["credential_provider"] = self._profile
+            if self._profile.region is not None:
+                made["config"].setdefault("region", self._profile.region)
         try:
             if options.kind == "s3":
                 return stores.S3Store(bucket, **made)
@@ -552,9 +596,7 @@ class ObjectStore(base.Store):
                 return stores.GCSStore(bucket, **made)
             return stores.AzureStore(bucket.partition("@")[0], **made)
         except FAILURES as e:
-            raise InvalidRequest(
-                f"the storage options for '{bucket}' contradict each other: {options.scrubbed(str(e).splitlines()[0])}"
-            ) from None
+            raise InvalidRequest(f"the storage options for '{bucket}' do not fit: {_misfit(str(e), options)}") from None
 
     def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
         return mapped(action, path, _bucket(path), self._options)
@@ -571,7 +613,6 @@ FAILURES = (ob.BaseError, OSError, ValueError)
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z -]+)")
-_MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
 _REFUSED = (
     "AccessDenied",
     "AllAccessDisabled",
@@ -585,6 +626,23 @@ _FULL = ("QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded")
 _BROKEN = re.compile(r"HttpError \{\s*kind: (\w+)")
 _SERVER = re.compile(r"https?://[^/\s?,]+")
 _CAUSE = re.compile(r"""(?:message|error): "([^"]{1,200})\"""")
+_PROFILE = re.compile(r"External AWS credential provider: AccessDenied: (.*)")
+"""An error of :class:`ProfileCredentials`, in whose text obstore puts it."""
+_NAME = re.compile(r"^ *(?:source: )?([A-Z][A-Za-z]+)(?: \{|,|\()", re.MULTILINE)
+"""A name of obstore's own code in its description of an error, in which texts of others are quoted and escaped."""
+_UNPARSED = re.compile(r'failed to parse "(.*)" as (\w+)')
+_MISFITS = {
+    "MissingSecretAccessKey": "an access key without a secret key",
+    "MissingAccessKeyId": "a secret key without an access key",
+    "InvalidAccessKey": "account_key is not base64",
+    "MissingSasComponent": "sas_key is not a list of name=value with & between",
+    "Credential": "the service account's file or key cannot be read, or is not one",
+}
+_WHERE_FROM = {
+    "s3": "set AWS_PROFILE or run `aws configure`",
+    "gcs": "run `gcloud auth application-default login`",
+    "azure": "run `az login`",
+}
 _WRITES = ("create", "write", "delete", "move")
 
 
@@ -601,10 +659,13 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
         return NotFound(f"no such file: {path}")
     if isinstance(error, ob.InvalidPathError) or (isinstance(error, ValueError) and "ath" in text):
         return NotFound(f"no file can have this name: {path!r}")
-    if "169.254.169.254" in text or "MissingSecretAccessKey" in text or "MissingAccessKeyId" in text:
+    profile = _PROFILE.search(text)
+    if profile is not None:
+        return AccessDenied(f"cannot {action} {path}: {profile.group(1)}")
+    if any(sign in text for sign in ("169.254.169.254", "MissingSecretAccessKey", "MissingAccessKeyId", "AzureCli")):
         return AccessDenied(
-            f"cannot {action} {path}: no credentials were found; give them as storage_options, in the environment, or "
-            "in the Spark session's configuration"
+            f"cannot {action} {path}: no credentials were found; {_WHERE_FROM[options.kind]}, or give them as "
+            "storage_options or in the Spark session's configuration"
         )
     if (
         isinstance(error, ob.PermissionDeniedError | ob.UnauthenticatedError | PermissionError)
@@ -617,7 +678,7 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
             f"cannot {action} {path}: the store refused{why}; check the credentials, and that they may {may} '{bucket}'"
         )
     kind = StorageFull if code in _FULL or "status code: 507" in text else StorageUnavailable
-    return kind(f"cannot {action} {path}: {options.scrubbed(_reason(text, code))}")
+    return kind(f"cannot {action} {path}: {_reason(text, code)}")
 
 
 def lacks_bucket(error: Exception) -> bool:
@@ -637,13 +698,7 @@ def _reason(text: str, code: str) -> str:
     retries = re.search(r"after (\d+) retries", text)
     tries = "" if retries is None else f", after {counted(int(retries.group(1)), 'retry')}"
     if status is not None:
-        message = _MESSAGE.search(text)
-        return (
-            f"the store answered {status.group(1).strip()}"
-            + (f" {code}" if code else "")
-            + (f" ({message.group(1)})" if message is not None else "")
-            + tries
-        )
+        return f"the store answered {status.group(1).strip()}" + (f" {code}" if code else "") + tries
     broken = _BROKEN.search(text)
     if broken is not None:
         place = _SERVER.search(text)
@@ -655,9 +710,25 @@ def _reason(text: str, code: str) -> str:
             "Timeout": f"{server} did not answer in time",
         }.get(broken.group(1), f"the connection to {server} broke{cause}")
         return f"{what}{tries}; check the endpoint and the network"
-    first = text.strip().splitlines()[0] if text.strip() else "the store gave no reason"
-    # An address may be signed: its query is removed.
-    return re.sub(r"https?://\S+", lambda m: m.group(0).split("?")[0], first)[:300]
+    return f"{_own_words(text)}{tries}; check the storage options"
+
+
+def _own_words(text: str) -> str:
+    """What obstore's error is, by its names: for those that users meet, our words."""
+    names = _NAME.findall(text.rpartition("\nDebug source:\n")[2])
+    known = [_MISFITS[n] for n in names if n in _MISFITS]
+    return known[0] if known else f"obstore failed ({names[-1] if names else 'without a reason'})"
+
+
+def _misfit(text: str, options: StoreOptions) -> str:
+    """Why obstore does not take options.  Its text may quote a value, which is named by its option instead."""
+    quoted = _UNPARSED.search(text)
+    if quoted is not None:
+        value, type = quoted.groups()
+        names = [name for name, v in (*options.values, *options.client) if v == value]
+        return f"{' or '.join(names) or 'one of them'} must be a {type.lower()}"
+    given = ", ".join(name for name, _ in (*options.values, *options.client)) or "none"
+    return f"{_own_words(text)}; given: {given}"
 
 
 @contextmanager

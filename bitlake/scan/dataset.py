@@ -131,6 +131,8 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         scan = self._scan
         if filter is None:
             return scan, self._residual
+        if isinstance(filter, pa.Scalar):
+            filter = pc.scalar(filter)  # DataFusion's form of a condition without columns
         tree = decode(filter)
         for name in sorted(columns_of(tree)):
             self._check_column(name)

@@ -92,7 +92,7 @@ def _narrowed(scan: TableScan, predicate: pl.Expr) -> TableScan:
     try:
         tree = _node(json.loads(predicate.meta.serialize(format="json")))
     except (KeyError, TypeError, ValueError, IndexError, pa.ArrowException, _polars().exceptions.PolarsError):
-        return scan  # such as NaN, which JSON does not have
+        return scan
     # Polars compares NaN as SQL does.  Arrow's rules, which `implied` follows, select at most these rows or, where NaN
     # is the literal, are left out.
     known, _ = implied(tree, [f for f in scan.state.schema.fields if f.name in scan.columns], scan.timezone)
@@ -104,7 +104,11 @@ def _node(tree: Any) -> Node:
     match tree:
         case {"Column": str(name)}:
             return Field((name,))
-        case {"Literal": _} | {"Cast": {"expr": {"Literal": _}}}:
+        case {"Literal": {"Dyn": {"Float": value}} | {"Scalar": {"Float64": value}}} if value is not None:
+            return Literal(pa.scalar(value, pa.float64()))
+        case {"Literal": {"Scalar": {"Float32": value}}} if value is not None:
+            return Literal(pa.scalar(value, pa.float32()))
+        case {"Literal": literal} | {"Cast": {"expr": {"Literal": literal}}} if not _is_float(literal):
             return Literal(_constant(tree))
         case {"BinaryExpr": {"left": left, "op": str(op), "right": right}} if op in _OPERATORS:
             return Call(_OPERATORS[op], (_node(left), _node(right)), {})
@@ -137,6 +141,14 @@ def _boolean(value: Node, rest: list[Any], function: Any) -> Node:
             behaviour = pa.scalar(_EMIT_NULL, pa.uint32())
             return Call("is_in", (value,), {"value_set": _constant(members), "null_matching_behavior": behaviour})
     return Call("unknown", (), {})
+
+
+def _is_float(literal: Any) -> bool:
+    """Whether a literal is a float.  JSON has no NaN and infinity, and Polars reads others from it a bit off."""
+    match literal:
+        case {"Dyn": {"Float": _}} | {"Scalar": {"Float64": _} | {"Float32": _}}:
+            return True
+    return False
 
 
 def _constant(tree: Any) -> pa.Scalar:

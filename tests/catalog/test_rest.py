@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 import rest_server
 
+from bitlake.catalog import rest
 from bitlake.catalog.rest import rest_options
 from bitlake.errors import (
     AccessDenied,
@@ -330,6 +332,17 @@ def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None
     server.plan = lambda method, name, number: rest_server.PASS
     with pytest.raises(AccessDenied, match="who are you"):
         lake_of(server, token="wrong")
+
+
+def test_a_token_that_is_a_word_does_not_spoil_messages() -> None:
+    body = json.dumps({"message": "no table 'test': Bearer test is not allowed"}).encode()
+    client, long = object.__new__(rest.RestClient), object.__new__(rest.RestClient)  # which ask no server
+    client.options = rest_options("http://test:1", "w", {"token": "test"})
+    text = str(client._meaning(rest.Response(404, {}, body)))
+    assert text.startswith("the catalog at http://test:1 answered 404: no table 'test': Bearer *** is not allowed")
+    long.options = rest_options("http://test:1", "w", {"token": "a-token-of-some-length"})
+    body = json.dumps({"message": "a-token-of-some-length?"}).encode()
+    assert "some-length" not in str(long._meaning(rest.Response(404, {}, body)))
 
 
 def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) -> None:
