@@ -36,10 +36,13 @@ class Readers(PeerProcess):
     def __init__(self, python: Path | None = None, server: Path = SERVER, **environment: str) -> None:
         super().__init__("an Iceberg reader", python or find_python(), server, **environment)
 
-    def read(self, engine: str, metadata: Path) -> pa.Table:
-        """The rows of a table as an engine reads them; raises RuntimeError with its own words."""
+    def read(self, engine: str, metadata: Path | str, **properties: str) -> pa.Table:
+        """The rows of a table as an engine reads them; raises RuntimeError with its own words.
+
+        ``properties``: pyiceberg's, such as an object store's credentials.
+        """
         with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
-            self.ask({"engine": engine, "metadata": str(metadata), "file": file.name})
+            self.ask({"engine": engine, "metadata": str(metadata), "properties": properties, "file": file.name})
             with pa.OSFile(file.name) as source:
                 return pa.ipc.open_file(source).read_all()
 

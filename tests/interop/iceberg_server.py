@@ -1,7 +1,7 @@
 """Runs in an environment of Iceberg's readers: reads tables by the path of their metadata.  Started by iceberg_peer.py.
 
-A request is a line of JSON, ``{"engine", "metadata", "file"}``; the rows are written to the Arrow file, and the answer
-is ``{"rows": n}`` or ``{"error": text}``.
+A request is a line of JSON, ``{"engine", "metadata", "properties", "file"}``; the rows are written to the Arrow file,
+and the answer is ``{"rows": n}`` or ``{"error": text}``.
 """
 
 import glob
@@ -16,10 +16,10 @@ import pyarrow as pa
 warnings.simplefilter("ignore")  # Polars recommends a plugin of its own
 
 
-def read_pyiceberg(metadata):
+def read_pyiceberg(metadata, **properties):
     from pyiceberg.table import StaticTable
 
-    return StaticTable.from_metadata(metadata).scan().to_arrow()
+    return StaticTable.from_metadata(metadata, properties).scan().to_arrow()
 
 
 def read_polars(metadata):
@@ -45,7 +45,7 @@ ENGINES = {"pyiceberg": read_pyiceberg, "polars": read_polars, "duckdb": read_du
 for line in sys.stdin:
     try:
         request = json.loads(line)
-        rows = ENGINES[request["engine"]](request["metadata"])
+        rows = ENGINES[request["engine"]](request["metadata"], **request["properties"])
         with pa.OSFile(request["file"], "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         answer = {"rows": rows.num_rows}

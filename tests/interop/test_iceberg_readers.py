@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import s3_server
 from iceberg_reader import IcebergTable, local, sorted_rows
 from interop import iceberg_peer, paimon_java
 
@@ -121,6 +122,25 @@ def check_random_commits(tmp_path: Path, readers: iceberg_peer.Readers, case: st
             expected = sorted_rows(table.scan().to_arrow())
         for engine in engines:
             assert sorted_rows(readers.read(engine, metadata)) == expected, (engine, seen)
+
+
+def test_pyiceberg_reads_a_bucket(s3_endpoint: str, readers: iceberg_peer.Readers) -> None:
+    options = s3_server.options(s3_endpoint)
+    lake = bitlake.connect(f"s3://{s3_server.BUCKET}/iceberg", storage_options=options)
+    table = lake.create_table("t", KEYED, primary_key=["id"], options={**ON, **VECTORS, "bucket": "1"})
+    properties = {
+        "s3.endpoint": options["s3.endpoint"],
+        "s3.access-key-id": options["s3.access-key"],
+        "s3.secret-access-key": options["s3.secret-key"],
+        "s3.region": "us-east-1",
+    }
+    table.upsert(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"], "p": ["p"] * 3}, schema=KEYED))
+    chance = random.Random(3)
+    for step in range(6):
+        change(table, True, chance, step)
+        assert table.snapshot is not None
+        metadata = f"{table.path}/metadata/v{table.snapshot.id}.metadata.json"
+        assert sorted_rows(readers.read("pyiceberg", metadata, **properties)) == sorted_rows(table.scan().to_arrow())
 
 
 def test_examples_of_the_page(tmp_path: Path, readers: iceberg_peer.Readers) -> None:
