@@ -45,10 +45,20 @@ class Attempt:
 
 
 def each_call_failing(
-    template: Path, folder: Path, work: Callable[[Table], object], *, dead: bool, after: bool
+    template: Path,
+    folder: Path,
+    work: Callable[[Table], object],
+    *,
+    dead: bool,
+    after: bool,
+    first: int = 0,
+    step: int = 1,
 ) -> Iterator[Attempt]:
-    """``work`` on copies of the lake ``template``'s table ``t``, with the first storage call failing, the second, …"""
-    number = failures = 0
+    """``work`` on copies of the lake ``template``'s table ``t``, with the first storage call failing, the second, …
+
+    Or only each ``step``-th call from the ``first`` on, which counts from 0.
+    """
+    number, failures = first, 0
     while True:
         root = folder / str(number)
         shutil.copytree(template, root)
@@ -66,7 +76,7 @@ def each_call_failing(
         if not store.failed:
             break
         shutil.rmtree(root)
-        number += 1
+        number += step
     assert failures >= 5
 
 

@@ -240,7 +240,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), long(False, False)])
+@pytest.mark.parametrize(("dead", "after"), [(False, True), long(True, False), long(False, False)])
 @pytest.mark.parametrize("case", CASES)
 def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp_path: Path) -> None:
     template = tmp_path / "template"

@@ -96,7 +96,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- storage that fails -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), long(False, False), long(True, True)])
+@pytest.mark.parametrize(("dead", "after"), [(True, False), long(False, True), long(False, False), long(True, True)])
 @pytest.mark.parametrize("work", WORK)
 def test_each_store_call_failing_in_turn(template: Path, tmp_path: Path, work: str, dead: bool, after: bool) -> None:
     shutil.copytree(template, tmp_path / "ideal")
