@@ -440,11 +440,10 @@ class Lake:
         if engine != "duckdb":
             raise InvalidRequest(f"unknown engine '{engine}'; expected spark or duckdb")
         from bitlake.engine.engine import CoreEngine
-        from bitlake.engine.session import Session
 
         if self._spark is not None:
             self._sql_engine()  # its settings and views hold for statements here, too
-        return CoreEngine(Session(self._catalog, self._session, self._to_spark)).sql(text, args)
+        return CoreEngine(self._catalog, self._session, self._to_spark).sql(text, args)
 
     def write(
         self,

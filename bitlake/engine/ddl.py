@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bitlake.catalog.catalog import identifier_exists, open_state
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
-from bitlake.engine.session import Columns, Rows, Session, nothing, result
+from bitlake.engine.session import COUNTS, Rows, Session, nothing, result
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
@@ -25,7 +25,6 @@ from bitlake.write.commit_plan import overwrite_scope
 log = logging.getLogger("bitlake")
 
 _COMMENT = "comment"
-COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
 
 
 def create_database(session: Session, statement: st.CreateDatabase) -> pa.Table:

@@ -7,18 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.engine import ddl, partitions, show
+from bitlake.catalog.catalog import Catalog
+from bitlake.engine import ddl, dml, insert, partitions, rows, show
 from bitlake.engine.explain import explain
 from bitlake.engine.procedures.call import call, show_procedures
 from bitlake.engine.procedures.maintenance import vacuum
 from bitlake.engine.session import NeedsSpark, Session
+from bitlake.engine.session_state import SessionState
 from bitlake.engine.settings import change_setting
 from bitlake.errors import BitlakeError
 from bitlake.expressions.parameters import Args, with_values
-from bitlake.metadata.schema import Names
 from bitlake.progress import job
+from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.sql import statements as st
-from bitlake.sql.duckdb_engine import run_query
 from bitlake.sql.duckdb_translation import NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.text import SqlText
@@ -40,6 +41,7 @@ HANDLERS: Mapping[type[Any], Handler] = {
     st.AlterColumns: ddl.alter_columns,
     st.AlterTag: ddl.alter_tag,
     st.Analyze: ddl.analyze,
+    st.InsertInto: insert.insert,
     st.Truncate: partitions.truncate,
     st.DropPartitions: partitions.drop_partitions,
     st.AddPartitions: partitions.add_partitions,
@@ -59,15 +61,32 @@ HANDLERS: Mapping[type[Any], Handler] = {
     st.DescribeDatabase: show.describe_database,
 }
 """What statements are carried out by, in this process and on Spark."""
-_HERE: Mapping[type[Any], Handler] = {st.Explain: explain, st.Other: change_setting}
+_HERE: Mapping[type[Any], Handler] = {
+    st.Explain: explain,
+    st.Other: change_setting,
+    st.DeleteFrom: dml.delete,
+    st.Update: dml.update,
+}
 """What only this process carries out so; Spark has its own."""
+
+
+class _CoreSession(Session):
+    """The session, with the rows of queries in this process."""
+
+    def query_rows(self, text: SqlText) -> rows.ArrowRows | rows.ConstantRows:
+        """The rows of a query."""
+        return rows.query_rows(self, text)
+
+    def scanned_rows(self, scan: TableScan) -> rows.ArrowRows:
+        """The rows of a scan."""
+        return rows.scanned_rows(self, scan)
 
 
 class CoreEngine:
     """Runs SQL text on a lake's tables in this process."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, catalog: Catalog, state: SessionState, to_spark: ToSpark) -> None:
+        self.session = _CoreSession(catalog, state, to_spark)
 
     def sql(self, text: str, args: Args | None = None) -> Any:
         """Run one statement; a query returns a DuckDB relation, everything else an Arrow table.
@@ -80,20 +99,13 @@ class CoreEngine:
         begun = session.begin(written)
         statement = parse_statement(begun)
         if isinstance(statement, st.Query):
-            return self._query(statement.text)
+            # Moments in a query are read as they were written.
+            return session.relation(session.original if session.has_moments else statement.text)
         handler = _HERE.get(type(statement)) or HANDLERS.get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")
         with job(written, session.catalog.runtime.shows_progress):
             return handler(session, statement)
-
-    def _query(self, text: SqlText) -> Any:
-        session = self.session
-        if session.names is Names.EXACT:
-            raise NeedsSpark("a query whose names are case-sensitive")
-        # Relations of the text are read as they were written.
-        written = session.original if session.has_moments else text
-        return run_query(written, session.open_scan, session.database, session.timezone)
 
 
 def is_left_to_spark(text: str, error: BitlakeError) -> bool:

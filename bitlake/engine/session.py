@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from bitlake.catalog.catalog import Catalog, identifier_exists
 from bitlake.catalog.identifier import Identifier
@@ -25,6 +26,7 @@ from bitlake.expressions.folding import NotConstant, cast, constant
 from bitlake.expressions.sql_text import quote
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.conform import null_column
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher
 from bitlake.mergetree.rescale import Rewrite
@@ -43,6 +45,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
 from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
 from bitlake.sql.ddl import type_to_ddl
+from bitlake.sql.duckdb_engine import run_query
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.text import SqlNull, SqlText, TableName
@@ -56,6 +59,8 @@ Columns = Mapping[str, type | pa.DataType]
 """The columns of a small result with their types, Python's or Arrow's."""
 _ARROW_TYPES: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 TIME_ZONE = "spark.sql.session.timeZone"
+COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
+"""The result of a statement that writes rows."""
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
 OPTION = "spark.paimon."
@@ -78,6 +83,27 @@ def result(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.Table:
 def nothing() -> pa.Table:
     """The empty result of a statement that returns none."""
     return pa.table({})
+
+
+def counts(**rows: int) -> pa.Table:
+    """What a statement did, as its result: numbers of rows by name."""
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in rows])
+    return pa.table({name: [count] for name, count in rows.items()}, schema)
+
+
+def exact_value(table: str, column: DataField, value: Any, timezone: str) -> pa.Array:
+    """One constant as a column's value, cast as Spark does; raises :class:`NeedsSpark` where that is not certain."""
+    wanted = arrow_type(column.type)
+    if value is None:
+        return null_column(1, wanted)
+    try:
+        if not isinstance(column.type, AtomicType):
+            raise NotConstant
+        text = column.type.root in (Root.CHAR, Root.VARCHAR)
+        kind = exp.DataType.build("STRING" if text else type_to_ddl(column.type), dialect="spark")
+        return pa.array([cast(value, kind, timezone)], wanted)
+    except (NotConstant, ValueError, ArithmeticError, SqlglotError, pa.ArrowException) as e:
+        raise NeedsSpark(f"table '{table}', column '{column.name}': the cast of {value!r} to {column.type}") from e
 
 
 class Session:
@@ -243,6 +269,12 @@ class Session:
         table = self.table(on_branch(name, options))
         return table.with_options(writing_options(options)) if options else table
 
+    def relation(self, text: SqlText) -> Any:
+        """The rows of a query as a DuckDB relation; raises :class:`NotTranslatable`, and for exact names NeedsSpark."""
+        if self.names is Names.EXACT:
+            raise NeedsSpark("a query whose names are case-sensitive")
+        return run_query(text, self.open_scan, self.database, self.timezone)
+
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
         """What a query reads of each lake table, in the order these stand in its text; nothing is read."""
         scans: dict[TableName, TableScan] = {}
@@ -270,22 +302,17 @@ class Session:
         """Runs heavy work, as much at a time as asked for."""
         return LocalRunner(workers)
 
-    def partition_values(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Literals of a PARTITION clause as the columns' own values (physical), cast as Spark casts them."""
+    def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
+        """Literals of a PARTITION clause, each as one value of its column, cast as Spark casts them."""
         fields = [state.schema.field(k) for k in spec]
-        return {f.name: self._physical(state.name, f, v) for f, v in zip(fields, spec.values(), strict=True)}
+        return {
+            f.name: exact_value(state.name, f, None if isinstance(v, SqlNull) else v, self.timezone)
+            for f, v in zip(fields, spec.values(), strict=True)
+        }
 
-    def _physical(self, table: str, column: DataField, value: Any) -> Any:
-        if value is None or isinstance(value, SqlNull):
-            return None
-        assert isinstance(column.type, AtomicType)
-        text = column.type.root in (Root.CHAR, Root.VARCHAR)
-        made = exp.DataType.build("STRING" if text else type_to_ddl(column.type), dialect="spark")
-        try:
-            exact = cast(value, made, self.timezone)
-        except (NotConstant, ValueError, ArithmeticError) as e:
-            raise NeedsSpark(f"table '{table}': PARTITION ({column.name} = {value!r}) of type {column.type}") from e
-        return physical_values(pa.array([exact], arrow_type(column.type)))[0]
+    def partition_values(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Literals of a PARTITION clause as the columns' own values (physical)."""
+        return {name: physical_values(value)[0] for name, value in self.partition_arrays(state, spec).items()}
 
     def millis(self, expression: str) -> int:
         """A time as Spark understands it, in ms since the epoch: numbers are seconds, text is in the session's zone."""
@@ -361,6 +388,9 @@ class Rows(Protocol):
         self, table: FileStoreTable, state: TableState, operation: str, overwrite: Overwrite | None = None
     ) -> int:
         """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
+
+    def insert(self, insertion: Any) -> int:
+        """Write the rows as a :class:`bitlake.engine.insert.Insertion` asks, and commit them; returns how many."""
 
 
 # --- options of the session -------------------------------------------------------------------------------------------

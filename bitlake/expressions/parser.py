@@ -55,10 +55,11 @@ _OPS: dict[type[exp.Expr], Op] = {
 }
 
 
-def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
+def parse_predicate(text: str, timezone: str = "UTC", column_of: ColumnOf | None = None) -> Predicate:
     """The predicate of a Spark SQL expression; TIMESTAMP literals without a zone are wall clocks of ``timezone``.
 
     A dotted column keeps its dots (``t.a``): binding finds whether that is a table's column or a struct's member.
+    ``column_of`` names columns in another way; what it gives None for is refused.
     ``current_date()`` and ``current_timestamp()`` are the time of this call, in ``timezone``.
     Raises :class:`InvalidRequest` with line and column for bad syntax, and for expressions a scan cannot evaluate.
 
@@ -67,25 +68,28 @@ def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
     """
     if not text.strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
-    if len(text) > _KEPT_TEXT or asks_the_time(text):
-        return _parse(text, timezone)
+    if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None:
+        return _parse(text, timezone, column_of)
     return _parse_known(text, timezone)
 
 
-def _parse(text: str, timezone: str) -> Predicate:
+def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predicate:
     tree = _syntax_tree(text, timezone)
     try:
-        return _convert(tree, _Context(timezone, dotted, computes=True), False)
+        return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
     except Inexpressible as e:
         raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
 
 
-def parse_term(text: str, timezone: str = "UTC") -> Term:
-    """The term of a Spark SQL expression that is a value, as in ``SET amount = amount * 2``."""
+def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = None) -> Term:
+    """The term of a Spark SQL expression that is a value, as in ``SET amount = amount * 2``.
+
+    ``column_of`` is as in :func:`parse_predicate`.
+    """
     if not text.strip():
         raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
     tree = _syntax_tree(text, timezone)
-    context = _Context(timezone, dotted, computes=True)
+    context = _Context(timezone, column_of or dotted, computes=True)
     try:
         return context.term(tree)
     except Inexpressible as e:

@@ -24,7 +24,6 @@ from bitlake.engine.session import Session
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
-from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.runtime import Runner
 from bitlake.scan.scan import TableScan
@@ -105,8 +104,8 @@ class EngineContext(Session):
         """Runs heavy work on the executors."""
         return SparkRunner(self.spark, workers)
 
-    def partition_values(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Literals of a PARTITION clause as the columns' own values (physical), cast by Spark."""
+    def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
+        """Literals of a PARTITION clause, each as one value of its column, cast by Spark."""
         fields = [state.schema.field(k) for k in spec]
         columns = [
             partition_literal(v).cast(spark_type(f.type)).alias(f.name)
@@ -114,7 +113,7 @@ class EngineContext(Session):
         ]
         with spark_errors(f"table '{state.name}', PARTITION ({', '.join(spec)})"):
             row = self.spark.range(1).select(*columns).toArrow()
-        return {f.name: physical_values(row.column(f.name).cast(arrow_type(f.type)))[0] for f in fields}
+        return {f.name: row.column(f.name).cast(arrow_type(f.type)) for f in fields}
 
     @property
     def classic(self) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.engine.engine import HANDLERS
+from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.parameters import Args, literal
@@ -50,8 +51,7 @@ Handler = Callable[[EngineContext, Any], DataFrame | pa.Table]
 
 _HANDLERS: dict[type[Any], Handler] = {
     st.CreateView: query.create_view,
-    st.InsertInto: insert.insert,
-    st.MultiInsert: insert.insert_all,
+    st.MultiInsert: insert_all,
     st.DeleteFrom: delete,
     st.Update: update,
     st.MergeInto: merge,
@@ -89,6 +89,10 @@ class SparkRows:
         """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
         named = by_position(table.name, self._frame, state.schema.fields)
         return insert.store(self._context, table, state, named, operation, overwrite)
+
+    def insert(self, insertion: Insertion) -> int:
+        """Write the rows as an INSERT asks, and commit them; returns how many."""
+        return insert.insert_frame(self._context, self._frame, insertion)
 
 
 class _Context(EngineContext):

@@ -119,6 +119,58 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "CALL sys.reset_consumer('p', 'me', 1)",
         "CALL sys.clear_consumers('p')",
     ),
+    "insert": (
+        f"CREATE TABLE w ({TYPES}) PARTITIONED BY (day)",
+        "INSERT INTO w VALUES (true, 1, 2, 3, 4, 0.5, 1e3, 12.3, 'a', 'bc', 'x', X'00ff', DATE '2026-01-01', "
+        "TIMESTAMP '2026-01-01 10:00:00', TIMESTAMP_NTZ '2026-01-01 10:00:00.123456', NULL, NULL, NULL), "
+        + f"({', '.join(['NULL'] * 4)}, -4, {', '.join(['NULL'] * 13)})",
+        "INSERT INTO w (l, day, i, x) VALUES (9, '2026-01-02', '17', 5), (10, NULL, NULL, 6)",
+        "INSERT INTO w (l, v, c) VALUES (11, 'abcde  ', 'a  ')",
+        "INSERT INTO w (l, v) VALUES (12, 'abcdef')",
+        "INSERT INTO w (l) VALUES (NULL)",
+        "INSERT INTO w PARTITION (day = '2026-02-01') (l, m, d) SELECT l, m, i FROM w WHERE l < 0 OR i > 3",
+        "INSERT INTO w BY NAME SELECT l + 100 AS l, i, x, day FROM w WHERE i IS NOT NULL",
+        "INSERT OVERWRITE w PARTITION (day = '2026-01-02') (l, x) VALUES (1000, 'over')",
+        "INSERT OVERWRITE p PARTITION (day = '2026-01-02', kind = 3) IF NOT EXISTS VALUES ('not written')",
+        "INSERT OVERWRITE p SELECT day, kind + 1, x FROM p WHERE kind = 1",
+        "SET spark.sql.sources.partitionOverwriteMode = dynamic",
+        "INSERT OVERWRITE p VALUES (DATE '2026-01-02', 2, 'dynamic')",
+        "RESET spark.sql.sources.partitionOverwriteMode",
+        "INSERT INTO k VALUES (2, 'B'), (4, 'd'), (4, 'e')",
+        "INSERT INTO k SELECT id + 10, v FROM k WHERE id <> 2",
+        "INSERT INTO k (v) VALUES ('no key')",
+        "INSERT OVERWRITE k VALUES (7, 'only')",
+        "INSERT INTO k VALUES (1)",
+        "INSERT INTO k (id, nope) VALUES (1, 'a')",
+        "INSERT INTO k (id, id) VALUES (1, 2)",
+        "INSERT INTO k BY NAME SELECT id, v AS other FROM k",
+        "CREATE TABLE defaults (a INT, b STRING DEFAULT 'bee', c INT DEFAULT 3)",
+        "INSERT INTO defaults VALUES (1, DEFAULT, NULL), (2, 'b', 4)",
+        "INSERT INTO defaults (a) VALUES (3)",
+        "INSERT INTO defaults SELECT a + 10, b, c FROM defaults",
+        "CREATE TABLE made PARTITIONED BY (kind) AS SELECT x, kind FROM p",
+        "CREATE TABLE everything AS SELECT * FROM p",
+        "CREATE OR REPLACE TABLE made PARTITIONED BY (kind) AS SELECT x AS y, kind FROM p",
+        "SHOW CREATE TABLE made",
+        "CALL sys.copy('k', 'copied', 'true')",
+    ),
+    "delete and update": (
+        "DELETE FROM p WHERE day = '2026-01-02' AND kind = 3",
+        "UPDATE p SET x = concat(x, '!') WHERE p.kind = 1 AND x LIKE 'a%'",
+        "UPDATE p AS q SET q.x = 'all', kind = q.kind * 2",
+        "DELETE FROM default.p q WHERE q.kind > 100",
+        "DELETE FROM p",
+        "DELETE FROM k WHERE v = 'a' OR id + 1 = 3",
+        "UPDATE k SET v = upper(v) WHERE id = 3",
+        "UPDATE k SET v = NULL WHERE v IS NOT NULL",
+        "UPDATE k SET id = 4",
+        "CREATE TABLE v (id INT, n DECIMAL(10, 2), at TIMESTAMP) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')",
+        "INSERT INTO v VALUES (1, 1.5, TIMESTAMP '2026-01-01 00:00:00'), (2, 2.5, NULL), (3, NULL, NULL)",
+        "UPDATE v SET n = n * 1.5, at = TIMESTAMP '2026-06-01 12:00:00' WHERE id <= 2",
+        "DELETE FROM v WHERE n > 3",
+        "UPDATE v SET n = 1 WHERE id = 99",
+        "UPDATE v SET id = 1, id = 2",
+    ),
     "errors": (
         "DROP TABLE missing",
         "DESCRIBE missing",
@@ -134,6 +186,9 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "SHOW TBLPROPERTIES p ('none')",
     ),
 }
+
+
+WRITES = ("insert", "delete and update")
 
 
 @pytest.fixture
@@ -184,7 +239,10 @@ def contents(lake: bitlake.Lake) -> dict[str, Any]:
 def test_the_same_table_and_result(lakes: tuple[bitlake.Lake, bitlake.Lake], name: str) -> None:
     on_spark, in_process = lakes
     for text in SCRIPTS[name]:
-        assert result(in_process, text, "duckdb") == result(on_spark, text, "spark"), text
+        here, there = result(in_process, text, "duckdb"), result(on_spark, text, "spark")
+        if name in WRITES and isinstance(there[0], str):
+            here, there = here[:1], there[:1]  # errors of values are worded in another way
+        assert here == there, text
     assert contents(in_process) == contents(on_spark)
 
 

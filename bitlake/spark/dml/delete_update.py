@@ -19,8 +19,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from sqlglot import exp
 
+from bitlake.engine.session import counts
+from bitlake.engine.target import exact_scan
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.sql_text import quoted
@@ -32,14 +33,12 @@ from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml.target import DRIVER_ROWS, Target, counts, gather, set_values
-from bitlake.spark.read.metadata_only import exact_scan
+from bitlake.spark.dml.target import DRIVER_ROWS, Target, gather, set_values
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
-from bitlake.sql.scope import column_key
 from bitlake.sql.text import SqlText
 from bitlake.write import append_dml
 
@@ -143,17 +142,7 @@ def whole_condition(target: Target, condition: SqlText | None) -> TableScan | No
         return bare
     if condition.tree is None:
         return None
-    names = target.context.names
-    fields, mine = names.clear(target.state.schema.field_names), names.key(target.alias or target.name)
-    qualifiers: list[tuple[str, ...]] = [] if mine in fields else [(mine,)]
-    if target.alias is None:
-        qualifiers.append((names.key(target.database), mine))
-
-    def column_of(column: exp.Column) -> str | None:
-        key = column_key(column, qualifiers, names)
-        return None if key is None else fields.get(key)
-
-    predicate = from_sqlglot(condition.tree, target.context.timezone, column_of)
+    predicate = from_sqlglot(condition.tree, target.context.timezone, target.column_of)
     return None if predicate is None else exact_scan(target.context, bare, predicate)
 
 

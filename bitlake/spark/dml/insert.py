@@ -1,126 +1,45 @@
-"""INSERT INTO, INSERT OVERWRITE and REPLACE WHERE; DataFrames written into tables."""
+"""DataFrames written into tables, by INSERT and by :meth:`bitlake.lake.Lake.write`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.catalog.identifier import Identifier
-from bitlake.engine.ddl import COUNTS
-from bitlake.engine.partitions import partition_spec, whole_partition
-from bitlake.engine.session import result
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.binder import bind
-from bitlake.expressions.parser import parse_predicate
+from bitlake.engine.insert import Insertion, is_dynamic, merging
 from bitlake.expressions.sql_text import quoted
-from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.commit import publish
-from bitlake.metadata.schema import Names
 from bitlake.schema.create import ColumnSpec
-from bitlake.schema.evolution import PREFIX, MergeSchema
-from bitlake.snapshot.partitions import files_by_partition
+from bitlake.schema.evolution import PREFIX
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext, partition_literal
-from bitlake.spark.read.query import query
 from bitlake.spark.types import comment_of, spark_type, stored_type
 from bitlake.spark.write.append import write_frame
-from bitlake.spark.write.insert_cast import by_name, by_position, evolution, merged_state, merging, with_defaults
+from bitlake.spark.write.insert_cast import by_name, by_position, merged_state, with_defaults
 from bitlake.spark.write.primary_key import write_changes
-from bitlake.sql import statements as st
-from bitlake.sql.rewrite import default_as_null
 from bitlake.types import DataField
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite, overwrite_scope
 from bitlake.write.frames import is_to_write
 
-_MODE = "spark.sql.sources.partitionOverwriteMode"
 
-
-def insert(context: EngineContext, statement: st.InsertInto) -> pa.Table:
-    """INSERT INTO / OVERWRITE; returns how many rows were written."""
-    rows = _inserted(context, statement)
-    return result(COUNTS, [(rows, rows)])
-
-
-def insert_all(context: EngineContext, statement: st.MultiInsert) -> pa.Table:
-    """FROM … INSERT … INSERT …: one after the other, each a commit; returns a row of counts for each."""
-    counts = [_inserted(context, each) for each in statement.inserts]
-    return result(COUNTS, [(rows, rows) for rows in counts])
-
-
-def _inserted(context: EngineContext, statement: st.InsertInto) -> int:
-    name = context.identify(statement.table)
-    table = context.session_table(name)
-    state = table.state()
-    table.check_writable(state, keyed=True)
-    spec = partition_spec(context, state, statement.partition)
-    if statement.if_not_exists:
-        partition = tuple(whole_partition(context, state, statement.partition or {}).values())
-        if partition in files_by_partition(state):
-            return 0
-    context.names.check(table.name, state.schema.field_names)
-    frame = query(context, statement.query if statement.by_name else default_as_null(statement.query))
-    how = MergeSchema()
-    given = {**_write_options(table.name, statement), **evolution(statement.evolve)}
-    if statement.by_name or given:
-        how = merging(context, name, table, given)
+def insert_frame(context: EngineContext, frame: DataFrame, insertion: Insertion) -> int:
+    """Write a frame's rows as an INSERT asks, and commit them; returns how many."""
+    table, statement, how = insertion.table, insertion.statement, insertion.merging
     if how.on and not statement.by_name:
-        frame = _leading_named(frame, _targets(context, state, statement, spec))
+        frame = _leading_named(frame, insertion.targets(context.names))
         statement = replace(statement, by_name=True, columns=None)
-    state = merged_state(context, table, state, frame, how)
-    frame = _named(context, state, frame, statement, spec, how.on)
-    frame = with_defaults(table.name, frame, state.schema.fields)
-    scope = None
+    state = merged_state(context, table, insertion.state, frame, how)
+    insertion = replace(insertion, state=state, statement=statement)
+    frame = with_defaults(table.name, _named(context, frame, insertion), state.schema.fields)
+    scope = insertion.scope(context)
     if statement.replace_where is not None:
-        scope = _replaced_scope(context, state, statement.replace_where)
         frame = _only_where(table.name, frame, state, statement.replace_where)
-    elif statement.overwrite:
-        scope = _overwritten_scope(context, state, spec)
     return store(context, table, state, frame, "WRITE" if scope is None else "OVERWRITE", scope)
-
-
-def _overwritten_scope(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> Overwrite:
-    """What INSERT OVERWRITE with a PARTITION clause replaces, by Spark's mode of partition overwrites."""
-    static = {k: v for k, v in spec.items() if v is not None}
-    dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
-    if dynamic and len(static) < len(state.schema.partition_keys):
-        return overwrite_scope(state.schema, {})
-    # As in Spark, PARTITION (p) without a value narrows nothing: p is a column of the query.
-    return overwrite_scope(state.schema, context.partition_values(state, static) if static else None)
-
-
-def _replaced_scope(context: EngineContext, state: TableState, condition: str) -> Overwrite:
-    """What REPLACE WHERE replaces; raises :class:`UnsupportedFeature` for other conditions than equalities of partition
-    columns, which Paimon's overwrites do not take either.
-    """
-    keys = state.schema.partition_keys
-    bound = bind(parse_predicate(condition, context.timezone), state.schema.fields, context.timezone)
-    spec: dict[str, Any] = {}
-    present: set[str] = set()  # what <=> has beside its equality
-    understood = True
-    for leaf in conjuncts(bound):
-        match leaf:
-            case Comparison(column, Op.EQ, value) if spec.get(column, value) == value:
-                spec[column] = value
-            case IsNull(column, False) if spec.get(column) is None:
-                spec[column] = None
-            case IsNull(column, True):
-                present.add(column)
-            case _:
-                understood = False
-    filled = {k for k, v in spec.items() if v is not None}
-    if not understood or not present <= filled or not set(spec) <= set(keys):
-        raise UnsupportedFeature(
-            f"table '{state.name}', REPLACE WHERE {condition}: only equalities of partition columns "
-            f"({', '.join(keys) or 'none'}), joined by AND, can be replaced; use DELETE and INSERT, or MERGE"
-        )
-    return overwrite_scope(state.schema, spec or None)
 
 
 def _only_where(table: str, frame: DataFrame, state: TableState, condition: str) -> DataFrame:
@@ -133,16 +52,6 @@ def _only_where(table: str, frame: DataFrame, state: TableState, condition: str)
     kept = F.coalesce(F.expr(f"({condition})"), F.lit(False))
     wanted = frame.schema[key].dataType
     return frame.withColumn(key, F.when(kept, column).otherwise(F.raise_error(F.lit(message)).cast(wanted)))
-
-
-def _write_options(table: str, statement: st.InsertInto) -> Mapping[str, str]:
-    other = next((k for k in statement.options if not k.startswith(PREFIX)), None)
-    if other is not None:
-        raise UnsupportedFeature(
-            f"table '{table}': INSERT INTO … WITH takes {PREFIX} and the options below it, and not '{other}'; set it "
-            "as an option of the table"
-        )
-    return statement.options
 
 
 def _leading_named(frame: DataFrame, targets: Sequence[DataField]) -> DataFrame:
@@ -188,8 +97,11 @@ def write_dataframe(
         state = merged_state(context, table, state, frame, how)
         named = by_name(table.name, frame, state.schema.fields, context.names, fill=how.on)
         named = with_defaults(table.name, named, state.schema.fields)
-        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
-        scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
+        scope = (
+            overwrite_scope(state.schema, {} if is_dynamic(context) else None)
+            if mode == "overwrite" and exists
+            else None
+        )
         return store(context, table, state, named, "WRITE" if scope is None else "OVERWRITE", scope)
     except BaseException:
         if not exists:
@@ -223,25 +135,15 @@ def store(
     return retrying(lambda: tries.pop() if tries else table.state(), step)
 
 
-def _named(
-    context: EngineContext,
-    state: TableState,
-    frame: DataFrame,
-    statement: st.InsertInto,
-    spec: Mapping[str, Any],
-    fill: bool,
-) -> DataFrame:
+def _named(context: EngineContext, frame: DataFrame, insertion: Insertion) -> DataFrame:
     """The query's columns under the table's names: by name, by the column list, or by position."""
-    table, names = state.name, context.names
-    fields = state.schema.fields
-    static = {k: v for k, v in spec.items() if v is not None}
+    table, names, fields, static = insertion.state.name, context.names, insertion.state.schema.fields, insertion.static
     rest = [f for f in fields if f.name not in static]
-    if statement.by_name:
-        named = by_name(table, frame, rest, names, fill=fill)
+    if insertion.statement.by_name:
+        named = by_name(table, frame, rest, names, fill=insertion.merging.on)
     else:
-        targets = _targets(context, state, statement, spec)
-        named = by_position(table, frame, targets)
-        if statement.columns is not None:
+        named = by_position(table, frame, insertion.targets(names))
+        if insertion.statement.columns is not None:
             named = by_name(table, named, rest, names, nested=False)
     if rest == list(fields):
         return named
@@ -252,28 +154,3 @@ def _named(
         else:
             columns.append(F.col(quoted(f.name)))
     return named.select(*columns)
-
-
-def _targets(
-    context: EngineContext, state: TableState, statement: st.InsertInto, spec: Mapping[str, Any]
-) -> list[DataField]:
-    """The columns that a query's columns go into, by position."""
-    static = {k: v for k, v in spec.items() if v is not None}
-    if statement.columns is not None:
-        return _listed(state, statement.columns, static, context.names)
-    # PARTITION (p) without a value changes nothing: p stands where the table has it, as in Paimon and Spark.
-    return [f for f in state.schema.fields if f.name not in static]
-
-
-def _listed(state: TableState, listed: Sequence[str], static: Mapping[str, Any], names: Names) -> list[DataField]:
-    table = state.name
-    try:
-        fields = [state.schema.field(n, names) for n in listed]
-    except NotFound as e:
-        raise NotFound(f"table '{table}': {e}") from e
-    for i, f in enumerate(fields):
-        if f.name in [g.name for g in fields[:i]]:
-            raise InvalidRequest(f"table '{table}': column '{f.name}' is listed twice")
-        if f.name in static:
-            raise InvalidRequest(f"table '{table}': column '{f.name}' has its value from PARTITION already")
-    return fields

@@ -26,6 +26,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from bitlake.engine.insert import evolution, merging
+from bitlake.engine.session import counts
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.mergetree import dml
@@ -55,12 +57,12 @@ from bitlake.spark.dml.merge_source import (
     unmatched,
     value_items,
 )
-from bitlake.spark.dml.target import Gathered, Target, counts, gather
+from bitlake.spark.dml.target import Gathered, Target, gather
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
-from bitlake.spark.write.insert_cast import evolution, merged_state, merging
+from bitlake.spark.write.insert_cast import merged_state
 from bitlake.sql import statements as st
 from bitlake.sql.text import SqlText
 from bitlake.write.append_dml import discard_statement, write_deletion

@@ -26,7 +26,7 @@ from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.schema import Names
 from bitlake.snapshot.partitions import has_many_files
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml.target import Target, column_parts, set_values
+from bitlake.spark.dml.target import Target, set_values
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
 from bitlake.spark.types import spark_type
@@ -331,7 +331,7 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
 def _inserted(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
     table, out = target.table.name, {}
     for assignment in assignments:
-        parts = column_parts(target, assignment.target)
+        parts = target.column_parts(assignment.target)
         if len(parts) > 1:
             raise InvalidRequest(f"table '{table}': INSERT takes whole columns, and not '{'.'.join(parts)}'")
         if parts[0] in out:

@@ -19,16 +19,14 @@ from pyroaring import BitMap
 from pyspark.sql import DataFrame
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
+from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.expressions.tree import Predicate
-from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
-from bitlake.metadata.schema import near
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.scan.scan import TableScan
-from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingColumn, spark_errors
 from bitlake.spark.read.query import missing_column, prepare
@@ -37,40 +35,18 @@ from bitlake.spark.write.append import tagged
 from bitlake.sql import statements as st
 from bitlake.sql.scope import Mentions
 from bitlake.sql.table_references import replace_tables
-from bitlake.sql.text import SqlText, TableName
+from bitlake.sql.text import SqlText
 from bitlake.types import DataField, RowType
 from bitlake.write.append_dml import Hits, scan_of_hits
 
 
-def counts(**rows: int) -> pa.Table:
-    """What a statement did, as its result: numbers of rows by name."""
-    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in rows])
-    return pa.table({name: [count] for name, count in rows.items()}, schema)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A statement's table as it was when the statement read it, under the name that the statement gives it.
-
-    ``with_`` is the statement's WITH clause.
-    """
+@dataclass(frozen=True)
+class Target(StatementTarget):
+    """A statement's table in SQL text that Spark runs."""
 
     context: EngineContext
-    table: FileStoreTable
-    state: TableState
-    database: str
-    name: str
-    alias: str | None
-    with_: str = ""
     pushed: tuple[Predicate, ...] = field(default=())
     """Conditions, bound to the schema, that rows which matter satisfy: from a MERGE's source."""
-
-    @classmethod
-    def of(cls, context: EngineContext, name: TableName, alias: str | None, with_: str = "") -> Target:
-        """The target of a statement that names it so."""
-        identifier = context.identify(name)
-        table = context.session_table(identifier)
-        return cls(context, table, table.state(), identifier.database, identifier.table, alias, with_)
 
     @property
     def qualifier(self) -> str:
@@ -282,33 +258,13 @@ def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str
     """
     tops: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
     for assignment in assignments:
-        parts = column_parts(target, assignment.target)
+        parts = target.column_parts(assignment.target)
         tops.setdefault(parts[0], []).append((parts[1:], assignment.value))
     out = {}
     for name, changes in tops.items():
         column = target.state.schema.field(name)
         out[name] = _value(target, column, target.column(name), changes, name)
     return out
-
-
-def column_parts(target: Target, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A name in SET as the column's name and those of struct members, without the table's name before it."""
-    key = target.context.names.key
-    names = {key(n): n for n in target.state.schema.field_names}
-    keys = tuple(map(key, parts))
-    own = key(target.alias or target.name)
-    if keys[0] not in names or (len(parts) > 1 and keys[0] == own):
-        prefixes: list[tuple[str, ...]] = [(own,)]
-        if target.alias is None:
-            prefixes.append((key(target.database), own))
-        for prefix in prefixes:
-            if keys[: len(prefix)] == prefix and len(parts) > len(prefix) and keys[len(prefix)] in names:
-                parts, keys = parts[len(prefix) :], keys[len(prefix) :]
-                break
-    if keys[0] not in names:
-        hint = near(parts[0], names.values())
-        raise NotFound(f"table '{target.table.name}' has no column '{'.'.join(parts)}'{hint}")
-    return (names[keys[0]], *parts[1:])
 
 
 def _value(

@@ -6,17 +6,14 @@ columns.  Where a data file would have to be opened, the query runs as any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
-from bitlake.expressions.binder import bind
-from bitlake.expressions.tree import MapKey, Predicate, columns_of
+from bitlake.engine.target import exact_scan, is_plain
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
@@ -26,7 +23,7 @@ from bitlake.spark.read.scan import choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.text import Edit
-from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
+from bitlake.types import arrow_type
 
 MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
@@ -45,33 +42,7 @@ def usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableScan])
     else:
         return False
     by_name = {f.name: f for f in scans[0].state.schema.fields}
-    return all(_plain(by_name[c].type) for c in used)
-
-
-def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
-    made = types[column.column if isinstance(column, MapKey) else column]
-    return made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made
-
-
-def _plain(made: DataType) -> bool:
-    """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
-    return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
-
-
-def exact_scan(context: EngineContext, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
-    """The scan with all of WHERE, or None where that cannot be said exactly."""
-    bare = replace(scan, predicate=None, _planned=[])
-    if predicate is None:
-        return bare
-    fields = scan.state.schema.fields
-    try:
-        bound = bind(predicate, fields, context.timezone)
-    except InvalidRequest:
-        return None
-    types = {f.name: f.type for f in fields}
-    if not all(_plain(_type_of(column, types)) for column in columns_of(bound)):
-        return None
-    return scan if bound == scan.predicate else bare.where_bound(bound)
+    return all(is_plain(by_name[c].type) for c in used)
 
 
 def first_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan) -> TableScan | None:

@@ -9,20 +9,19 @@ bring columns that the table does not have yet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.catalog.identifier import Identifier
-from bitlake.engine.session import session_options
+from bitlake.engine.insert import check_count, match_names
 from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.schema import Names
-from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
+from bitlake.schema.evolution import MergeSchema, merged_changes
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.types import from_spark_field, nullable, spark_type
@@ -36,12 +35,7 @@ _SIMPLE = (*_NUMERIC, *_TIMES, T.BooleanType)
 
 def by_position(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
     """Name the frame's columns after ``fields``, in order; raises :class:`InvalidRequest` if the counts differ."""
-    have = frame.columns
-    if len(have) != len(fields):
-        raise InvalidRequest(
-            f"table '{table}' takes {len(fields)} columns ({', '.join(f.name for f in fields)}) "
-            f"and the query gives {len(have)} ({', '.join(have)})"
-        )
+    check_count(table, frame.columns, fields)
     return frame.toDF(*[f.name for f in fields])
 
 
@@ -59,26 +53,14 @@ def by_name(
     ``names``: which names are the same.  ``fill``: missing members of structs are NULL too, and not refused.
     Raises :class:`InvalidRequest` for columns that the table lacks, or that ``names`` does not tell apart.
     """
-    names.check(table, [f.name for f in fields])
-    have: dict[str, T.StructField] = {}
-    for source in frame.schema.fields:
-        if names.key(source.name) in have:
-            raise InvalidRequest(f"table '{table}': the query gives column '{source.name}' twice")
-        have[names.key(source.name)] = source
-    known = {names.key(f.name) for f in fields}
-    extra = [s.name for key, s in have.items() if key not in known]
-    if extra:
-        raise InvalidRequest(
-            f"table '{table}' has no column '{extra[0]}'; its columns are {', '.join(f.name for f in fields)}"
-        )
     columns = []
-    for f in fields:
-        found = have.get(names.key(f.name))
-        if found is not None:
-            inside = nested_by_name(table, found, f, names, fill=fill) if nested else None
-            columns.append((F.col(quoted(found.name)) if inside is None else inside).alias(f.name))
-        else:
+    for f, place in zip(fields, match_names(table, frame.columns, fields, names), strict=True):
+        if place is None:
             columns.append(_default(f).alias(f.name))
+            continue
+        found = frame.schema.fields[place]
+        inside = nested_by_name(table, found, f, names, fill=fill) if nested else None
+        columns.append((F.col(quoted(found.name)) if inside is None else inside).alias(f.name))
     return frame.select(*columns)
 
 
@@ -467,19 +449,6 @@ class Members:
 
 
 # --- new columns: write.merge-schema ----------------------------------------------------------------------------------
-
-
-def merging(
-    context: EngineContext, name: Identifier, table: FileStoreTable, given: Mapping[str, str] | None = None
-) -> MergeSchema:
-    """What the write's own options, else the session's, else the table's say of merging schemas."""
-    session = session_options(context, name.database, name.table)
-    return MergeSchema.of({**table.schema.options, **session, **(given or {})})
-
-
-def evolution(on: bool) -> dict[str, str]:
-    """What WITH SCHEMA EVOLUTION says of merging schemas."""
-    return {PREFIX: "true"} if on else {}
 
 
 def merged_state(

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
+from bitlake.engine.insert import merging
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.file_store_table import FileStoreTable
@@ -28,7 +29,7 @@ from bitlake.schema.merge_spec import WORDS
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.write.append import quoted_columns, write_frame
-from bitlake.spark.write.insert_cast import by_name, merged_state, merging, with_defaults
+from bitlake.spark.write.insert_cast import by_name, merged_state, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type

@@ -1,0 +1,104 @@
+"""The target of a DELETE, UPDATE or MERGE under the name that the statement gives it, and conditions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from sqlglot import exp
+
+from bitlake.engine.session import Session
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import ColumnOf
+from bitlake.expressions.tree import MapKey, Predicate, columns_of
+from bitlake.file_store_table import FileStoreTable
+from bitlake.scan.scan import TableScan
+from bitlake.snapshot.state import TableState
+from bitlake.sql.scope import column_key
+from bitlake.sql.text import TableName
+from bitlake.types import AtomicType, DataType, MapType, Root
+
+
+@dataclass(frozen=True)
+class StatementTarget:
+    """A statement's table as it was when the statement read it, under the name that the statement gives it.
+
+    ``with_`` is the statement's WITH clause.
+    """
+
+    context: Session
+    table: FileStoreTable
+    state: TableState
+    database: str
+    name: str
+    alias: str | None
+    with_: str = ""
+
+    @classmethod
+    def of(cls, context: Session, name: TableName, alias: str | None, with_: str = "") -> Self:
+        """The target of a statement that names it so."""
+        identifier = context.identify(name)
+        table = context.session_table(identifier)
+        return cls(context, table, table.state(), identifier.database, identifier.table, alias, with_)
+
+    @property
+    def column_of(self) -> ColumnOf:
+        """Names a column of a parsed expression; None for one that is not the target's."""
+        names = self.context.names
+        fields, mine = names.clear(self.state.schema.field_names), names.key(self.alias or self.name)
+        qualifiers: list[tuple[str, ...]] = [] if mine in fields else [(mine,)]
+        if self.alias is None:
+            qualifiers.append((names.key(self.database), mine))
+
+        def column_of(column: exp.Column) -> str | None:
+            key = column_key(column, qualifiers, names)
+            return None if key is None else fields.get(key)
+
+        return column_of
+
+    def column_parts(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """A name in SET as the column's name and those of struct members, without the table's name before it."""
+        key = self.context.names.key
+        names = {key(n): n for n in self.state.schema.field_names}
+        keys = tuple(map(key, parts))
+        own = key(self.alias or self.name)
+        if keys[0] not in names or (len(parts) > 1 and keys[0] == own):
+            prefixes: list[tuple[str, ...]] = [(own,)]
+            if self.alias is None:
+                prefixes.append((key(self.database), own))
+            for prefix in prefixes:
+                if keys[: len(prefix)] == prefix and len(parts) > len(prefix) and keys[len(prefix)] in names:
+                    parts, keys = parts[len(prefix) :], keys[len(prefix) :]
+                    break
+        if keys[0] not in names:
+            known = ", ".join(names.values())
+            raise NotFound(f"table '{self.table.name}' has no column '{'.'.join(parts)}'; its columns are {known}")
+        return (names[keys[0]], *parts[1:])
+
+
+def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
+    """The scan with all of WHERE, or None where that cannot be said exactly."""
+    bare = replace(scan, predicate=None, _planned=[])
+    if predicate is None:
+        return bare
+    fields = scan.state.schema.fields
+    try:
+        bound = bind(predicate, fields, session.timezone)
+    except InvalidRequest:
+        return None
+    types = {f.name: f.type for f in fields}
+    if not all(is_plain(_type_of(column, types)) for column in columns_of(bound)):
+        return None
+    return scan if bound == scan.predicate else bare.where_bound(bound)
+
+
+def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
+    made = types[column.column if isinstance(column, MapKey) else column]
+    return made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made
+
+
+def is_plain(made: DataType) -> bool:
+    """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
+    return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
