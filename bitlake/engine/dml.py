@@ -35,6 +35,7 @@ def update(session: Session, statement: st.Update) -> pa.Table:
 
 
 def _target(session: Session, statement: st.DeleteFrom | st.Update) -> StatementTarget:
+    session.check_meaning()
     target = StatementTarget.of(session, statement.table, statement.alias)
     if statement.with_:
         raise NeedsSpark(f"table '{target.table.name}': WITH before a statement")

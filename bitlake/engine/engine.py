@@ -17,6 +17,7 @@ from bitlake.engine.session_state import SessionState
 from bitlake.engine.settings import change_setting
 from bitlake.errors import BitlakeError
 from bitlake.expressions.parameters import Args, with_values
+from bitlake.formatting import one_line
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.sql import statements as st
@@ -104,7 +105,7 @@ class CoreEngine:
         handler = _HERE.get(type(statement)) or HANDLERS.get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")
-        with job(written, session.catalog.runtime.shows_progress):
+        with job(one_line(written, 60), session.catalog.runtime.shows_progress):
             return handler(session, statement)
 
 

@@ -269,8 +269,17 @@ class Session:
         table = self.table(on_branch(name, options))
         return table.with_options(writing_options(options)) if options else table
 
+    def check_meaning(self) -> None:
+        """Raise :class:`NeedsSpark` if the session gives expressions another meaning than Spark's default, ANSI's."""
+        if not self.is_on("spark.sql.ansi.enabled", default=True):
+            raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false")
+
     def relation(self, text: SqlText) -> Any:
-        """The rows of a query as a DuckDB relation; raises :class:`NotTranslatable`, and for exact names NeedsSpark."""
+        """The rows of a query as a DuckDB relation.
+
+        Raises :class:`bitlake.sql.duckdb_translation.NotTranslatable`, and as :meth:`check_meaning` does.
+        """
+        self.check_meaning()
         if self.names is Names.EXACT:
             raise NeedsSpark("a query whose names are case-sensitive")
         return run_query(text, self.open_scan, self.database, self.timezone)

@@ -251,6 +251,7 @@ def test_the_database_and_settings_are_both_engines(spark: Any, tmp_path: Path) 
     zone = spark.conf.get("spark.sql.session.timeZone")
     lake.sql("CREATE DATABASE d", engine="duckdb")
     lake.sql("USE d", engine="duckdb")
+    lake.sql("CREATE TABLE k (a INT)", engine="duckdb")
     assert lake.sql("SELECT current_database()").collect()[0][0] == "d" == lake.database
     try:
         lake.sql("SET TIME ZONE 'Asia/Tokyo'", engine="duckdb")
@@ -258,8 +259,13 @@ def test_the_database_and_settings_are_both_engines(spark: Any, tmp_path: Path) 
         lake.sql("SET spark.sql.session.timeZone = America/New_York")
         at = lake.sql("SELECT TIMESTAMP '2026-01-01 00:00:00'", engine="duckdb").fetchall()[0][0]
         assert at.utcoffset().total_seconds() == -5 * 3600
+        lake.sql("SET spark.sql.ansi.enabled = false")
+        for text in ("SELECT 1", "DELETE FROM k", "INSERT INTO k SELECT 1"):
+            with pytest.raises(BitlakeError, match="'spark.sql.ansi.enabled' = false needs Spark"):
+                lake.sql(text, engine="duckdb")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.conf.unset("spark.sql.ansi.enabled")
     lake.sql("CREATE TABLE v (a INT)")
     spark.range(1).createOrReplaceTempView("v")
     with pytest.raises(BitlakeError, match="is not a table of the lake"):
