@@ -91,9 +91,9 @@ doors-all: $(READY) $(CLASSES)
 cluster: $(READY)
 	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
 
-## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock (tree: by the commit's content); or Spark's own SQL tests of a FOLDER
+## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock (tree: by the commit's content); or Spark's own SQL tests of a FOLDER; ENGINE=duckdb compares DuckDB with Spark: STATEMENTS=1000 of SEED=1, or the queries of a FOLDER over TPC-H's tables
 sql-conformance: $(READY) $(CLASSES)
-	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(CHOSEN_SEED)))
+	$(BIN)/python $(if $(filter duckdb,$(ENGINE)),tests/conformance/duckdb_agreement.py --statements $(or $(STATEMENTS),1000) --seed $(or $(SEED),1) $(if $(FOLDER),--folder $(FOLDER)),$(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(CHOSEN_SEED))))
 
 ## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
 versions: $(READY) $(OLDEST)/.ready

@@ -45,6 +45,7 @@ _CONTAINERS = {
 REGISTRIES = {
     "bitlake.metadata.options.OPTIONS": "the options, filled by the module itself",
     "bitlake.engine.procedures.procedure.PROCEDURES": "the procedures, filled by imports of their modules",
+    "bitlake.sql.duckdb_expressions.TRANSLATORS": "how nodes of a query are translated, filled by imports of modules",
     "bitlake.formatting._representations": "how objects show themselves, filled by imports",
     "bitlake.io.object_store._memories": "the files of memory://, which are nowhere else",
     "bitlake.formats.orc._idle": "idle processes that decode ORC, four at most",

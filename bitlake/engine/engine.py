@@ -21,7 +21,7 @@ from bitlake.formatting import one_line
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.sql import statements as st
-from bitlake.sql.duckdb_translation import NotTranslatable
+from bitlake.sql.duckdb_values import NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.text import SqlText
 
@@ -93,7 +93,7 @@ class CoreEngine:
         """Run one statement; a query returns a DuckDB relation, everything else an Arrow table.
 
         ``args`` are the values of its parameters, by name or in order.  Raises :class:`NeedsSpark`, and
-        :class:`bitlake.sql.duckdb_translation.NotTranslatable` for queries, before anything is done.
+        :class:`bitlake.sql.duckdb_values.NotTranslatable` for queries, before anything is done.
         """
         session = self.session
         written = text if args is None else with_values(text, args)

@@ -277,7 +277,7 @@ class Session:
     def relation(self, text: SqlText) -> Any:
         """The rows of a query as a DuckDB relation.
 
-        Raises :class:`bitlake.sql.duckdb_translation.NotTranslatable`, and as :meth:`check_meaning` does.
+        Raises :class:`bitlake.sql.duckdb_values.NotTranslatable`, and as :meth:`check_meaning` does.
         """
         self.check_meaning()
         if self.names is Names.EXACT:

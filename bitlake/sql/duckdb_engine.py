@@ -16,9 +16,11 @@ from bitlake.scan.dataset import ScanDataset, import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import analyse_query, narrowed
-from bitlake.sql.duckdb_translation import NotTranslatable, translate
+from bitlake.sql.duckdb_translation import translate
+from bitlake.sql.duckdb_values import NotTranslatable, identifier
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import normalize
+from bitlake.sql.spark_types import OPAQUE
 from bitlake.sql.table_references import find_names, replace_tables
 from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataField
@@ -55,7 +57,7 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     names = _unused_names(str(analysis.text), len(bound))
     replaced = replace_tables(analysis.text, analysis.tables, names, database)
     fields = {name: _fields(scan) for name, scan in zip(names, bound, strict=True)}
-    query, columns = translate(replaced, fields, timezone)
+    query = translate(replaced, fields, timezone)
     connection = duckdb.connect()
     try:
         connection.execute("SET TimeZone = ?", [timezone])
@@ -63,11 +65,15 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
         raise NotTranslatable(text, f"DuckDB has no time zone '{timezone}'") from e
     for name, scan in zip(names, bound, strict=True):
         connection.register(name, ScanDataset(scan))
-    listed = ", ".join('"' + c.replace('"', '""') + '"' for c in columns)
+    listed = ", ".join(map(identifier, query.names))
     try:
-        return connection.sql(f"SELECT * FROM ({query}) AS q({listed})")
+        relation = connection.sql(f"SELECT * FROM ({query.sql}) AS q({listed})")
     except duckdb.Error as e:
         raise NotTranslatable(text, f"DuckDB refuses it ({e})") from e
+    for name, ours, sparks in zip(query.names, relation.types, query.types, strict=True):
+        if sparks != OPAQUE and str(ours) != sparks.duckdb:
+            raise NotTranslatable(text, f"column '{name}' would be {ours}, which is {sparks.sql} in Spark")
+    return relation
 
 
 def fetch(relation: Any, limit: int = 0) -> pa.Table:

@@ -1,545 +1,548 @@
-"""Queries of Spark SQL → DuckDB's SQL, where both give the same rows.
+"""Queries of Spark SQL → DuckDB's SQL, where both give the same rows, names and types.
 
-sqlglot resolves and types the query, and writes it in DuckDB's dialect.  Many things that both engines understand mean
-different things: the type of ``sum``, division by zero, a string compared with a number, ``LIKE`` with a backslash,
-timestamps without a zone.  So a query is translated only if every node of its tree is one that is known to mean the
-same, on operands of types for which it does: :data:`_SUPPORTED_NODES` and the checks below it.  Everything else raises
-:class:`NotTranslatable`, with the part and the reason.
+sqlglot parses the text.  Names are resolved here by Spark's rules, and every column gets a name of its own, so that no
+rule of DuckDB's decides what a name means.  Types are Spark's (:mod:`bitlake.sql.spark_types`), and every operand is
+cast to them.  Many things that both engines understand mean different things; so a query is translated only if every
+node of its tree, and every argument of a node, is known to mean the same on operands of its types.  Everything else
+raises :class:`NotTranslatable`, with the part and the reason.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.optimizer.qualify import qualify
 
-from bitlake.errors import UnsupportedFeature
+from bitlake._clock import now_ms
 from bitlake.expressions import literals
-from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import SparkSql
-from bitlake.sql.text import SqlText
+from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
+from bitlake.sql import spark_types as ty
+from bitlake.sql.duckdb_aggregates import direction, group_key, is_aggregate, ordered
+from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
+from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, widen
+from bitlake.sql.spark_types import SparkType
+from bitlake.sql.text import STRINGS, SqlText
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
-_TYPES = {
-    Root.BOOLEAN: "BOOLEAN",
-    Root.TINYINT: "TINYINT",
-    Root.SMALLINT: "SMALLINT",
-    Root.INT: "INT",
-    Root.BIGINT: "BIGINT",
-    Root.FLOAT: "FLOAT",
-    Root.DOUBLE: "DOUBLE",
-    Root.VARCHAR: "STRING",
-    Root.BINARY: "BINARY",
-    Root.VARBINARY: "BINARY",
-    Root.DATE: "DATE",
+_JOINS = {
+    **dict.fromkeys(("", "INNER"), "JOIN"),
+    **dict.fromkeys(("LEFT", "LEFT OUTER"), "LEFT JOIN"),
+    **dict.fromkeys(("RIGHT", "RIGHT OUTER"), "RIGHT JOIN"),
+    **dict.fromkeys(("FULL", "FULL OUTER", "OUTER"), "FULL JOIN"),
+    "CROSS": "CROSS JOIN",
+    "LEFT SEMI": "SEMI JOIN",
+    "SEMI": "SEMI JOIN",
+    **dict.fromkeys(("LEFT ANTI", "ANTI"), "ANTI JOIN"),
 }
-"""Column types whose values both engines compare alike.  Others can be shown, not used: the family of OPAQUE."""
-_OPAQUE = "UNKNOWN"
-_TIMESTAMPS = {Root.TIMESTAMP: "TIMESTAMP_NTZ", Root.TIMESTAMP_LTZ: "TIMESTAMP_LTZ"}
-_FAMILIES = {
-    **dict.fromkeys(("INT", "BIGINT"), "integer"),
-    **dict.fromkeys(("TINYINT", "SMALLINT"), "small integer"),
-    "DECIMAL": "decimal",
-    "DOUBLE": "double",
-    "FLOAT": "float",
-    **dict.fromkeys(("TEXT", "VARCHAR"), "string"),
-    "DATE": "date",
-    "BOOLEAN": "boolean",
-    "BINARY": "binary",
-    "TIMESTAMPNTZ": "timestamp_ntz",
-    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), "timestamp"),
-    "NULL": "null",
-}
-_TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
-_NUMBERS = frozenset(("integer", "small integer", "decimal", "double"))
-_MOST_DIGITS = 38
-_SUPPORTED_NODES: tuple[type[exp.Expr], ...] = (
-    *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset),
-    *(exp.Distinct, exp.Subquery, exp.With, exp.CTE, exp.TableAlias, exp.Alias, exp.Table, exp.Identifier, exp.Column),
-    *(exp.Star, exp.Paren, exp.Tuple, exp.Union, exp.Intersect, exp.Except, exp.Rollup, exp.Cube, exp.GroupingSets),
-    *(exp.Exists, exp.In, exp.Between, exp.And, exp.Or, exp.Not, exp.Is, exp.Null, exp.Boolean, exp.Literal),
-    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Like, exp.Case, exp.If),
-    *(exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg),
-    *(exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg, exp.Filter, exp.Window, exp.RowNumber, exp.Rank, exp.DenseRank),
-    *(exp.Length, exp.DPipe, exp.Substring, exp.Abs, exp.Year, exp.Month, exp.Day),
-    *(exp.TsOrDsToDate, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
+_CLAUSES = frozenset(
+    ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_")
+    + ("windows", "hint")
 )
-"""Nodes that mean the same in both, on operands that pass their check in _CHECKS."""
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-_JOINS = frozenset(("", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "OUTER"))
+"""The clauses of a SELECT; hints are Spark's planner's alone."""
+_SET_CLAUSES = frozenset(("this", "expression", "distinct", "order", "limit", "offset", "with_"))
+_WORDS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 
-_GROUPS = (exp.Literal, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
-"""Parts of GROUP BY whose columns are checked one by one."""
-_AS_INT = (exp.Length, exp.Year, exp.Month, exp.Day, exp.RowNumber, exp.Rank, exp.DenseRank)
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A query in DuckDB's SQL, with the names and types of its columns by Spark."""
+
+    sql: str
+    names: tuple[str, ...]
+    types: tuple[SparkType, ...]
 
 
-class NotTranslatable(UnsupportedFeature):
-    """Part of a query has no DuckDB equivalent with the same result."""
+def translate(text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str = "UTC") -> Translation:
+    """A query in DuckDB's SQL; ``tables``: the columns of each table that the text names.
 
-    def __init__(self, node: exp.Expr | str, why: str) -> None:
-        part = node if isinstance(node, str) else node.sql(dialect=SparkSql)
-        super().__init__(f"DuckDB cannot run '{part}' as Spark does: {why}; use engine='spark'")
-
-
-def translate(text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str = "UTC") -> tuple[str, list[str]]:
-    """A query in DuckDB's SQL, and the names of its columns as Spark has them.
-
-    ``tables``: the columns of each table that the text names.  Raises :class:`NotTranslatable`.
+    Raises :class:`NotTranslatable`.
     """
     if not isinstance(text.tree, exp.Query):
         raise NotTranslatable(text, "it is not a query that can be parsed")
-    _check_statement(text.tree, tables)
-    tree = text.tree.transform(lambda node: _folded(node, timezone))
-    assert isinstance(tree, exp.Query)
-    _check_nodes(tree)
-    _check_aliases(tree, {f.name.lower() for fields in tables.values() for f in fields})
-    schema: dict[str, object] = {name: {f.name: _type_name(f) for f in fields} for name, fields in tables.items()}
-    names = _output_names(tree)
+    queries = _Queries(text, tables, timezone)
     try:
-        typed = qualify(tree.copy(), schema=schema, dialect=SparkSql, quote_identifiers=True)
-        typed = annotate_types(typed, schema=schema, dialect=SparkSql)
-    except (SqlglotError, RecursionError, KeyError, ValueError) as e:
-        raise NotTranslatable(text, f"its columns cannot be resolved ({e})") from e
-    assert isinstance(typed, exp.Query)
-    for node in list(typed.walk()):
-        check = _CHECKS.get(type(node))
-        if check is not None:
-            check(node)
-    _check_outputs(typed)
-    spelled = {f.name.lower(): f.name for fields in tables.values() for f in fields}
-    given = [s.alias_or_name for s in typed.selects]
-    named = [names.get(i) or spelled.get(n.lower(), n) for i, n in enumerate(given)]
-    return _with_types(typed).sql(dialect="duckdb"), named
+        query = queries.query(text.tree, None, {})
+    except RecursionError as e:
+        raise NotTranslatable(text, "it is nested too deeply") from e
+    names = [c.name for c in query.columns]
+    for i, column in enumerate(query.columns, 1):
+        if column.name is None or column.type == ty.NULL:
+            why = "Spark's name or type for it is not known; give it an alias, or cast it"
+            raise NotTranslatable(f"column {i} of the result", why)
+    # DuckDB counts columns of one name.
+    if len({str(n).lower() for n in names}) < len(names):
+        raise NotTranslatable(text, "two columns of its result have the same name")
+    return Translation(query.sql, tuple(map(str, names)), tuple(c.type for c in query.columns))
 
 
-def _type_name(field: DataField) -> str:
-    kind = field.type
-    if isinstance(kind, AtomicType) and kind.root is Root.DECIMAL:
-        return f"DECIMAL({kind.precision}, {kind.scale or 0})"
-    if isinstance(kind, AtomicType) and kind.root in _TIMESTAMPS and (kind.precision or 6) <= 6:
-        return _TIMESTAMPS[kind.root]  # Spark's timestamps have microseconds
-    return _TYPES.get(kind.root, _OPAQUE) if isinstance(kind, AtomicType) else _OPAQUE
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A translated query: its columns are called c0, c1 … in the SQL, and as Spark calls them in ``columns``."""
+
+    sql: str
+    columns: tuple[Value, ...]
+
+    def columns_of(self, alias: str) -> tuple[tuple[str, Value], ...]:
+        """The columns, where the query is a source in FROM."""
+        return tuple(
+            (c.name or "", Value(f'{alias}."c{i}"', c.type, c.name, None, c.char)) for i, c in enumerate(self.columns)
+        )
 
 
-def _check_statement(tree: exp.Query, tables: Mapping[str, Any]) -> None:
-    """Refuse tables that are not the lake's, and clauses that only one of the engines has."""
-    ctes = {c.alias.lower() for c in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier) or (table.name not in tables and table.name.lower() not in ctes):
-            raise NotTranslatable(table, "it is not a table of the lake")
-        if {k for k, v in table.args.items() if v} - {"this", "alias", "db", "joins"}:
-            raise NotTranslatable(table, "only Spark reads a table this way")
-    if any(w.recursive for w in tree.find_all(exp.With)):
-        raise NotTranslatable("WITH RECURSIVE", "limits on its depth differ")
+_Ctes = Mapping[str, tuple[str, _Query]]
 
 
-def _folded(node: exp.Expr, timezone: str) -> exp.Expr:
-    """A constant date or timestamp, computed with intervals and functions, as a literal."""
-    if isinstance(node, exp.Add | exp.Sub | exp.TsOrDsAdd | exp.AddMonths | exp.Cast | exp.TsOrDsToDate):
-        try:
-            value = constant(node, timezone)
-        except (NotConstant, RecursionError):
-            return node
-        if isinstance(value, dt.datetime):
-            return _timestamp(value)
-        if isinstance(value, dt.date):
-            return exp.cast(exp.Literal.string(value.isoformat()), "DATE")
-    return node
+class _Queries:
+    """Translates the queries of one text."""
 
+    def __init__(self, text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str) -> None:
+        self.tables = tables
+        self.timezone = timezone
+        self.today = dt.datetime.fromtimestamp(now_ms() / 1000, literals.zone(timezone)).date()
+        self.text = text
+        self.count = 0
 
-def _timestamp(value: dt.datetime) -> exp.Cast:
-    """The literal of an instant, or of a wall clock."""
-    if value.tzinfo is None:
-        return exp.cast(exp.Literal.string(value.isoformat(" ")), "TIMESTAMPNTZ")
-    return exp.cast(exp.Literal.string(value.astimezone(dt.UTC).isoformat(" ")), "TIMESTAMPTZ")
+    def new(self, prefix: str) -> str:
+        """A name that occurs nowhere else."""
+        self.count += 1
+        return f"{prefix}{self.count}"
 
+    def word(self, node: exp.Expr) -> str | None:
+        """The name of a function as it is written."""
+        start, end = node.meta.get("start"), node.meta.get("end")
+        return None if start is None or end is None else str(self.text[start : end + 1])
 
-def _check_nodes(tree: exp.Expr) -> None:
-    for node in tree.walk():
-        if type(node) not in _SUPPORTED_NODES:
-            raise NotTranslatable(node, "it is not among the expressions that mean the same in both")
-        if isinstance(node, exp.Select) and (
-            node.args.get("kind") or node.args.get("hint") or node.args.get("laterals") or node.args.get("pivots")
-        ):
+    def pattern(self, node: exp.Expr) -> str | None:
+        """The last text in a function's brackets as it is written."""
+        tokens, start = self.text.tokens, node.meta.get("start")
+        at = next((i for i, t in enumerate(tokens) if t.start == start), None)
+        if at is None or at + 1 not in self.text.closing:
+            return None
+        last = tokens[self.text.closing[at + 1] - 1]
+        return last.text if last.token_type in STRINGS else None
+
+    def query(self, node: exp.Expr, parent: Scope | None, ctes: _Ctes) -> _Query:
+        """A query with its WITH, ORDER BY and LIMIT."""
+        if isinstance(node, exp.Subquery):
+            more = {k for k, v in node.args.items() if v} - {"this", "alias"}
+            if more & {"with_", "order", "limit", "offset"} and not more - {"with_", "order", "limit", "offset"}:
+                return self._bracketed(node, parent, ctes)
+            if more:
+                raise NotTranslatable(node, _unknown(more))
+            return self.query(node.this, parent, ctes)
+        known = _CLAUSES if isinstance(node, exp.Select) else _SET_CLAUSES
+        unknown = {k for k, v in node.args.items() if v} - known
+        if not isinstance(node, (exp.Select, *_WORDS)) or unknown:
+            raise NotTranslatable(node, _unknown(unknown))
+        defined, ctes = self._with(node, ctes)
+        made = self._select(node, parent, ctes) if isinstance(node, exp.Select) else self._set(node, parent, ctes)
+        return replace(made, sql=defined + made.sql)
+
+    def _with(self, node: exp.Expr, ctes: _Ctes) -> tuple[str, _Ctes]:
+        clause = node.args.get("with_")
+        if clause is None:
+            return "", ctes
+        if clause.recursive:
+            raise NotTranslatable("WITH RECURSIVE", "limits on its depth differ")
+        known, defined = dict(ctes), []
+        for cte in clause.expressions:
+            if {k for k, v in cte.args.items() if v} - {"this", "alias"}:
+                raise NotTranslatable(cte, "only Spark has one of its clauses")
+            made = _renamed(cte, self.query(cte.this, None, known))
+            name = self.new("w")
+            known[cte.alias.lower()] = (name, made)
+            defined.append(f"{name} AS ({made.sql})")
+        return f"WITH {', '.join(defined)} ", known
+
+    # --- set operations ---
+
+    def _bracketed(self, node: exp.Subquery, parent: Scope | None, ctes: _Ctes) -> _Query:
+        """A query in brackets with an ORDER BY or LIMIT of its own."""
+        defined, ctes = self._with(node, ctes)
+        made = self.query(node.this, parent, ctes)
+        return replace(made, sql=defined + self._outer(node, made, ctes))
+
+    def _outer(self, node: exp.Expr, made: _Query, ctes: _Ctes) -> str:
+        """A query with the ORDER BY and LIMIT that come after it."""
+        alias = self.new("s")
+        columns = made.columns_of(alias)
+        scope = Scope([Source("", columns)])
+        ends = self._end(node, self._expressions(scope, ctes), {}, columns)
+        listed = ", ".join(f'{value.sql} AS "c{i}"' for i, (_, value) in enumerate(columns))
+        return f"SELECT {listed} FROM ({made.sql}) AS {alias}{ends}" if ends else made.sql
+
+    def _set(self, node: Any, parent: Scope | None, ctes: _Ctes) -> _Query:
+        left, right = (self.query(side, parent, ctes) for side in (node.left, node.right))
+        if len(left.columns) != len(right.columns):
+            raise NotTranslatable(node, "its sides have different numbers of columns")
+        distinct = node.args.get("distinct")
+        if distinct not in (True, False):
             raise NotTranslatable(node, "only Spark has one of its clauses")
-        if isinstance(node, exp.Join) and (
-            {node.side.upper(), node.kind.upper()} - _JOINS or node.args.get("method") or node.args.get("using")
-        ):
-            raise NotTranslatable(node, "joins of this kind differ in their columns")
+        kinds = []
+        for a, b in zip(left.columns, right.columns, strict=True):
+            kind = ty.common_type((a.type, b.type)) or ty.OPAQUE
+            apart = a.type != b.type and kind == ty.TIMESTAMP
+            if (
+                kind in (ty.OPAQUE, ty.NULL)
+                or a.char
+                or b.char
+                or apart
+                or (kind != ty.STRING and ty.STRING in (a.type, b.type))
+            ):
+                raise NotTranslatable(node, "it would combine columns of different types")
+            kinds.append(kind)
+        normal = distinct or not isinstance(node, exp.Union)
+        sides = [self._side(node, side, kinds, normal) for side in (left, right)]
+        word = _WORDS[type(node)] + ("" if distinct else " ALL")
+        columns = tuple(Value(f'"c{i}"', k, c.name) for i, (c, k) in enumerate(zip(left.columns, kinds, strict=True)))
+        made = _Query(f"({sides[0]}) {word} ({sides[1]})", columns)
+        return replace(made, sql=self._outer(node, made, ctes))
 
+    def _side(self, node: exp.Expr, side: _Query, kinds: Sequence[SparkType], normal: bool) -> str:
+        """One side of a set operation in the types of the result."""
+        alias = self.new("s")
+        listed = []
+        for i, ((_, value), kind) in enumerate(zip(side.columns_of(alias), kinds, strict=True)):
+            made = Value(widen(node, value, kind), kind)
+            listed.append(f'{group_key(made) if normal else made.sql} AS "c{i}"')
+        return f"SELECT {', '.join(listed)} FROM ({side.sql}) AS {alias}"
 
-def _check_aliases(tree: exp.Query, columns: set[str]) -> None:
-    """Refuse names that one engine takes for an alias of the SELECT list, and the other for a column."""
-    for select in tree.find_all(exp.Select):
-        aliases = {
-            s.alias.lower()
-            for s in select.selects
-            if isinstance(s, exp.Alias)
-            and not (isinstance(s.this, exp.Column) and s.this.name.lower() == s.alias.lower())
-        }
-        for column in select.find_all(exp.Column):
-            name = column.name.lower()
-            if column.table or name not in aliases or column.find_ancestor(exp.Select) is not select:
-                continue
-            alias = column.find_ancestor(exp.Alias)
-            ordered = column.parent if isinstance(column.parent, exp.Ordered) else None
-            in_output = ordered is not None and ordered.find_ancestor(exp.Window) is None
-            own = alias is not None and alias.alias.lower() == name
-            if in_output or own or (name not in columns and column.find_ancestor(exp.Group, exp.Having) is not None):
-                continue
-            raise NotTranslatable(column, "it may be the alias or a column")
-    for union in tree.find_all(exp.SetOperation):
-        order = union.args.get("order")
-        for ordered in order.expressions if order is not None else ():
-            if not isinstance(ordered.this, exp.Column | exp.Literal):
-                raise NotTranslatable(ordered, "set operations are sorted by columns")
+    # --- FROM ---
 
+    def _expressions(self, scope: Scope, ctes: _Ctes) -> Expressions:
+        def subquery(node: exp.Expr, parent: Scope | None) -> tuple[str, Sequence[Value]]:
+            made = self.query(node, parent, ctes)
+            return made.sql, made.columns
 
-def _output_names(tree: exp.Query) -> dict[int, str]:
-    """The names that Spark gives to the columns of a query, by position; none after a star."""
-    names: dict[int, str] = {}
-    for i, select in enumerate(tree.selects):
-        if select.is_star or (isinstance(select, exp.Column) and isinstance(select.this, exp.Star)):
-            return {}
-        named = isinstance(select, exp.Alias | exp.Column)
-        names[i] = select.alias_or_name if named else _spark_name(select)
-    return names
+        return Expressions(scope, subquery, self.timezone, self.word, self.pattern, self.today)
 
+    def _source(self, node: exp.Expr, ctes: _Ctes) -> tuple[str, Source]:
+        alias = self.new("s")
+        while isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery) and _bare(node):
+            inner = node.this.copy()
+            inner.set("alias", node.args.get("alias") or inner.args.get("alias"))
+            node = inner  # a table, or a query, in more brackets
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
+            more = {k for k, v in node.args.items() if v} - {"this", "alias"}
+            if more:
+                raise NotTranslatable(node, _unknown(more))
+            made = _renamed(node, self.query(node.this, None, ctes))
+            return f"({made.sql}) AS {alias}", Source(node.alias, made.columns_of(alias))
+        if isinstance(node, exp.TableAlias):  # FROM t |> AS a
+            node = exp.Table(this=node.this)
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise NotTranslatable(node, "it is not a table of the lake")
+        if {k for k, v in node.args.items() if v} - {"this", "alias"}:
+            raise NotTranslatable(node, "only Spark reads a table this way")
+        known = ctes.get(node.name.lower())
+        if known is not None:
+            name, query = known
+            return f"{name} AS {alias}", Source(node.alias or node.name, _renamed(node, query).columns_of(alias))
+        if node.name not in self.tables:
+            raise NotTranslatable(node, "it is not a table of the lake")
+        columns = [
+            Value(f"{alias}.{identifier(f.name)}", ty.of_column(f.type), f.name, None, _char(f))
+            for f in self.tables[node.name]
+        ]
+        made = _renamed(node, _Query("", tuple(columns)))
+        named = tuple((c.name or "", c) for c in made.columns)
+        return f"{identifier(node.name)} AS {alias}", Source(node.alias or node.name, named)
 
-def _spark_name(node: exp.Expr) -> str:
-    if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
-        return "count(1)"
-    text = node.sql(dialect=SparkSql, normalize_functions="lower")
-    return f"({text})" if isinstance(node, exp.Binary) else text
+    def _from(self, node: exp.Select, scope: Scope, ctes: _Ctes) -> tuple[str, list[tuple[str, Value]]]:
+        """FROM with its joins, and the columns that a star stands for."""
+        clause = node.args.get("from_")
+        if clause is None:
+            return "", []
+        sql, source = self._source(clause.this, ctes)
+        scope.sources.append(source)
+        stars = list(source.columns)
+        comma = False
+        for join in node.args.get("joins") or ():
+            kind = " ".join(filter(None, (join.side.upper(), join.kind.upper())))
+            using = [i.name for i in join.args.get("using") or ()]
+            unknown = {k for k, v in join.args.items() if v} - {"this", "side", "kind", "on", "using", "method"}
+            word = _JOINS.get(kind)
+            natural = str(join.args.get("method") or "").upper()
+            comma = comma or (kind == "CROSS" and not join.args.get("on"))
+            if word is None or unknown or natural not in ("", "NATURAL") or (comma and word[0] in "RF"):
+                raise NotTranslatable(join, "joins of this kind differ")
+            right_sql, right = self._source(join.this, ctes)
+            if natural:
+                ours = {c.lower() for c, _ in stars}
+                using = [c for c, _ in right.columns if c.lower() in ours]
+            sql, stars = self._join(join, word, sql, (right_sql, right), using, scope, stars, ctes)
+        return f" FROM {sql}", stars
 
+    def _join(
+        self,
+        join: exp.Join,
+        word: str,
+        left_sql: str,
+        right: tuple[str, Source],
+        using: Sequence[str],
+        scope: Scope,
+        stars: list[tuple[str, Value]],
+        ctes: _Ctes,
+    ) -> tuple[str, list[tuple[str, Value]]]:
+        right_sql, source = right
+        before = list(scope.sources)
+        condition = join.args.get("on")
+        if using:
+            made, merged = _using(join, word, using, stars, source)
+            on = f" ON {made}"
+        scope.sources.append(source)
+        if not using:
+            on = "" if condition is None else f" ON {self._expressions(scope, ctes).condition(condition).sql}"
+            merged = {}
+        if not on and word not in ("JOIN", "CROSS JOIN"):
+            raise NotTranslatable(join, "the join has no condition")
+        semi = word in ("SEMI JOIN", "ANTI JOIN")
+        if word == "CROSS JOIN" and on:
+            word = "JOIN"
+        sql = f"{left_sql} {word if on or semi else 'CROSS JOIN'} {right_sql}{on}"
+        if semi:
+            scope.sources[:] = before
+            return sql, stars
+        scope.merged.update({k.lower(): v for k, v in merged.items()})
+        names = {u.lower() for u in using}
+        first = [(n, merged[n]) for n in merged]
+        return sql, [
+            *first,
+            *(s for s in stars if s[0].lower() not in names),
+            *(c for c in source.columns if c[0].lower() not in names),
+        ]
 
-# --- what operands a node may have ------------------------------------------------------------------------------------
+    # --- SELECT ---
 
-
-def _family(node: exp.Expr) -> str:
-    """What kind of values a typed node has, of which all members compare alike in both engines."""
-    node = node.unnest()
-    if isinstance(node, exp.Query) and node.selects:
-        return _family(node.selects[0])
-    if isinstance(node, exp.Alias):
-        return _family(node.this)
-    if isinstance(node, exp.Literal) and not node.is_string and "." in node.this and "e" not in node.this.lower():
-        return "decimal"  # a DOUBLE to sqlglot
-    kind = node.type
-    name = kind.this.name if kind is not None and isinstance(kind.this, exp.DataType.Type) else _OPAQUE
-    return _FAMILIES.get(name, "opaque")
-
-
-def _same_family(node: exp.Expr, operands: Sequence[exp.Expr]) -> None:
-    """Operands that both engines compare in one type, after writing texts that stand for dates as dates."""
-    families = {_family(o) for o in operands} - {"null"}
-    if len(families) == 2 and "string" in families and families & _TIMES:
-        (kind,) = families - {"string"}
-        for operand in operands:
-            if _family(operand) == "string":
-                _as_time(operand, kind)
-        return
-    if len(families) > 1 and not families <= _NUMBERS:
-        raise NotTranslatable(node, f"{' and '.join(sorted(families))} are compared in different types")
-    if families & {"opaque", "float"}:
-        raise NotTranslatable(node, "values of this type are compared differently")
-    if "decimal" in families and "double" not in families:
-        digits = [_decimal_digits(o) for o in operands if _family(o) != "null"]
-        if None in digits or max(d[0] for d in digits if d) + max(d[1] for d in digits if d) > _MOST_DIGITS:
-            raise NotTranslatable(node, f"their common type needs more than {_MOST_DIGITS} digits, or is not known")
-
-
-def _decimal_digits(node: exp.Expr) -> tuple[int, int] | None:
-    """The digits before and after the point that a number of a known type may have."""
-    node = node.unnest()
-    node = node.this.unnest() if isinstance(node, exp.Neg) else node
-    if isinstance(node, exp.Literal) and not node.is_string:
-        whole, _, fraction = node.this.partition(".")
-        return (len(whole), len(fraction)) if whole.isdigit() or not whole else None
-    if _family(node) in ("integer", "small integer"):
-        return 19, 0
-    if isinstance(node, exp.Column) and node.type is not None and len(node.type.expressions) == 2:
-        precision, scale = (int(p.name) for p in node.type.expressions)
-        return precision - scale, scale
-    return None
-
-
-def _as_time(operand: exp.Expr, kind: str) -> None:
-    """Write a text that is compared with dates or wall clocks as one of these."""
-    made: exp.Cast | None = None
-    if isinstance(operand, exp.Literal) and kind == "date":
-        date = literals.parse_date(operand.this)
-        made = None if date is None else exp.cast(exp.Literal.string(date.isoformat()), "DATE")
-    elif isinstance(operand, exp.Literal) and kind == "timestamp_ntz":
-        stamp = literals.parse_timestamp(operand.this)
-        made = None if stamp is None or stamp.tzinfo is not None else _timestamp(stamp)
-    if made is None:
-        raise NotTranslatable(operand, f"only a literal is compared with values of type {kind}")
-    annotate_types(made, dialect=SparkSql)
-    operand.replace(made)
-
-
-def _check_comparison(node: Any) -> None:
-    _same_family(node, [node.this, node.expression])
-
-
-def _check_in(node: exp.In) -> None:
-    query = node.args.get("query")
-    others = [query] if query is not None else node.expressions
-    if node.args.get("unnest") or node.args.get("field") or isinstance(node.this, exp.Tuple):
-        raise NotTranslatable(node, "IN of tuples and arrays differs")
-    _same_family(node, [node.this, *others])
-
-
-def _check_between(node: exp.Between) -> None:
-    if node.args.get("symmetric"):
-        raise NotTranslatable(node, "Spark alone has SYMMETRIC")
-    _same_family(node, [node.this, node.args["low"], node.args["high"]])
-
-
-def _check_like(node: exp.Like) -> None:
-    pattern = node.expression
-    if not (isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.this):
-        raise NotTranslatable(node, "escapes in LIKE differ")
-    _require(node, [node.this], {"string"})
-
-
-def _require(node: exp.Expr, operands: Sequence[exp.Expr | None], families: set[str] | frozenset[str]) -> None:
-    for operand in operands:
-        if operand is not None and _family(operand) not in families | {"null"}:
-            raise NotTranslatable(node, f"it differs for values of type {_family(operand)}")
-
-
-def _check_arithmetic(node: Any) -> None:
-    numbers = {"integer", "double", "decimal"} if isinstance(node, exp.Neg | exp.Abs) else {"integer", "double"}
-    _require(node, [node.this, node.args.get("expression")], numbers)
-
-
-def _check_division(node: exp.Div | exp.Mod) -> None:
-    divisor = node.expression.unnest()
-    if not (isinstance(divisor, exp.Literal) and not divisor.is_string and float(divisor.this)):
-        raise NotTranslatable(node, "division by zero is an error in Spark alone")
-    _require(node, [node.this, divisor], {"integer", "double"} if isinstance(node, exp.Div) else {"integer"})
-
-
-def _check_substring(node: exp.Substring) -> None:
-    _require(node, [node.this], {"string"})
-    for number in (node.args.get("start"), node.args.get("length")):
-        if not (isinstance(number, exp.Literal) and number.this.isdigit() and int(number.this)):
-            raise NotTranslatable(node, "places before the first character differ")
-
-
-def _check_sum(node: exp.Sum | exp.Avg) -> None:
-    inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
-    if isinstance(node, exp.Avg) and inner.type is not None and inner.type.this.name == "BIGINT":
-        raise NotTranslatable(node, "the average of large BIGINT values is rounded differently")
-    _require(node, [inner], _NUMBERS if isinstance(node, exp.Sum) else _NUMBERS - {"decimal"})
-
-
-def _check_extreme(node: exp.Min | exp.Max) -> None:
-    if node.expressions:
-        raise NotTranslatable(node, "it takes one argument")
-    _require(node, [node.this], _NUMBERS | _TIMES | {"string", "boolean"})
-
-
-def _check_count(node: exp.Count) -> None:
-    distinct = isinstance(node.this, exp.Distinct)
-    arguments = node.this.expressions if distinct else [node.this, *node.expressions]
-    if len(arguments) > 1:
-        raise NotTranslatable(node, "count of several arguments is not supported")
-    if distinct:
-        _check_group_keys(node, arguments)
-
-
-def _check_group_keys(node: exp.Expr, keys: Sequence[exp.Expr]) -> None:
-    for key in keys:
-        if _family(key) in ("opaque", "float", "double"):  # -0.0 is another value in DuckDB's result
+    def _select(self, node: exp.Select, parent: Scope | None, ctes: _Ctes) -> _Query:
+        _inline_windows(node)
+        scope = Scope(parent=parent)
+        from_sql, stars = self._from(node, scope, ctes)
+        rows = self._expressions(scope, ctes)
+        where = node.args.get("where")
+        where_sql = "" if where is None else f" WHERE {rows.condition(where.this).sql}"
+        items = [i for item in node.expressions for i in self._expanded(item, scope, stars)]
+        group, having, order = (node.args.get(k) for k in ("group", "having", "order"))
+        grouped = group is not None or having is not None or _has_aggregate([*node.expressions, order])
+        keys, group_sql = self._group(node, rows, items) if grouped else (None, "")
+        e = replace(rows, keys=keys, aggregates=grouped, windows=True)
+        columns: list[Value] = []
+        aliases: dict[str, Value | None] = {}
+        for item in items:
+            made = item if isinstance(item, Value) else self._item(replace(e, aliases=dict(aliases)), item)
+            if isinstance(item, Value) and keys is not None:
+                raise NotTranslatable(node, "a star is neither grouped nor in an aggregate")
+            columns.append(made)
+            if isinstance(item, exp.Alias):
+                aliases[item.alias.lower()] = None if item.alias.lower() in aliases else made
+        having_sql = ""
+        if having is not None:
+            checks = replace(e, aliases=aliases, clash="refuse", windows=False)
+            having_sql = f" HAVING {checks.condition(having.this).sql}"
+        if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+            # Of no rows Spark makes no groups, not even the one of all.
+            having_sql = f"{having_sql} AND count(*) > 0" if having_sql else " HAVING count(*) > 0"
+        distinct = node.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            raise NotTranslatable(node, "Spark has no DISTINCT ON")
+        if distinct is not None and any(c.type in (ty.OPAQUE, ty.NULL) for c in columns):
             raise NotTranslatable(node, "values of this type are grouped differently")
+        listed = [f'{group_key(c) if distinct is not None else c.sql} AS "c{i}"' for i, c in enumerate(columns)]
+        outputs = [(c.name or "", c) for c in columns]
+        ends = self._end(node, e, aliases, outputs, distinct is not None)
+        word = "SELECT DISTINCT" if distinct is not None else "SELECT"
+        if not listed:
+            raise NotTranslatable(node, "it has no columns")
+        sql = f"{word} {', '.join(listed)}{from_sql}{where_sql}{group_sql}{having_sql}{ends}"
+        return _Query(sql, tuple(columns))
+
+    def _expanded(self, item: exp.Expr, scope: Scope, stars: Sequence[tuple[str, Value]]) -> list[exp.Expr | Value]:
+        """An item of the SELECT list, or the columns that a star stands for."""
+        if isinstance(item, exp.Star) and not any(item.args.values()):
+            return [v.named(n) for n, v in stars]
+        if isinstance(item, exp.Column) and isinstance(item.this, exp.Star) and not any(item.this.args.values()):
+            found = [s for s in scope.sources if s.alias.lower() == item.table.lower()]
+            if len(found) != 1:
+                raise NotTranslatable(item, "the table is not known")
+            return [v.named(n) for n, v in found[0].columns]
+        return [item]
+
+    def _item(self, e: Expressions, item: exp.Expr) -> Value:
+        made = e.value(item.unalias())
+        if isinstance(item, exp.Cast) and isinstance(item.this.unnest(), exp.Column):
+            return made.named(item.this.unnest().name)  # Spark keeps the name of a column that is cast
+        return made.named(item.alias) if isinstance(item, exp.Alias) else made
+
+    def _group(
+        self, node: exp.Select, rows: Expressions, items: Sequence[exp.Expr | Value]
+    ) -> tuple[dict[str, Value], str]:
+        """What a query groups by, and GROUP BY."""
+        group = node.args.get("group")
+        if group is None:
+            return {}, ""
+        if {k for k, v in group.args.items() if v} - {"expressions", "rollup", "cube"}:
+            raise NotTranslatable(group, "GROUP BY ALL chooses other columns")
+        keys: dict[str, Value] = {}
+
+        def key(item: exp.Expr) -> str:
+            made = self._key(rows, item.unnest(), items)
+            if made.type in (ty.OPAQUE, ty.NULL):
+                raise NotTranslatable(node, "values of this type are grouped differently")
+            sql = group_key(made)
+            keys[made.sql] = replace(made, sql=sql)
+            keys[sql] = keys[made.sql]
+            return sql
+
+        def part(item: exp.Expr, inner: bool = True) -> str:
+            if isinstance(item, exp.Tuple) and inner:
+                return f"({', '.join(map(key, item.expressions))})"
+            if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets):
+                word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS"}[type(item)]
+                return f"{word} ({', '.join(map(part, item.expressions))})"
+            return key(item)
+
+        listed = [part(i, False) for i in group.expressions]
+        for word in ("rollup", "cube"):
+            if group.args.get(word):
+                if any(e.expressions for e in group.args[word]):
+                    raise NotTranslatable(group, "groups of this kind differ")
+                listed = [f"{word.upper()} ({', '.join(listed)})"]
+        return keys, f" GROUP BY {', '.join(listed)}"
+
+    def _key(self, rows: Expressions, item: exp.Expr, items: Sequence[exp.Expr | Value]) -> Value:
+        """What an item of GROUP BY means: a place in the SELECT list, a column, or an alias of the list."""
+        if isinstance(item, exp.Literal) and item.is_int:
+            place = int(item.name) - 1
+            if not 0 <= place < len(items):
+                raise NotTranslatable(item, "the SELECT list has fewer columns")
+            chosen = items[place]
+            return chosen if isinstance(chosen, Value) else rows.value(chosen.unalias())
+        if isinstance(item, exp.Column) and not item.table and rows.scope.find(item) is None:
+            named = [i for i in items if isinstance(i, exp.Alias) and i.alias.lower() == item.name.lower()]
+            if len(named) == 1:
+                return rows.value(named[0].this)
+        return rows.value(item)
+
+    def _end(
+        self,
+        node: exp.Expr,
+        e: Expressions,
+        aliases: Mapping[str, Value | None],
+        outputs: Sequence[tuple[str, Value]],
+        distinct: bool = False,
+    ) -> str:
+        """ORDER BY, LIMIT and OFFSET."""
+        out = ""
+        order = node.args.get("order")
+        if order is not None:
+            if {k for k, v in order.args.items() if v} - {"expressions"}:
+                raise NotTranslatable(order, "Spark has no such ORDER BY")
+            sorts = replace(e, aliases=aliases, clash="alias")
+            out = f" ORDER BY {', '.join(self._order(sorts, o, outputs, distinct) for o in order.expressions)}"
+        for word in ("limit", "offset"):
+            clause = node.args.get(word)
+            if clause is None:
+                continue
+            count = clause.expression
+            if not isinstance(count, exp.Literal) or not count.is_int or clause.expressions:
+                raise NotTranslatable(clause, "it is not a number that is written out")
+            out += f" {word.upper()} {count.name}"
+        return out
+
+    def _order(self, e: Expressions, item: exp.Ordered, outputs: Sequence[tuple[str, Value]], distinct: bool) -> str:
+        node = item.this
+        place = None
+        if isinstance(node, exp.Literal) and node.is_int:
+            place = int(node.name) - 1
+            if not 0 <= place < len(outputs):
+                raise NotTranslatable(item, "the SELECT list has fewer columns")
+        elif isinstance(node, exp.Column) and not node.table:
+            named = [i for i, (name, _) in enumerate(outputs) if name.lower() == node.name.lower()]
+            if len({outputs[i][1].sql for i in named}) > 1:
+                raise NotTranslatable(node, "there are several columns of this name")
+            place = named[0] if named else None
+        if place is None and distinct:
+            made = e.value(node).sql
+            places = [i for i, (_, value) in enumerate(outputs) if value.sql == made]
+            if not places:
+                raise NotTranslatable(item, "Spark sorts distinct rows by their own columns alone")
+            place = places[0]
+        if place is None:
+            if isinstance(node, exp.Literal | exp.Var):
+                raise NotTranslatable(item, "it sorts by no column")
+            return ordered(e, item)[0]
+        value = outputs[place][1]
+        if value.type in (ty.OPAQUE, ty.NULL):
+            raise NotTranslatable(item, "values of this type are sorted differently")
+        if value.type.is_floating and not distinct:
+            return f"{group_key(value)} {direction(item)}"
+        return f"{place + 1} {direction(item)}"
 
 
-def _require_boolean(node: exp.Expr, conditions: Sequence[exp.Expr]) -> None:
-    if any(_family(c) != "boolean" for c in conditions):
-        raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
+def _char(column: DataField) -> int:
+    """The length of a column of type CHAR."""
+    kind = column.type
+    return kind.length or 1 if isinstance(kind, AtomicType) and kind.root is Root.CHAR else 0
 
 
-def _check_branches(node: Any) -> None:
-    if isinstance(node, exp.Case):
-        results = [*(i.args["true"] for i in node.args["ifs"]), node.args.get("default")]
-        conditions = [i.this for i in node.args["ifs"]]
-        if node.this is not None:
-            _same_family(node, [node.this, *conditions])
-        else:
-            _require_boolean(node, conditions)
-    elif isinstance(node, exp.If):
-        if isinstance(node.parent, exp.Case):
-            return
-        _require_boolean(node, [node.this])
-        results = [node.args["true"], node.args.get("false")]
-    else:
-        results = [node.this, *node.expressions, node.args.get("expression")]
-    families = {_family(r) for r in results if r is not None} - {"null"}
-    if len(families) > 1 or families & {"opaque", "float", "decimal"}:
-        raise NotTranslatable(node, "its branches have different types")
+def _bare(node: exp.Subquery) -> bool:
+    """Whether brackets hold one source, whose own alias is hidden by that of the brackets."""
+    inner = node.this.args.get("alias")
+    renames = inner is not None and bool(inner.args.get("columns"))
+    return not ({k for k, v in node.args.items() if v} - {"this", "alias"} or (node.args.get("alias") and renames))
 
 
-def _check_text(node: Any) -> None:
-    _require(node, [node.this, node.args.get("expression")], {"string"})
+def _unknown(clauses: set[str]) -> str:
+    return f"only Spark has one of its clauses ({', '.join(sorted(clauses)) or 'VALUES'})"
 
 
-def _check_date(node: Any) -> None:
-    _require(node, [node.this], {"date"})
+def _has_aggregate(nodes: Sequence[exp.Expr | None]) -> bool:
+    """Whether an aggregate stands in expressions of a query itself, not of a subquery in them."""
+    for node in nodes:
+        if node is None:
+            continue
+        for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+            if not isinstance(found, exp.Query) and is_aggregate(found):
+                return True
+    return False
 
 
-def _check_cast(node: exp.Cast) -> None:
-    to = _FAMILIES.get(node.to.this.name, "opaque")
-    source = _family(node.this)
-    literal = isinstance(node.this, exp.Literal) and _is_folded(node)
-    widens = source in ("integer", "small integer") and to in ("integer", "double") and node.to.this.name != "INT"
-    if isinstance(node.this, exp.Null) or (to == "decimal" and _is_wider(node)):
-        return
-    if not (widens or (literal and to in _TIMES)):  # literals of time are those that were folded
-        raise NotTranslatable(node, "casts fail and round differently")
+def _inline_windows(node: exp.Select) -> None:
+    """Refuse named windows, whose frames may be extended."""
+    if node.args.get("windows"):
+        raise NotTranslatable(node, "named windows are not supported")
 
 
-def _is_wider(node: exp.Cast) -> bool:
-    """Whether a type of decimals holds every value that is cast to it."""
-    precision, scale = ([int(p.name) for p in node.to.expressions] + [10, 0])[:2]
-    number = node.this.unnest()
-    number = number.this if isinstance(number, exp.Neg) else number
-    if isinstance(number, exp.Literal) and not number.is_string and number.this.replace(".", "").isdigit():
-        whole, _, fraction = number.this.partition(".")
-        return len(fraction) <= scale and len(whole) <= precision - scale
-    kind = number.type
-    if _family(number) != "decimal" or kind is None or len(kind.expressions) != 2:
-        return False
-    digits, places = (int(p.name) for p in kind.expressions)
-    return places <= scale and digits - places <= precision - scale
+def _renamed(node: exp.Expr, query: _Query) -> _Query:
+    """A source with the column names of its alias, as in ``AS t(a, b)``."""
+    alias = node.args.get("alias")
+    names = [c.name for c in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
+    if not names:
+        return query
+    if len(names) != len(query.columns):
+        raise NotTranslatable(node, "it names another number of columns")
+    return replace(query, columns=tuple(c.named(n) for c, n in zip(query.columns, names, strict=True)))
 
 
-def _is_folded(node: exp.Cast) -> bool:
-    """Whether a cast of a text is a literal as both engines read it."""
-    try:
-        return constant(node, "UTC") is not None
-    except NotConstant:
-        return False
-
-
-def _check_window(node: exp.Window) -> None:
-    if node.args.get("spec") is not None:
-        raise NotTranslatable(node, "frames of windows may differ")
-    if node.this.find(exp.Distinct) is not None:
-        raise NotTranslatable(node, "Spark has no DISTINCT in windows")
-    _check_group_keys(node, node.args.get("partition_by") or [])
-
-
-def _check_order(node: exp.Ordered) -> None:
-    if _family(node.this) == "opaque":
-        raise NotTranslatable(node, "values of this type are sorted differently")
-
-
-def _check_group(node: exp.Group) -> None:
-    if node.args.get("all"):
-        raise NotTranslatable(node, "GROUP BY ALL chooses other columns")
-    _check_group_keys(node, [e for e in node.expressions if not isinstance(e, _GROUPS)])
-    _check_group_keys(node, list(node.find_all(exp.Column)))
-
-
-def _check_union(node: Any) -> None:
-    for left, right in zip(node.left.selects, node.right.selects, strict=False):
-        families = {_family(left), _family(right)} - {"null"}
-        if len(families) > 1 or (families & {"opaque", "float"}):
-            raise NotTranslatable(node, "it would combine columns of different types")
-    if node.args.get("by_name"):
-        raise NotTranslatable(node, "columns are matched by name")
-
-
-def _check_condition(node: exp.Where | exp.Having) -> None:
-    _require_boolean(node, [node.this])
-
-
-def _check_join(node: exp.Join) -> None:
-    condition = node.args.get("on")
-    if condition is not None:
-        _require_boolean(node, [condition])
-
-
-def _check_logic(node: Any) -> None:
-    _require(node, [node.this, node.args.get("expression")], {"boolean"})
-
-
-def _check_is(node: exp.Is) -> None:
-    if not isinstance(node.expression, exp.Null):
-        _require(node, [node.this], {"boolean"})
-
-
-def _check_select(node: exp.Select) -> None:
-    if node.args.get("distinct"):
-        _check_group_keys(node, node.selects)
-        if node.args.get("order") is not None:
-            raise NotTranslatable(node, "Spark sorts distinct rows by their own columns alone")
-
-
-_CHECKS: dict[type[exp.Expr], Callable[[Any], None]] = {
-    **dict.fromkeys(_COMPARISONS, _check_comparison),
-    exp.In: _check_in,
-    exp.Between: _check_between,
-    exp.Like: _check_like,
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Abs), _check_arithmetic),
-    exp.Div: _check_division,
-    exp.Mod: _check_division,
-    exp.Substring: _check_substring,
-    exp.Sum: _check_sum,
-    exp.Avg: _check_sum,
-    exp.Min: _check_extreme,
-    exp.Max: _check_extreme,
-    exp.Count: _check_count,
-    **dict.fromkeys((exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least), _check_branches),
-    **dict.fromkeys((exp.Length, exp.DPipe), _check_text),
-    **dict.fromkeys((exp.Year, exp.Month, exp.Day), _check_date),
-    exp.Cast: _check_cast,
-    exp.TryCast: _check_cast,
-    exp.Window: _check_window,
-    exp.Ordered: _check_order,
-    exp.Group: _check_group,
-    **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _check_union),
-    exp.Select: _check_select,
-    **dict.fromkeys((exp.And, exp.Or, exp.Not), _check_logic),
-    exp.Is: _check_is,
-    exp.Where: _check_condition,
-    exp.Having: _check_condition,
-    exp.Join: _check_join,
-}
-
-
-def _check_outputs(tree: exp.Query) -> None:
-    for select in tree.selects:
-        inner = select.unalias()
-        if _family(inner) == "opaque" and not isinstance(inner, exp.Column):
-            raise NotTranslatable(inner, "the type of its result is not known")
-
-
-# --- types of results -------------------------------------------------------------------------------------------------
-
-
-def _with_types(tree: exp.Expr) -> exp.Expr:
-    """Results in Spark's types: sums of integers as BIGINT, lengths, ranks and parts of dates as INT."""
-
-    def typed(node: exp.Expr) -> exp.Expr:
-        call = node.this if isinstance(node, exp.Window | exp.Filter) else node
-        call = call.this if isinstance(call, exp.Filter) else call
-        if isinstance(call, _AS_INT) and (node is not call or not isinstance(node.parent, exp.Window)):
-            return exp.cast(node, "INT")
-        if not isinstance(call, exp.Sum) or (node is call and isinstance(node.parent, exp.Window | exp.Filter)):
-            return node
-        if isinstance(node, exp.Filter) and isinstance(node.parent, exp.Window):
-            return node
-        inner = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
-        return exp.cast(node, "BIGINT") if _family(inner) in ("integer", "small integer") else node
-
-    return tree.transform(typed)
+def _using(
+    join: exp.Join, word: str, names: Sequence[str], stars: Sequence[tuple[str, Value]], right: Source
+) -> tuple[str, dict[str, Value]]:
+    """The condition of a join by columns of the same name, and these columns as the join gives them."""
+    conditions, merged = [], {}
+    for name in names:
+        left = [(n, v) for n, v in stars if n.lower() == name.lower()]
+        other = [(n, v) for n, v in right.columns if n.lower() == name.lower()]
+        if len(left) != 1 or len(other) != 1:
+            raise NotTranslatable(join, "a column of USING is not in both, or there several times")
+        if left[0][1].char != other[0][1].char:
+            raise NotTranslatable(join, "texts of type CHAR are compared differently")
+        (a, b), kind = alike(join, [left[0][1], other[0][1]], compares=False)
+        conditions.append(f"{a} = {b}")
+        value = Value(f"coalesce({a}, {b})", kind)
+        if word != "FULL JOIN":
+            value = other[0][1] if word == "RIGHT JOIN" else left[0][1]
+        merged[left[0][0] if word != "RIGHT JOIN" else other[0][0]] = value
+    return " AND ".join(conditions), merged

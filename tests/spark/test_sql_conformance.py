@@ -11,15 +11,23 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
+import analysts
+from analysts import Analyst
 from compare import Answer, plain, same
+from duckdb_agreement import Outcome, file_queries, make_analysts_tables
+from duckdb_agreement import compare as compare_engines
 from generated import Both, compare
 from queries import Generator
+from quick_session import QUICK
+from tpch import make_tables as make_tpch_tables
 
+import bitlake
 from bitlake.errors import UnsupportedFeature
 
 pytestmark = pytest.mark.spark
 STATEMENTS = 20
 ON_DUCKDB = 100
+ANALYSTS = 30
 
 
 def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None:
@@ -44,7 +52,28 @@ def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path) -
         answered = sum(_is_answered(both, Generator(seed).statement()) for seed in range(1000, 1000 + ON_DUCKDB))
     finally:
         both.close()
-    assert answered >= ON_DUCKDB // 10
+    assert answered >= ON_DUCKDB // 8
+
+
+def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) -> None:
+    """A slice of ``make sql-conformance ENGINE=duckdb``: rows, names and types, over columns of every atomic type."""
+    session = spark.newSession()
+    for key, value in QUICK.items():
+        session.conf.set(key, value)
+    lake, outcome = bitlake.connect(tmp_path / "lake", spark=spark), Outcome()
+    make_analysts_tables(lake, session, str(tmp_path / "parquet"))
+    compare_engines(lake, session.sql, (Analyst(seed).query() for seed in range(ANALYSTS)), outcome)
+    assert outcome.differ == []
+    assert outcome.counts["ran on DuckDB"] >= 0.9 * (ANALYSTS - outcome.counts["refused by both"]), str(outcome)
+
+
+def test_queries_of_tpch_kind_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) -> None:
+    lake, outcome = bitlake.connect(tmp_path / "lake", spark=spark), Outcome()
+    make_tpch_tables(lake)
+    queries = file_queries(Path(analysts.__file__).with_name("market_queries.sql"))
+    compare_engines(lake, lake.sql, queries, outcome)
+    assert outcome.differ == []
+    assert dict(outcome.counts) == {"ran on DuckDB": 22}, str(outcome)
 
 
 def _is_answered(both: Both, statement: Any) -> bool:

@@ -1,0 +1,397 @@
+"""Scalar functions of Spark SQL → DuckDB's: texts, numbers, dates and timestamps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlglot import exp
+
+from bitlake.sql import spark_types as ty
+from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
+from bitlake.sql.duckdb_values import NotTranslatable, Value, cast, cast_sql, checked, in_known_years, text
+
+_ROUND_LIMIT = "1e15"
+_LETTERS = {
+    exp.Upper: r"[\x00-\x{DE}\x{E0}-\x{148}\x{14A}-\x{17F}\x{391}-\x{3A9}\x{3B1}-\x{3C9}\x{400}-\x{481}]*",
+    exp.Lower: r"[\x00-\x{12F}\x{131}-\x{17F}\x{391}-\x{3A1}\x{3A4}-\x{3A9}\x{3B1}-\x{3C9}\x{400}-\x{481}]*",
+}
+"""Texts of characters that both engines map to the same other case: not ß, nor Greek's last sigma."""
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _text(e: Expressions, node: exp.Expr, operand: Any) -> Value:
+    """A text; what else is given is written as Spark writes it."""
+    value = e.value(operand)
+    if value.type == ty.STRING:
+        return value
+    if value.type == ty.NULL:
+        return Value("CAST(NULL AS VARCHAR)", ty.STRING, value.name)
+    if value.type.is_integer or value.type in (ty.BOOLEAN, ty.DATE) or value.type.kind == "DECIMAL":
+        return Value(cast(node, value, ty.STRING), ty.STRING, value.name)
+    raise NotTranslatable(node, f"it differs for values of type {value.type.sql}")
+
+
+def _only_text(e: Expressions, node: exp.Expr, operand: Any) -> Value:
+    return e.require(node, e.value(operand), "STRING")
+
+
+def _whole(e: Expressions, node: exp.Expr, operand: Any) -> tuple[int, str | None]:
+    """A whole number that is written out, and its name."""
+    value = e.value(operand)
+    if not isinstance(value.literal, int) or value.type != ty.INT:
+        raise NotTranslatable(node, "only a whole number that is written out is known to mean the same")
+    return value.literal, value.name
+
+
+@translates(exp.Upper, exp.Lower, args="this")
+def _case(e: Expressions, node: exp.Upper | exp.Lower) -> Value:
+    value = _only_text(e, node, node.this)
+    function = "upper" if isinstance(node, exp.Upper) else "lower"
+    differs = f"strlen({value.sql}) <> length({value.sql}) AND "
+    differs += f"NOT regexp_full_match({value.sql}, {text(_LETTERS[type(node)])}, 's')"
+    sql = checked(f"{function}({value.sql})", differs, "the case of a letter differs")
+    return Value(f"({sql})", ty.STRING, call_name(e, node, value))
+
+
+@translates(exp.Length, args="this")
+def _length(e: Expressions, node: exp.Length) -> Value:
+    value = _text(e, node, node.this)
+    return Value(cast_sql(f"length({value.sql})", ty.INT), ty.INT, call_name(e, node, value))
+
+
+@translates(exp.DPipe, args="this expression safe")
+def _pipe(e: Expressions, node: exp.DPipe) -> Value:
+    if any(isinstance(o, exp.Add | exp.Sub) for o in (node.left, node.right)):
+        raise NotTranslatable(node, "brackets are needed to say what belongs together")
+    left, right = (_text(e, node, o) for o in (node.left, node.right))
+    return Value(f"({left.sql} || {right.sql})", ty.STRING, named("concat({}, {})", left, right))
+
+
+@translates(exp.Concat, args="expressions safe")
+def _concat(e: Expressions, node: exp.Concat) -> Value:
+    values = [_text(e, node, o) for o in node.expressions]
+    if e.word(node) is None:  # literals side by side
+        joined = "".join(str(v.literal) for v in values)
+        return Value(text(joined), ty.STRING, joined, joined)
+    return Value(f"({' || '.join(v.sql for v in values)})", ty.STRING, call_name(e, node, *values))
+
+
+@translates(exp.ConcatWs, args="expressions safe")
+def _concat_ws(e: Expressions, node: exp.ConcatWs) -> Value:
+    values = [_text(e, node, o) for o in node.expressions]
+    return Value(f"concat_ws({', '.join(v.sql for v in values)})", ty.STRING, call_name(e, node, *values))
+
+
+@translates(exp.Substring, args="this start length")
+def _substring(e: Expressions, node: exp.Substring) -> Value:
+    value = _only_text(e, node, node.this)
+    start, name = _whole(e, node, node.args["start"])
+    length = node.args.get("length")
+    count, count_name = (1 << 30, "2147483647") if length is None else _whole(e, node, length)
+    sql = _part(value.sql, start, count)
+    word = (e.word(node) or "").lower()
+    return Value(sql, ty.STRING, None if value.name is None else f"{word}({value.name}, {name}, {count_name})")
+
+
+def _part(sql: str, start: int, count: int) -> str:
+    """``count`` characters from a place on; places before the first one count, too."""
+    if start >= 0:
+        return f"substring({sql}, {max(start, 1)}, {max(count, 0)})"
+    first = f"length({sql}) - {-start}"
+    return f"substring({sql}, greatest({first}, 0) + 1, greatest({first} + {count} - greatest({first}, 0), 0))"
+
+
+@translates(exp.Left, exp.Right)
+def _side(e: Expressions, node: exp.Left | exp.Right) -> Value:
+    value = _only_text(e, node, node.this)
+    count, name = _whole(e, node, node.expression)
+    word = "left" if isinstance(node, exp.Left) else "right"
+    start = 1 if isinstance(node, exp.Left) or count <= 0 else -count
+    return Value(
+        _part(value.sql, start, count), ty.STRING, None if value.name is None else f"{word}({value.name}, {name})"
+    )
+
+
+@translates(exp.Trim, args="this expression position")
+def _trim(e: Expressions, node: exp.Trim) -> Value:
+    value = _only_text(e, node, node.this)
+    characters = node.args.get("expression")
+    cut = "' '" if characters is None else _only_text(e, node, characters).sql
+    function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or "").upper(), "trim")
+    name = named(f"{function}({{}})", value) if characters is None else None
+    return Value(f"{function}({value.sql}, {cut})", ty.STRING, name)
+
+
+@translates(exp.Replace, args="this expression replacement")
+def _replace(e: Expressions, node: exp.Replace) -> Value:
+    new = node.args.get("replacement")
+    values = [_only_text(e, node, o) for o in (node.this, node.expression, new) if o is not None]
+    if len(values) == 2:
+        values.append(Value("''", ty.STRING, ""))
+    return Value(f"replace({', '.join(v.sql for v in values)})", ty.STRING, call_name(e, node, *values))
+
+
+@translates(exp.StrPosition, args="this substr")
+def _position(e: Expressions, node: exp.StrPosition) -> Value:
+    value, part = (_only_text(e, node, o) for o in (node.this, node.args["substr"]))
+    word = (e.word(node) or "").lower()
+    name = {"instr": named("instr({}, {})", value, part), "locate": named("locate({}, {}, 1)", part, value)}.get(word)
+    return Value(cast_sql(f"instr({value.sql}, {part.sql})", ty.INT), ty.INT, name)
+
+
+@translates(exp.StartsWith, exp.EndsWith, exp.Contains)
+def _has(e: Expressions, node: exp.Func) -> Value:
+    value, part = (_only_text(e, node, o) for o in (node.this, node.expression))
+    function = {exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains"}[type(node)]
+    return Value(f"{function}({value.sql}, {part.sql})", ty.BOOLEAN, call_name(e, node, value, part))
+
+
+@translates(exp.Pad, args="this expression fill_pattern is_left")
+def _pad(e: Expressions, node: exp.Pad) -> Value:
+    value = _only_text(e, node, node.this)
+    length, name = _whole(e, node, node.expression)
+    fill = Value("' '", ty.STRING, " ", " ")
+    if node.args.get("fill_pattern") is not None:
+        fill = _only_text(e, node, node.args["fill_pattern"])
+    if length < 0 or not fill.literal:
+        raise NotTranslatable(node, "only a text that is written out is known to mean the same")
+    word = "lpad" if node.args.get("is_left") else "rpad"
+    return Value(
+        f"{word}({value.sql}, {length}, {fill.sql})", ty.STRING, named(f"{word}({{}}, {name}, {{}})", value, fill)
+    )
+
+
+@translates(exp.Repeat, args="this times")
+def _repeat(e: Expressions, node: exp.Repeat) -> Value:
+    value = _only_text(e, node, node.this)
+    times, name = _whole(e, node, node.args["times"])
+    return Value(f"repeat({value.sql}, {max(times, 0)})", ty.STRING, named(f"repeat({{}}, {name})", value))
+
+
+@translates(exp.Reverse, args="this")
+def _reverse(e: Expressions, node: exp.Reverse) -> Value:
+    value = _only_text(e, node, node.this)
+    sql = checked(
+        f"reverse({value.sql})", f"strlen({value.sql}) <> length({value.sql})", "characters are counted differently"
+    )
+    return Value(f"({sql})", ty.STRING, call_name(e, node, value))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@translates(exp.Round, args="this decimals")
+def _round(e: Expressions, node: exp.Round) -> Value:
+    value = e.require(node, e.value(node.this), "number")
+    decimals = node.args.get("decimals")
+    places, name = (0, "0") if decimals is None else _whole(e, node, decimals)
+    made = named(f"round({{}}, {name})", value)
+    if places < 0 or places > 15 or value.type == ty.NULL:
+        raise NotTranslatable(node, "it differs for such places")
+    if value.type.is_integer:
+        return Value(value.sql, value.type, made)
+    if value.type.kind == "DECIMAL":
+        scale = min(value.type.scale, places)
+        to = ty.decimal(value.type.precision - value.type.scale + 1 + scale, scale)
+        return Value(cast_sql(value.sql, to), to, made)
+    # Spark rounds the digits that a double prints as.
+    digits = cast_sql(cast_sql(f"CAST({value.sql} AS VARCHAR)", ty.decimal(38, places)), ty.STRING)
+    large = f"NOT abs({value.sql}) < {_ROUND_LIMIT}"
+    sql = checked(cast_sql(digits, ty.DOUBLE), large, "a number is too large to round")
+    return Value(f"({sql})", ty.DOUBLE, made)
+
+
+@translates(exp.Floor, exp.Ceil, args="this")
+def _floor(e: Expressions, node: exp.Floor | exp.Ceil) -> Value:
+    value = e.require(node, e.value(node.this), "number")
+    word = "floor" if isinstance(node, exp.Floor) else "ceil"
+    name = named(f"{(e.word(node) or word).upper()}({{}})", value)
+    if value.type.kind == "DECIMAL":
+        to = ty.decimal(value.type.precision - value.type.scale + 1, 0)
+        return Value(cast_sql(f"{word}({value.sql})", to), to, name)
+    return Value(
+        cast_sql(f"{word}({cast(node, value, ty.DOUBLE)})" if value.type == ty.DOUBLE else value.sql, ty.BIGINT),
+        ty.BIGINT,
+        name,
+    )
+
+
+@translates(exp.IntDiv)
+def _whole_division(e: Expressions, node: exp.IntDiv) -> Value:
+    left, right = (e.require(node, e.value(o), "integer") for o in (node.left, node.right))
+    if ty.NULL in (left.type, right.type) or right.literal == 0:
+        raise NotTranslatable(node, "division by zero is an error in Spark alone")
+    sql = f"{cast(node, left, ty.BIGINT)} // nullif({cast(node, right, ty.BIGINT)}, 0)"
+    sql = sql if right.literal is not None else checked(sql, f"{right.sql} = 0", "division by zero")
+    return Value(f"({sql})", ty.BIGINT, named("({} div {})", left, right))
+
+
+@translates(exp.Sqrt, args="this")
+def _root(e: Expressions, node: exp.Sqrt) -> Value:
+    value = e.require(node, e.value(node.this), "number")
+    return Value(f"sqrt({cast(node, value, ty.DOUBLE)})", ty.DOUBLE, named("SQRT({})", value))
+
+
+@translates(exp.Sign, args="this")
+def _sign(e: Expressions, node: exp.Sign) -> Value:
+    value = e.require(node, e.value(node.this), "number")
+    sql = f"(CASE WHEN {value.sql} > 0 THEN 1e0 WHEN {value.sql} < 0 THEN -1e0 ELSE {cast(node, value, ty.DOUBLE)} END)"
+    return Value(cast_sql(sql, ty.DOUBLE), ty.DOUBLE, call_name(e, node, value))
+
+
+# --- dates and timestamps ---------------------------------------------------------------------------------------------
+
+_FIELDS = {
+    exp.Year: "year",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.Quarter: "quarter",
+    exp.DayOfYear: "dayofyear",
+    exp.WeekOfYear: "weekofyear",
+    exp.DayOfWeek: "dayofweek",
+}
+_EXTRACTED = ("YEAR", "MONTH", "DAY", "QUARTER", "WEEK", "DAYOFWEEK", "DOW", "DOY")
+_CLOCK = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
+
+
+def _date(e: Expressions, node: exp.Expr, operand: Any) -> Value:
+    """A date; of a timestamp that of the session's zone, of a text what is written out."""
+    while isinstance(operand, exp.TsOrDsToDate) and e.word(operand) is None and not operand.args.get("format"):
+        operand = operand.this
+    value = e.value(operand)
+    if value.type not in (ty.DATE, ty.TIMESTAMP, ty.TIMESTAMP_NTZ, ty.STRING):
+        raise NotTranslatable(node, f"it differs for values of type {value.type.sql}")
+    return Value(f"({cast(node, value, ty.DATE)})", ty.DATE, value.name)
+
+
+def _field(field: str, sql: str) -> str:
+    return cast_sql(f"{field}({sql})" + (" + 1" if field == "dayofweek" else ""), ty.INT)
+
+
+@translates(*_FIELDS, args="this")
+def _part_of_date(e: Expressions, node: exp.Func) -> Value:
+    date = _date(e, node, node.this)
+    return Value(_field(_FIELDS[type(node)], date.sql), ty.INT, call_name(e, node, date))
+
+
+@translates(*_CLOCK, args="this")
+def _part_of_time(e: Expressions, node: exp.Func) -> Value:
+    value = e.require(node, e.value(node.this), "TIMESTAMP_NTZ", "TIMESTAMP")
+    sql = _field(_CLOCK[type(node)], value.sql)
+    return Value(in_known_years(sql, value), ty.INT, call_name(e, node, value))
+
+
+@translates(exp.Extract)
+def _extract(e: Expressions, node: exp.Extract) -> Value:
+    field = node.this.name.upper()
+    if field not in _EXTRACTED:
+        raise NotTranslatable(node, "this field differs")
+    date = _date(e, node, node.expression)
+    function = {"DOW": "dayofweek", "DOY": "dayofyear", "WEEK": "weekofyear"}.get(field, field.lower())
+    return Value(_field(function, date.sql), ty.INT)
+
+
+@translates(exp.TsOrDsToDate, exp.Date, args="this safe")
+def _to_date(e: Expressions, node: exp.Func) -> Value:
+    return _date(e, node, node.this).named(call_name(e, node, e.value(node.this)))
+
+
+@translates(exp.TsOrDsAdd, args="this expression unit")
+def _add_days(e: Expressions, node: exp.TsOrDsAdd) -> Value:
+    unit, days = node.args.get("unit"), node.expression
+    if unit is not None and unit.name.upper() != "DAY":
+        raise NotTranslatable(node, "only days are added")
+    subtracts = (e.word(node) or "").lower() == "date_sub" and isinstance(days, exp.Mul)
+    date = _date(e, node, node.this)
+    count = e.require(node, e.value(days.this if subtracts else days), "INT", "SMALLINT", "TINYINT")
+    sql = f"{date.sql} {'-' if subtracts else '+'} {cast(node, count, ty.INT)}"
+    return Value(cast_sql(sql, ty.DATE), ty.DATE, call_name(e, node, date, count))
+
+
+@translates(exp.AddMonths)
+def _add_months(e: Expressions, node: exp.AddMonths) -> Value:
+    date, count = _date(e, node, node.this), e.require(node, e.value(node.expression), "INT", "SMALLINT", "TINYINT")
+    sql = f"{date.sql} + to_months({cast(node, count, ty.INT)})"
+    return Value(cast_sql(sql, ty.DATE), ty.DATE, call_name(e, node, date, count))
+
+
+@translates(exp.DateDiff, args="this expression")
+def _days_between(e: Expressions, node: exp.DateDiff) -> Value:
+    if (e.word(node) or "").lower() not in ("datediff", "date_diff"):
+        raise NotTranslatable(node, "this unit differs")
+    end, start = _date(e, node, node.this), _date(e, node, node.expression)
+    return Value(cast_sql(f"{end.sql} - {start.sql}", ty.INT), ty.INT, call_name(e, node, end, start))
+
+
+@translates(exp.LastDay, args="this")
+def _last_day(e: Expressions, node: exp.LastDay) -> Value:
+    date = _date(e, node, node.this)
+    return Value(f"last_day({date.sql})", ty.DATE, call_name(e, node, date))
+
+
+_UNITS = {
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
+    **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
+    "QUARTER": "quarter",
+    "WEEK": "week",
+}
+
+
+@translates(exp.DateTrunc, exp.TimestampTrunc, args="this unit")
+def _truncated(e: Expressions, node: exp.DateTrunc | exp.TimestampTrunc) -> Value:
+    word = (e.word(node) or "").lower()
+    written = node.args["unit"].name
+    unit = _UNITS.get(written.upper())
+    if unit is None or (word == "date_trunc" and e.timezone != "UTC") or word not in ("trunc", "date_trunc"):
+        raise NotTranslatable(node, "it depends on the session's zone")
+    date = _date(e, node, node.this)
+    if word == "date_trunc":
+        return Value(cast_sql(f"date_trunc('{unit}', {date.sql})", ty.TIMESTAMP), ty.TIMESTAMP)
+    name = None if date.name is None else f"trunc({date.name}, {written})"
+    return Value(cast_sql(f"date_trunc('{unit}', {date.sql})", ty.DATE), ty.DATE, name)
+
+
+_PATTERNS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+
+
+@translates(exp.TimeToStr, args="this format")
+def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
+    operand = node.this.this if isinstance(node.this, exp.TimeStrToTime) else node.this
+    value, pattern = e.value(operand), e.pattern(node)
+    parts = re.findall("[A-Za-z]+|[^A-Za-z]+", pattern or "")
+    letters = {p for p in parts if p[0].isalpha()}
+    known = letters and letters <= _PATTERNS.keys() and not set("'[]{}#%") & set(pattern or "")
+    e.require(node, value, "DATE", "TIMESTAMP_NTZ")
+    if value.type == ty.NULL or not known:
+        raise NotTranslatable(node, "patterns of this kind differ")
+    written = "".join(_PATTERNS.get(p, p) for p in parts)
+    sql = f"strftime(CAST({value.sql} AS TIMESTAMP), {text(written)})"
+    sql = checked(sql, f"year({value.sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
+    return Value(f"({sql})", ty.STRING, named(f"date_format({{}}, {pattern})", value))
+
+
+# --- functions that sqlglot knows by name only ------------------------------------------------------------------------
+
+
+@translates(exp.Anonymous, args="this expressions")
+def _by_name(e: Expressions, node: exp.Anonymous) -> Value:
+    word = str(node.this).lower()
+    values = e.values(node.expressions)
+    name = call_name(e, node, *values)
+    match word, values:
+        case "isnull" | "isnotnull", [value]:
+            negated = " NOT" if word == "isnotnull" else ""
+            return Value(f"({value.sql} IS{negated} NULL)", ty.BOOLEAN, named(f"({{}} IS{negated} NULL)", value))
+        case "pmod", [left, right] if left.type.is_integer and right.type.is_integer:
+            rest = calculated(node, "%", left, right)
+            by = cast(node, right, rest.type)
+            sql = f"(CASE WHEN {rest.sql} < 0 THEN ({rest.sql} + {by}) % {by} ELSE {rest.sql} END)"
+            return Value(cast_sql(sql, rest.type), rest.type, name)
+        case "make_date", [_, _, _] if all(v.type.is_integer for v in values):
+            parts = ", ".join(cast(node, v, ty.INT) for v in values)
+            return Value(f"make_date({parts})", ty.DATE, name)
+    raise NotTranslatable(node, "it is not among the expressions that mean the same in both")
