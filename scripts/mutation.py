@@ -710,7 +710,7 @@ def equivalents() -> dict[str, str]:
     return dict(row.rsplit(" | ", 1) for row in rows)
 
 
-def _stale(explained: dict[str, str], population: Sequence[Site]) -> list[str]:
+def stale_entries(explained: dict[str, str], population: Sequence[Site]) -> list[str]:
     """The explained mutants that the code no longer has, as far as their files are in the population."""
     keys, paths = {s.key for s in population}, {s.path for s in population}
     named = {key: key.split(" | ")[0] for key in explained}
@@ -761,7 +761,7 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     explained = equivalents()
     population = [s for room in rooms for s in sites(room)]
-    if stale := _stale(explained, population):
+    if stale := stale_entries(explained, population):
         raise SystemExit(f"{EQUIVALENT.relative_to(ROOT)} names mutants that do not exist: {'; '.join(stale)}")
     chosen = random.Random(seed).sample(population, min(args.mutants, len(population)))
     print(f"seed {seed}: {len(chosen)} of {len(population)} mutants, {args.jobs} at a time", flush=True)

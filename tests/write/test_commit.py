@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from caches import forget
 from fixtures import copy_warehouse
 from store_wrappers import FaultyStore
 
+import bitlake
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store
@@ -20,11 +22,11 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
-from bitlake.write.commit import commit
+from bitlake.write.commit import commit, is_committed, last_identifier
 from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, StreamBatch
 
 STORE = LocalStore()
@@ -104,6 +106,16 @@ def test_first_and_second_append(tmp_path: Path) -> None:
     assert second.commit_identifier == 2**63 - 1
     assert second.operation == "WRITE"
     check_table(paths)
+
+
+def test_the_last_batch_of_a_stream(tmp_path: Path) -> None:
+    """By its own commits that have identifiers; those of others, and batch commits of its own, do not count."""
+    state = bitlake.connect(str(tmp_path)).create_table("t", pa.schema([("k", pa.int32())]))._core.state()
+    for name, user, number in (("a", "me", 4), ("b", "me", 5), ("c", "me", BATCH_IDENTIFIER), ("d", "other", 9)):
+        commit(STORE, state.paths, CommitPlan("APPEND", (entry(name),)), state.schema, user, identifier=number)
+    assert [last_identifier(state, user) for user in ("me", "other", "nobody")] == [5, 9, None]
+    assert [is_committed(state, "me", number) for number in (4, 5, 6)] == [True, True, False]
+    assert not is_committed(state, "nobody", 0)
 
 
 def test_nothing_to_do_makes_no_snapshot(tmp_path: Path) -> None:
