@@ -240,7 +240,14 @@ class Result:
 
 
 def show_table(screen: Screen, result: Result) -> None:
-    """Draw rows as a table, or one column per line where the terminal is too narrow for a row."""
+    """Draw rows as a table, or one column per line where the terminal is too narrow for a row.
+
+    A result that is one text of several lines, such as that of EXPLAIN, is printed as it is.
+    """
+    only = result.rows.column(0)[0].as_py() if result.rows.shape == (1, 1) else None
+    if isinstance(only, str) and "\n" in only:
+        screen.text(only)
+        return
     rows, names = cells(result.rows), result.rows.column_names
     widths = [max([len(n), *(len(r[i]) for r in rows)]) for i, n in enumerate(names)]
     if sum(min(w, 24) + 2 for w in widths) - 2 > screen.width:

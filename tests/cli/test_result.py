@@ -9,7 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bitlake.cli.result import json_lines
+from bitlake.cli.output import Screen
+from bitlake.cli.result import Result, json_lines, show_table
 
 WHEN = dt.datetime(2026, 1, 2, 3, 4, 5, 6)
 CASES = {
@@ -51,3 +52,13 @@ def test_tables_of_several_batches_and_of_no_rows() -> None:
     table = pa.concat_tables([pa.table({"a": [1]}), pa.table({"a": [2, 3]})])
     assert json_lines(table) == b'{"a":1}\n{"a":2}\n{"a":3}\n'
     assert json_lines(table.slice(3)) == b""
+
+
+def test_one_text_of_several_lines_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """EXPLAIN and SHOW CREATE TABLE answer so; a terminal's escapes stay visible."""
+    plan = pa.table({"plan": ["Scan of t\n  files  2 of 3 \x1b[31m"]})
+    show_table(Screen(80, False, False), Result("EXPLAIN …", plan, False, 0.1))
+    assert capsys.readouterr().out == "Scan of t\n  files  2 of 3 \\x1b[31m\n"
+    two = pa.table({"v": ["a\nb", "c"]})
+    show_table(Screen(80, False, False), Result("SELECT v …", two, False, 0.1))
+    assert "a\\nb" in capsys.readouterr().out
