@@ -15,7 +15,14 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
-from bitlake.snapshot.manifests import ManifestWriter, PartitionSet, manifest_meta, partition_stats, read_manifests
+from bitlake.snapshot.manifests import (
+    LiveFiles,
+    ManifestWriter,
+    PartitionSet,
+    manifest_meta,
+    partition_stats,
+    read_manifests,
+)
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 
@@ -37,6 +44,16 @@ def writer(root: Path, **options: str) -> ManifestWriter:
 
 def entries_of(root: Path, metas: list[ManifestFileMeta]) -> list[list[ManifestEntry]]:
     return [list(e) for e in read_manifests(TableFiles(STORE, TablePaths(str(root))), metas)]
+
+
+def test_memory_of_many_files_is_estimated_from_some() -> None:
+    """From files everywhere in the list: those of the first commit may have no embedded index."""
+    plain, indexed = (
+        LiveFiles([entry(f"{index}{i}", embedded_index=index) for i in range(640)]) for index in (b"", b"x" * 9000)
+    )
+    mixed = LiveFiles([*plain, *indexed])
+    assert indexed.memory == plain.memory + 640 * 9000
+    assert mixed.memory == pytest.approx(plain.memory + indexed.memory, rel=0.05)
 
 
 def test_a_list_describes_its_manifests() -> None:
