@@ -144,12 +144,18 @@ def names(items: Iterable[tuple[str, Child]]) -> Markup:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
-    """A table that scrolls by itself where it is too wide; ``numbers`` are the columns to align right."""
+    """A table; ``numbers`` are the columns to align right.
+
+    A table that is too wide scrolls; on a narrow screen each cell is a line that begins with its column's name.
+    """
     right = frozenset(numbers)
     kinds = ["n" if i in right else "t" for i in range(len(headers))]
     head = markup("tr", [markup("th", name, class_=kind) for name, kind in zip(headers, kinds, strict=True)])
     body = [
-        markup("tr", [markup("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
+        markup(
+            "tr", [markup("td", cell, class_=k, data_name=h) for cell, k, h in zip(row, kinds, headers, strict=True)]
+        )
+        for row in rows
     ]
     inner = markup("table", markup("thead", head), markup("tbody", body))
     return markup("div", inner, class_="scroll", tabindex="0")

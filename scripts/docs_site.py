@@ -24,11 +24,13 @@ NAV = (
         "concepts/primary-keys.md", "concepts/concurrency.md", "concepts/trust.md",
     )),
     ("How to", (
-        "how-to/selective-reads.md", "how-to/conditions.md", "how-to/duckdb.md", "how-to/polars.md", "how-to/arrow.md",
+        "how-to/selective-reads.md", "how-to/conditions.md", "how-to/duckdb.md", "how-to/polars.md", "how-to/pandas.md",
+        "how-to/arrow.md",
         "advise.md", "how-to/backfill.md", "how-to/explain-and-inspect.md",
         "how-to/upserts.md", "time-travel.md", "streaming.md", "how-to/maintenance.md", "verify.md",
         "how-to/s3.md", "catalogs.md",
-        "how-to/iceberg-readers.md", "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
+        "how-to/schema-evolution.md", "how-to/iceberg-readers.md", "how-to/from-delta.md", "how-to/from-iceberg.md",
+        "how-to/migrate.md", "how-to/troubleshooting.md", "how-to/notebooks.md", "cli.md",
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",

@@ -44,7 +44,10 @@ class Check:
 
 @command("doctor")
 def doctor(run: Run) -> None:
-    """Check Python, Java, PySpark, Arrow and the lake's store, and print the command that fixes each problem."""
+    """Check Python, Java, PySpark, Arrow and the lake's store, and print the command that fixes each problem.
+
+    Example: bitlake doctor --lake s3://bucket/lake
+    """
     checks = [*_python(), *_packages(), *_spark(), *_optional(), *_store(run)]
     document = {"ok": all(c.status != "problem" for c in checks), "checks": [asdict(c) for c in checks]}
     run.out.result(document, lambda screen: _show(screen, checks))
@@ -184,7 +187,10 @@ def _show(screen: Screen, checks: list[Check]) -> None:
 )
 @click.option("--keep", metavar="FOLDER", help="Create the lake in this folder and keep it.")
 def demo(run: Run, rows: int, keep: str | None) -> None:
-    """Run a tour: the tables of Paimon's file-index article, then a million orders with and without an index."""
+    """Run a tour: the tables of Paimon's file-index article, then a million orders with and without an index.
+
+    Example: bitlake demo --rows 100000
+    """
     from bitlake.demo import main
 
     main(["--rows", str(rows), *(["--keep", keep] if keep else [])])

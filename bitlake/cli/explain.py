@@ -40,6 +40,8 @@ def explain(
     """Show why a scan reads or skips each file and page, and which index would help.
 
     The command reads metadata and indexes only; --analyze also reads data.
+
+    Example: bitlake explain orders -w "status = 'NEW'"
     """
     if (table is None) == (sql is None):
         raise Usage("name either a TABLE or a query with --sql '…'")
@@ -94,6 +96,8 @@ def advise(
 
     Without queries, typical ones are assumed. The advice ends with the SQL statements that carry it out; the table
     changes only with --apply.
+
+    Example: bitlake advise orders --query "status = 'NEW'"
     """
     if (yes or layout) and not apply:
         raise Usage(f"--{'yes' if yes else 'layout'} requires --apply")
@@ -135,6 +139,8 @@ def report(run: Run, table: str, file: str | None, top: int) -> None:
     """Write an HTML report about a table: sizes, small files, indexes, snapshots, and recommended actions.
 
     The command reads metadata only. With --json it prints the report, and writes a page only if FILE is given.
+
+    Example: bitlake report orders orders.html
     """
     from bitlake.tools.report import gather
     from bitlake.tools.scan_log import default_log

@@ -20,7 +20,10 @@ from bitlake.snapshot.versions import branch_names, existing_snapshots, snapshot
 @table_argument()
 @limit_option("Show at most N snapshots; 0 shows all.", 20)
 def history(run: Run, table: str, limit: int) -> None:
-    """List a table's snapshots with their rows and tags, the latest first."""
+    """List a table's snapshots with their rows and tags, the latest first.
+
+    Example: bitlake history orders -n 5
+    """
     state = run.state(table)
     ids = snapshot_ids(state.table_files)[::-1]
     snapshots = existing_snapshots(state.table_files, ids[:limit] if limit else ids)
@@ -81,7 +84,10 @@ tag = Group("tag", help="Manage tags: named snapshots, which expiry keeps.", no_
 @command("list", tag)
 @table_argument()
 def tag_list(run: Run, table: str) -> None:
-    """List a table's tags."""
+    """List a table's tags.
+
+    Example: bitlake tag list orders
+    """
     state = run.state(table)
     document = {
         "table": state.name,
@@ -119,7 +125,10 @@ def _kept(millis: int | None) -> str:
 @snapshot_option
 @_keep_option
 def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
-    """Tag a snapshot, by default the latest."""
+    """Tag a snapshot, by default the latest.
+
+    Example: bitlake tag create orders june --snapshot 7
+    """
     state = run.state(table)
     try:
         tags.create_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
@@ -137,7 +146,10 @@ def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str 
 @snapshot_option
 @_keep_option
 def tag_move(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
-    """Move a tag to another snapshot, by default the latest."""
+    """Move a tag to another snapshot, by default the latest.
+
+    Example: bitlake tag move orders june --snapshot 9
+    """
     state = run.state(table)
     tags.replace_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
     _report_tag(run, state, "moved", name)
@@ -148,7 +160,10 @@ def tag_move(run: Run, table: str, name: str, snapshot: int | None, keep: str | 
 @_name_argument("tag")
 @_new_name_argument
 def tag_rename(run: Run, table: str, name: str, new_name: str) -> None:
-    """Rename a tag."""
+    """Rename a tag.
+
+    Example: bitlake tag rename orders june summer
+    """
     state = run.state(table)
     tags.rename_tag(state, name, new_name)
     _report_tag(run, state, "renamed", new_name, f"renamed tag {name} of {state.name} to {new_name}")
@@ -158,7 +173,10 @@ def tag_rename(run: Run, table: str, name: str, new_name: str) -> None:
 @table_argument()
 @_name_argument("tag")
 def tag_delete(run: Run, table: str, name: str) -> None:
-    """Delete a tag, and the files that only the tag keeps."""
+    """Delete a tag, and the files that only the tag keeps.
+
+    Example: bitlake tag delete orders june
+    """
     state = run.state(table)
     tags.delete_tag(state, name)
     document = {"table": state.name, "tag": name, "done": "deleted", "snapshot": None}
@@ -178,7 +196,10 @@ branch = Group("branch", help="Manage branches: histories of a table beside main
 @command("list", branch)
 @table_argument()
 def branch_list(run: Run, table: str) -> None:
-    """List a table's branches, main first."""
+    """List a table's branches, main first.
+
+    Example: bitlake branch list orders
+    """
     state = run.state(table)
     listed = []
     for name in ("main", *branch_names(state.table_files)):
@@ -208,6 +229,8 @@ def branch_create(run: Run, table: str, name: str, tag: str | None) -> None:
     """Create a branch from a tag's snapshot, or an empty branch without --tag.
 
     Read and write the branch as TABLE$branch_NAME.
+
+    Example: bitlake branch create orders trial --tag june
     """
     state = run.state(table)
     branches.create_branch(state, name, tag)
@@ -219,7 +242,10 @@ def branch_create(run: Run, table: str, name: str, tag: str | None) -> None:
 @_name_argument("branch")
 @_new_name_argument
 def branch_rename(run: Run, table: str, name: str, new_name: str) -> None:
-    """Rename a branch."""
+    """Rename a branch.
+
+    Example: bitlake branch rename orders trial draft
+    """
     state = run.state(table)
     branches.rename_branch(state, name, new_name)
     _report_branch(run, state.name, "renamed", new_name, f"renamed branch {name} of {state.name} to {new_name}")
@@ -229,7 +255,10 @@ def branch_rename(run: Run, table: str, name: str, new_name: str) -> None:
 @table_argument()
 @_name_argument("branch")
 def branch_fast_forward(run: Run, table: str, name: str) -> None:
-    """Replace main by a branch."""
+    """Replace main by a branch.
+
+    Example: bitlake branch fast-forward orders trial
+    """
     state = run.state(table)
     branches.fast_forward(state, name)
     _report_branch(run, state.name, "fast-forwarded main to", name)
@@ -239,7 +268,10 @@ def branch_fast_forward(run: Run, table: str, name: str) -> None:
 @table_argument()
 @_name_argument("branch")
 def branch_delete(run: Run, table: str, name: str) -> None:
-    """Delete a branch with its snapshots, schemas and tags."""
+    """Delete a branch with its snapshots, schemas and tags.
+
+    Example: bitlake branch delete orders trial
+    """
     state = run.state(table)
     branches.delete_branch(state, name)
     _report_branch(run, state.name, "deleted", name)

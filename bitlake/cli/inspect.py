@@ -35,6 +35,8 @@ def inspect(
     """Show a file of a table as a tree with offsets: snapshot, manifest, index, deletion vectors or data.
 
     Of a damaged file, the tree ends at the fault, and the exit code is 1. --value NULL selects rows without a value.
+
+    Example: bitlake inspect /data/lake/default.db/orders/snapshot/snapshot-1
     """
     from bitlake.tools.inspect.inspection import ANY, inspect_file
 
@@ -95,6 +97,8 @@ def verify(
 
     The exit code is 1 if readers would fail or return wrong rows, and 0 if there are only warnings. --repair never
     changes rows.
+
+    Example: bitlake verify orders
     """
     if (drop_indexes or yes) and not repair:
         raise Usage("--drop-indexes and --yes require --repair")

@@ -37,6 +37,8 @@ def compact(run: Run, table: str, full: bool, where: str | None) -> None:
     """Merge a table's small files and remove deleted rows from data files, in this process.
 
     For very large tables, CALL sys.compact does the same on Spark.
+
+    Example: bitlake compact orders -w "day = '2026-06-01'"
     """
     target = run.table(table)
     before = _size(run.state(table))
@@ -75,6 +77,8 @@ def rewrite_index(run: Run, table: str, where: str | None) -> None:
 
     Table options choose the indexed columns: ALTER TABLE t SET TBLPROPERTIES
     ('file-index.bitmap.columns' = 'status'). If interrupted, run the command again to resume.
+
+    Example: bitlake rewrite-index orders
     """
     target = run.table(table)
     started = time.perf_counter()
@@ -189,6 +193,8 @@ def iceberg(run: Run, table: str) -> None:
 
     Every commit does it once the table has the option: ALTER TABLE t SET TBLPROPERTIES
     ('metadata.iceberg.storage' = 'table-location').
+
+    Example: bitlake iceberg orders
     """
     target = run.table(table)
     document = {"table": target.name, "metadata_file": target.maintenance.create_iceberg_metadata()}
@@ -224,6 +230,8 @@ def expire(
 
     The command shows its plan and asks before it deletes anything. It never deletes what a retained snapshot, a tag, a
     branch or a consumer needs.
+
+    Example: bitlake expire orders --older-than 7d
     """
     age = duration("--older-than", older_than)
     if what != "snapshots" and (retain_max or retain_min):

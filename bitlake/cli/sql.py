@@ -247,6 +247,8 @@ def sql(run: Run, statement: str | None, file: str | None, limit: int | None, fo
     """Run Spark SQL over the lake's tables: statements, a file of statements, or an interactive shell.
 
     Without a statement, the command opens the shell at a terminal and reads statements from stdin in a pipe.
+
+    Example: bitlake sql "SELECT status, count(*) FROM orders GROUP BY status"
     """
     if statement is not None and file is not None:
         raise Usage("STATEMENT and --file exclude each other: use one of them")

@@ -23,6 +23,8 @@ def tables(run: Run, names: bool) -> None:
     """List the tables of the lake by database, with their row counts and last commits.
 
     Lists all databases, or the one that --database names.
+
+    Example: bitlake tables --lake /data/lake
     """
     lake = run.lake()
     databases = [run.options.database] if run.options.database else lake.databases()
@@ -84,7 +86,10 @@ def _show_tables(screen: Screen, rows: list[dict[str, Any]]) -> None:
 @command("describe")
 @table_argument()
 def describe(run: Run, table: str) -> None:
-    """Show a table's columns with their indexes, its keys, options and path."""
+    """Show a table's columns with their indexes, its keys, options and path.
+
+    Example: bitlake describe orders
+    """
     state = run.state(table)
     document = _description(state)
     run.out.result(document, lambda screen: _show_description(screen, document))
@@ -190,6 +195,8 @@ def files(
     """List a table's data files with rows, size, level and index of each, and the totals.
 
     With --json all files are listed and --limit is ignored.
+
+    Example: bitlake files orders -w "status = 'NEW'"
     """
     from bitlake.metadata.manifest import index_name
     from bitlake.snapshot.partitions import PartitionReader, files_of_partitions

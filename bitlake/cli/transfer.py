@@ -143,7 +143,7 @@ class Source:
         kind = _COMPRESSED.get(os.path.splitext(self.path)[1])
         return raw if kind is None or self.format is Format.PARQUET else pa.CompressedInputStream(raw, kind)
 
-    def _csv(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    def _csv(self, file: Any, expected: pa.Schema | None, threads: bool = True) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv
 
         style = self.style
@@ -161,7 +161,10 @@ class Source:
             yield from csv.open_csv(
                 file,
                 read_options=csv.ReadOptions(
-                    block_size=_BLOCK, column_names=names, autogenerate_column_names=not style.header and names is None
+                    use_threads=threads,
+                    block_size=_BLOCK,
+                    column_names=names,
+                    autogenerate_column_names=not style.header and names is None,
                 ),
                 parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=style.quote, newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
@@ -174,7 +177,12 @@ class Source:
         except pa.ArrowInvalid as e:
             if expected is not None and "Empty CSV file" in str(e):
                 return  # a header without rows
-            raise InvalidRequest(f"{self.path}{_in_column(_message(e), names)}") from e
+            if threads and self.path != "-":  # Arrow counts rows in one thread only
+                with self._opened() as again:
+                    for _ in self._csv(again, expected, threads=False):
+                        pass
+            header_rows = 1 if style.header and expected is not None else 0
+            raise InvalidRequest(f"{self.path}{_in_column(_message(e), names, header_rows)}") from e
 
     def _json(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import json
@@ -253,12 +261,15 @@ def _header(file: Any, path: str, delimiter: str, quote: str, expected: pa.Schem
     return file, [table_names[n.lower()] for n in names]
 
 
-def _in_column(text: str, names: Sequence[str] | None) -> str:
-    """Arrow's message, with a column name in place of its number."""
-    match = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", text)
+def _in_column(text: str, names: Sequence[str] | None, header_rows: int) -> str:
+    """Arrow's message with the column's name, and the row of the file, of which the header is the first."""
+    row = re.search(r"Row #(\d+): ", text)
+    place = "" if row is None else f" (row {int(row.group(1)) + header_rows})"
+    text = text if row is None else text.replace(row.group(0), "", 1)
+    match = re.match(r"In CSV column #(\d+): ", text)
     if match is None or names is None or int(match.group(1)) >= len(names):
-        return f": {text}"
-    return f", column '{names[int(match.group(1))]}': {text[match.end() :]}"
+        return f": {text}{place}"
+    return f", column '{names[int(match.group(1))]}': {text[match.end() :]}{place}"
 
 
 def _message(error: Exception) -> str:
@@ -352,6 +363,8 @@ def import_files(
 
     A JSON file has one object per line. CSV and JSON files may be compressed (.gz, .zst, .bz2). In a table with a
     primary key, imported rows replace the rows with the same key.
+
+    Example: bitlake import orders june.csv july.csv --create
     """
     if not create and (primary_key or partition_by or type or table_option):
         raise Usage("--primary-key, --partition-by, --type and --table-option require --create")
@@ -508,6 +521,8 @@ def export(
     """Write a table's rows, or those that match a condition, to one Parquet, CSV or JSON file, without Spark.
 
     A JSON file has one object per line. The file appears under its name when it is complete.
+
+    Example: bitlake export orders new.parquet -w "status = 'NEW'"
     """
     format = format or _export_format(file)
     if file == "-" and run.out.json:

@@ -131,8 +131,8 @@ class MetadataPruning:
 
     def _detail(self, entry: ManifestEntry, reason: SkipReason) -> str:
         if reason is SkipReason.PARTITION:
-            folder = self.partitions.folder(entry.partition)
-            return f"partition {folder} fails {to_sql(self._on_partition, self._schema.fields)}"
+            title = self.partitions.title(entry.partition)
+            return f"partition {title} fails {to_sql(self._on_partition, self._schema.fields)}"
         if reason is SkipReason.BUCKET:
             return f"bucket {entry.bucket} holds none of the key's values"
         fields = self._schemas[entry.file.schema_id].fields

@@ -76,6 +76,10 @@ class PartitionReader:
         """The partition's values as people write them, whatever the folder's name has: a DATE as ``2024-01-31``."""
         return partition_spec(self._fields, self.values(raw), default_name=self._default_name, legacy=False)
 
+    def title(self, raw: bytes) -> str:
+        """The partition for people, ``day=2024-01-31/hour=5``; empty for an unpartitioned table."""
+        return "/".join(f"{name}={text}" for name, text in self.shown(raw).items())
+
     def spec(self, raw: bytes) -> dict[str, str]:
         """The partition's values as text by column; empty for an unpartitioned table."""
         return partition_spec(self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy)

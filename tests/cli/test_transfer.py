@@ -128,3 +128,16 @@ def test_a_table_made_of_a_file(cli: Cli, lake: bitlake.Lake, tmp_path: Path) ->
     assert cli("import", "piped", "-", "-f", "json", "--create", "--json", stdin=piped).json["rows"] == 1
     assert lake.table("piped").scan().to_arrow().to_pylist() == [{"a": 1, "b": {"c": [1, 2]}}]
     lake.drop_table("piped")
+
+
+def test_errors_of_csv_name_row_and_column(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    """The header is row 1, as in an editor."""
+    lake.create_table("rows", pa.table({"id": [0], "amount": [0.5]}))
+    values, short = tmp_path / "values.csv", tmp_path / "short.csv"
+    values.write_text("id,amount\n1,2.5\n2,x\n")
+    short.write_text("1,2.5\n2\n")
+    err = cli("import", "rows", str(values), code=1).err
+    assert f"{values}, column 'amount': CSV conversion error to double: invalid value 'x' (row 3)" in err
+    err = cli("import", "rows", str(short), "--no-header", code=1).err
+    assert f"{short}: CSV parse error: Expected 2 columns, got 1: 2 (row 2)" in err
+    assert lake.table("rows").count() == 1

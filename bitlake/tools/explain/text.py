@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bitlake.expressions.sql_text import to_sql
-from bitlake.formatting import human_bytes, printable
+from bitlake.formatting import counted, human_bytes, printable
+from bitlake.scan.metadata_only import DATA
 from bitlake.scan.plan import Plan, PlannedFile, SkippedFile
 
 MAX_FILES = 50
@@ -40,11 +41,13 @@ def explain_text(plan: Plan) -> str:
     if plan.limit is not None:
         lines.append(f"  limit      {plan.limit:,}")
     m = plan.metrics
-    read = sum(len(f.merge.files) if f.merge is not None else 1 for f in plan.files)
+    unopened = bool(m.answered_by) and DATA not in m.answered_by and not m.by_file
+    to_read = () if unopened else plan.files
+    read = sum(len(f.merge.files) if f.merge is not None else 1 for f in to_read)
     lines.append(f"  files      {read:,} of {m.files:,} read" + _reasons(plan))
     share = f" ({_percent(m.rows_chosen / m.rows)})" if m.rows else ""
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
-    size = sum(f.entry.file.file_size for f in plan.files)
+    size = sum(f.entry.file.file_size for f in to_read)
     lines.append(f"  data       {human_bytes(size)} in files to read, of {human_bytes(m.data_bytes)}")
     if m.files_unseen:
         lines[-1] += " in the files looked at"
@@ -66,7 +69,9 @@ def explain_text(plan: Plan) -> str:
             f"{human_bytes(m.data_bytes)}; {m.rows_read:,} rows, {m.rows_returned:,} returned in {m.read_ms:.1f} ms"
         )
     lines += [f"  warning    {p}" for p in plan.problems]
-    lines += _files(plan.root, plan.files, plan.skipped)
+    if unopened:
+        lines.append(f"  no data file is opened: {counted(len(plan.files), 'file')} answered without")
+    lines += _files(plan.root, to_read, plan.skipped)
     return printable("\n".join(lines))
 
 

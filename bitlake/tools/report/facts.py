@@ -497,7 +497,7 @@ def _parts(
     by_partition: dict[bytes, list[ManifestEntry]] = {}
     for e in state.entries():
         by_partition.setdefault(e.partition, []).append(e)
-    parts = [(part(reader.folder(raw) or "whole table", entries), entries) for raw, entries in by_partition.items()]
+    parts = [(part(reader.title(raw) or "whole table", entries), entries) for raw, entries in by_partition.items()]
     parts.sort(key=lambda p: (-p[0].size, p[0].name))
     named = parts if len(parts) <= top + 1 else parts[:top]
     others = [entries for _, entries in parts[len(named) :]]

@@ -62,7 +62,8 @@ def _overview(r: TableReport) -> html.Markup:
         (
             "Small files",
             f"{t.small_files:,}",
-            f"below {human_bytes(r.small_below)}; {share_words(t.small_files, t.files)}",
+            f"below {human_bytes(r.small_below)}; {share_words(t.small_files, t.files)}"
+            + ("" if r.due.files else "; no compaction is due"),
         ),
         ("Deleted rows", f"{t.deleted:,}", share_words(t.deleted, t.rows) + " of the rows stored" + unknown),
         ("File indexes", human_bytes(index_size), share_words(index_size, t.size) + " of the data"),
@@ -99,16 +100,22 @@ def _actions(r: TableReport) -> html.Markup:
     return html.section("What to do", told)
 
 
+def _small_color(r: TableReport) -> str:
+    """The color of small files, which stand out only where a compaction would merge them."""
+    return "c2" if r.due.files else "c1"
+
+
 def _partitions(r: TableReport) -> html.Markup:
     parts = [*r.parts, *([r.rest] if r.rest else [])]
-    split = [("c2", f"files below {human_bytes(r.small_below)}"), ("c1", "others")]
+    small = _small_color(r)
+    split = [(small, f"files below {human_bytes(r.small_below)}"), ("c1", "others")]
 
     def segments(p: Part) -> list[html.Segment]:
         if p is r.rest:
             return [html.Segment(p.size, "c0", f"{p.name}: {human_bytes(p.size)}")]
         large = p.size - p.small_size
         return [
-            html.Segment(p.small_size, "c2", f"{counted(p.small_files, 'small file')}, {human_bytes(p.small_size)}"),
+            html.Segment(p.small_size, small, f"{counted(p.small_files, 'small file')}, {human_bytes(p.small_size)}"),
             html.Segment(large, "c1", f"{counted(p.files - p.small_files, 'other file')}, {human_bytes(large)}"),
         ]
 
@@ -133,7 +140,7 @@ def _partitions(r: TableReport) -> html.Markup:
     return html.section(
         title,
         html.markup("p", more, class_="dim") if more else None,
-        html.legend(split),
+        html.legend(split) if small != "c1" else None,
         shown,
         html.table(heads, rows, range(1, 7)),
     )
@@ -166,7 +173,9 @@ def _file_sizes(r: TableReport) -> html.Markup:
             f"{human_bytes(below // 2)} – {human_bytes(below)}",
             [
                 html.Segment(
-                    files, "c2" if below <= r.small_below else "c1", f"{counted(files, 'file')}, {human_bytes(size)}"
+                    files,
+                    _small_color(r) if below <= r.small_below else "c1",
+                    f"{counted(files, 'file')}, {human_bytes(size)}",
                 )
             ],
             f"{counted(files, 'file')}, {human_bytes(size)}",

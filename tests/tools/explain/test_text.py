@@ -127,3 +127,21 @@ def test_cost_guide_weighs_bytes() -> None:
         CostPolicy(4_000_000, lambda _: None, exact=True).reason_to_skip(object(), IndexQuery(leaf, 50_000_000, 10))
         is None
     )
+
+
+def test_a_count_from_metadata_lists_no_file_to_read(lake: bitlake.Lake) -> None:
+    table = lake.create_table("t", events().schema)
+    table.append(events(100))
+    scan = table.scan()
+    assert scan.count() == 100
+    text = scan.explain()
+    assert "files      0 of 1 read" in text and "0 B in files to read" in text and "  + " not in text
+    assert "no data file is opened: 1 file answered without" in text
+
+
+def test_partitions_are_named_by_dates(lake: bitlake.Lake) -> None:
+    """They were named by days since 1970, as their folders are."""
+    days = pa.array([20_600, 20_601], pa.date32())
+    table = lake.create_table("t", pa.table({"id": [1, 2], "day": days}), partition_by=["day"])
+    assert "partition day=2026-05-28 fails day = DATE '2026-05-27'" in table.scan(where="day = '2026-05-27'").explain()
+    assert {p.name for p in table.maintenance.report().parts} == {"day=2026-05-27", "day=2026-05-28"}

@@ -231,3 +231,24 @@ def test_the_page_fits(table: Table, tmp_path: Path, width: int) -> None:
     assert said is not None, dump[-500:]
     wide, inside, outside = json.loads(said.group(1))
     assert inside == width and wide <= inside and outside == 0
+
+
+def test_small_files_stand_out_only_where_a_compaction_is_due(tmp_path: Path) -> None:
+    table = bitlake.connect(tmp_path).create_table("t", pa.table({"id": [1]}))
+    calm = table.maintenance.report()
+    assert calm.total.small_files == 1 and not calm.due.files
+    assert (
+        "no compaction is due" in calm.to_html() and 'class="c2"' not in calm.to_html().split("Sizes of files")[1][:600]
+    )
+    for i in range(12):
+        table.append(pa.table({"id": [i]}))
+    due = table.maintenance.report()
+    assert due.due.files and "no compaction is due" not in due.to_html()
+    assert "c2" in due.to_html().split("Sizes of files")[1][:900]
+
+
+def test_tables_name_their_columns_in_each_cell(table: Table) -> None:
+    """A narrow screen shows each cell on a line of its own, after its column's name."""
+    page = report(table).to_html()
+    for name in ("Partition", "Files", "Small", "Size", "Rows", "Deleted", "Ratio"):
+        assert f'data-name="{name}"' in page
