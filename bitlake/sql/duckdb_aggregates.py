@@ -169,7 +169,7 @@ def _default_frame(function: exp.Expr, sorts: bool) -> str:
         return f"ROWS BETWEEN {place} AND {place}"
     if not sorts:
         return "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-    ranks = isinstance(function, (*_RANKS, *_SHARES, exp.Ntile))
+    ranks = isinstance(function, (*_RANKS, exp.PercentRank, exp.Ntile))
     return f"{'ROWS' if ranks else 'RANGE'} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 

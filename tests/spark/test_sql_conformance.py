@@ -63,6 +63,10 @@ def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) 
     lake, outcome = bitlake.connect(tmp_path / "lake", spark=spark), Outcome()
     make_analysts_tables(lake, session, str(tmp_path / "parquet"))
     compare_engines(lake, session.sql, (Analyst(seed).query() for seed in range(ANALYSTS)), outcome)
+    rare, folder = Outcome(), Path(analysts.__file__).parent
+    compare_engines(lake, session.sql, file_queries(folder / "rare_queries.sql"), rare)
+    assert rare.differ == []
+    assert dict(rare.counts) == {"ran on DuckDB": 28}, str(rare)
     assert outcome.differ == []
     assert outcome.counts["ran on DuckDB"] >= 0.9 * (ANALYSTS - outcome.counts["refused by both"]), str(outcome)
 
