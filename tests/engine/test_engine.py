@@ -114,7 +114,7 @@ def test_auto_starts_spark_only_for_what_needs_it(lake: bitlake.Lake, monkeypatc
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for text, why in (
         ("ANALYZE TABLE t COMPUTE STATISTICS", "table 'default.t': ANALYZE needs Spark"),
-        ("SELECT concat(p, 'x') FROM t", "DuckDB cannot run 'CONCAT"),
+        ("SELECT explode(array(p)) FROM t", "DuckDB cannot run 'EXPLODE("),
     ):
         with pytest.raises(InvalidRequest) as caught:
             Result.of(lake, text, 0, "auto")
