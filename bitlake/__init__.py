@@ -27,7 +27,7 @@ from bitlake.formatting import register as _register
 if _typing.TYPE_CHECKING:
     __version__: str
     from bitlake.expressions.condition import col
-    from bitlake.lake import Lake, connect
+    from bitlake.lake import Lake, connect, register
     from bitlake.scan.plan import Plan
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
@@ -51,6 +51,7 @@ __all__ = [
     "__version__",
     "col",
     "connect",
+    "register",
 ]
 
 _HOMES = {
@@ -60,6 +61,7 @@ _HOMES = {
     "Table": "bitlake.table.table",
     "col": "bitlake.expressions.condition",
     "connect": "bitlake.lake",
+    "register": "bitlake.lake",
 }
 
 _register("plan html", "bitlake.tools.notebook:plan_html")

@@ -112,6 +112,24 @@ def connect(
     )
 
 
+def register(spark: SparkSession) -> None:
+    """Set a Spark session up for bitlake's data source; calling it again changes nothing.
+
+    The source is known as ``bitlake`` (PySpark finds it without this, too) and as ``paimon``, so that Paimon's examples
+    run.  ``spark.sql("CREATE TABLE … USING bitlake")`` is refused, since Spark's own catalog cannot hold such tables; a
+    session that :func:`connect` uses refuses it, too.  Filters of DataFrames are not pushed: name them by the
+    source's option ``where``.
+
+    >>> bitlake.register(lake.spark)
+    >>> lake.spark.read.format("paimon").load(table.path).count()
+    6
+    """
+    # Imported lazily: PySpark is optional.
+    from bitlake.spark.source import data_source
+
+    data_source.register(spark)
+
+
 class Lake:
     """A warehouse of Paimon tables.
 
@@ -521,20 +539,21 @@ class Lake:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
         commit_user: str | None = None,
+        partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> StreamingQuery:
         """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
 
+        A missing table is created, partitioned by ``partition_by`` and with the table's ``options``, as in
+        :meth:`write`.
         Rows of tables with a primary key are upserted; ``kinds`` names a column with each row's kind, ``+I``, ``-U``,
         ``+U`` or ``-D``.  ``trigger`` holds the arguments of Spark's: ``{"availableNow": True}``.  Batches are
         identified by the query's id in its ``checkpoint``, or by ``commit_user`` if this process cannot read that.
-        ``options`` are as in :meth:`write`: ``{"write.merge-schema": "true"}``.
 
-        >>> copy = lake.create_table("copy", table.arrow_schema)
         >>> stream = lake.read_stream("orders")
         >>> query = lake.write_stream(stream, "copy", "checkpoint", trigger={"availableNow": True})
         >>> query.awaitTermination()
-        >>> copy.count()
+        >>> lake.table("copy").count()
         6
         """
         from bitlake.spark.write.streaming import StreamTarget, start_stream
@@ -543,7 +562,7 @@ class Lake:
         # Spark's JVM does not follow changes of the working folder.
         checkpoint = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
         target = StreamTarget(self._catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
-        query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
+        query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name, partition_by)
         return query
 
     def merge(

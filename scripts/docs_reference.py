@@ -288,6 +288,7 @@ def python() -> str:
     """The entry point, and where the classes, the values that they return and the errors are."""
     out = ["# Python\n", "The public face; what is not here may change.\n"]
     out += [_function("bitlake.connect", bitlake.connect, 2), _function("bitlake.col", bitlake.col, 2)]
+    out.append(_function("bitlake.register", bitlake.register, 2))
     rows = [(f"[`{title}`]({page}.md)", use) for page, (title, _, _, use) in CLASSES.items()]
     rows.append(("[returned values](python-results.md)", "snapshots, schemas, plans of expiry, reports"))
     out.append("## Classes\n\n" + table(("Class", "For"), rows))

@@ -85,6 +85,14 @@ def connected() -> Any:
 def main(folder: str) -> None:
     spark = connected()
     lake = bitlake.connect(folder, spark=spark)
+    for _ in range(2):
+        bitlake.register(spark)
+    try:
+        spark.sql("CREATE TABLE made (id INT) USING bitlake")
+    except bitlake.InvalidRequest:
+        pass
+    else:
+        raise AssertionError("CREATE TABLE … USING bitlake was run")
     for text, args in (*((text, None) for text in STATEMENTS), *PARAMETERS):
         try:
             said: Any = [list(row) for row in lake.sql(text, args).collect()]

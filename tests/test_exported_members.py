@@ -15,7 +15,7 @@ from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
 from bitlake.table.maintenance import TableMaintenance
 
-PROMISED = {"__version__", "col", "connect", "Lake", "Table", "Scan", "Plan"}
+PROMISED = {"__version__", "col", "connect", "register", "Lake", "Table", "Scan", "Plan"}
 
 
 def error_types() -> set[str]:

@@ -24,4 +24,6 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pages_of_engines_have_examples() -> None:
-    assert {"arrow", "conditions", "duckdb", "polars", "pandas", "from-delta", "from-iceberg"} <= set(WITH_SESSIONS)
+    assert {"arrow", "conditions", "duckdb", "polars", "pandas", "spark", "from-delta", "from-iceberg"} <= set(
+        WITH_SESSIONS
+    )

@@ -37,6 +37,7 @@ from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.spark.sort_compaction import sort_compact
+from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import by_position
 from bitlake.spark.write.primary_key import place_postponed, write_changes
@@ -155,6 +156,7 @@ class SparkEngine:
     """Runs SQL text on a lake's tables and a session's views."""
 
     def __init__(self, catalog: Catalog, spark: SparkSession, state: SessionState) -> None:
+        refuse_tables(spark)
         self.context = _Context(catalog, spark, state)
 
     @property

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -80,6 +82,21 @@ class MissingColumn(NotFound):
 def _close(name: str, names: Iterable[str]) -> list[str]:
     known = {n.lower(): n for n in names}
     return [known[n] for n in difflib.get_close_matches(name.lower(), known, 3, 0.6)]
+
+
+@contextmanager
+def one_message() -> Iterator[None]:
+    """Make PySpark's worker report an error of bitlake as one message, without the traceback of the process.
+
+    The worker reads the variable when it reports the error, which ends its process.
+    """
+    try:
+        yield
+    except BitlakeError:
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if spec is not None and spec.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 @contextmanager

@@ -357,7 +357,7 @@ REFUSED: list[tuple[str, str, dict[str, str], Callable[[Any], Any], str]] = [
     ("parts2", "append", {"where": "id = 1"}, lambda f: f, "'where' is of a batch read and a stream read"),
     ("parts2", "append", {"write.merge-schema": "yes"}, lambda f: f, "it is true or false"),
     ("parts2", "append", {"row-kind-column": "v"}, lambda f: f, "no primary key: its rows have no kinds"),
-    ("nowhere", "append", {}, lambda f: f, "nowhere"),
+    ("nowhere.t", "append", {}, lambda f: f, "database 'nowhere' does not exist"),
 ]
 
 

@@ -157,9 +157,10 @@ def _run(
         raise missing_column(e, prepared.scans) from e.__cause__
 
 
-def missing_column(error: MissingColumn, scans: Sequence[TableScan]) -> MissingColumn:
+def missing_column(error: MissingColumn, scans: Sequence[TableScan]) -> NotFound:
     """The error with the columns of the query's lake tables: Spark only knows those that the text needs."""
-    return MissingColumn(error.name, error.offered, {s.state.name: s.state.schema.field_names for s in scans})
+    tables = {scan.state.name: scan.state.schema.field_names for scan in scans}
+    return NotFound(str(MissingColumn(error.name, error.offered, tables)))
 
 
 def _near_table(context: EngineContext, name: str) -> str:

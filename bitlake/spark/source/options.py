@@ -11,16 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.factory import connect_catalog, open_store_for
+from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_object_name
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.io.object_store import KINDS
+from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import DEFAULT_CACHE_BYTES, Caches, process_caches
 from bitlake.scan.sort_order import OrderItem
+from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.schema.evolution import PREFIX
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import has_schema
@@ -72,6 +76,15 @@ _ALIASES = {
     "read.stream.maxtriggerdelayms": "maxtriggerdelayms",
     "partitionoverwritemode": "partition-overwrite-mode",
 }
+IN_SPARKS_CATALOG = (
+    "Spark's own catalog cannot hold tables of bitlake: it passes a Python data source neither their names nor their "
+    'folders. Create the table with lake.sql("CREATE TABLE …"), or with df.write.format("bitlake").mode("append")'
+    ".save(folder); in spark.sql, read it with CREATE TEMPORARY VIEW v USING bitlake OPTIONS (path 'folder')"
+)
+WHICH_TABLE = (
+    "which table? Load its folder, or give the options 'warehouse' and 'table'. If CREATE TABLE … USING bitlake of "
+    f"spark.sql made the table, or saveAsTable(), drop it: {IN_SPARKS_CATALOG}"
+)
 _USES = {"batch read": BATCH, "stream read": STREAM, "batch write": WRITE, "stream write": STREAM_WRITE}
 READ = "read"
 """A use that may be either read: Spark asks for a schema before it says which."""
@@ -98,14 +111,18 @@ class SourceOptions:
     def of(cls, given: Mapping[str, str], use: str) -> SourceOptions:
         """Check names; ``use`` is ``batch read``, ``stream read``, ``batch write`` or ``stream write``.
 
-        Raises :class:`InvalidRequest` naming an option that is unknown, twice there, or of no use here.
+        A write takes a table's options, too, for a table that it creates.  Raises :class:`InvalidRequest` naming an
+        option that is unknown, twice there, or of no use here.
         """
+        if "owner" in given:  # a property of every table in Spark's catalog
+            raise InvalidRequest(IN_SPARKS_CATALOG)
         allowed = (*PLACE, *((*BATCH, *STREAM) if use == READ else _USES[use]))
         values: dict[str, str] = {}
         for name, value in given.items():
             key = name.lower().strip()
             own = _ALIASES.get(key, key)
-            if own not in allowed and not own.startswith(_OPEN):
+            of_table = use.endswith("write") and opt.is_known(own)
+            if own not in allowed and not own.startswith(_OPEN) and not of_table:
                 raise InvalidRequest(_unknown(name, own, use, allowed))
             if own in values and values[own] != value:
                 raise InvalidRequest(f"option '{name}' says '{value}', and another spelling of it '{values[own]}'")
@@ -188,8 +205,45 @@ class SourceOptions:
             if self.get(name) is not None:
                 raise InvalidRequest(f"option '{name}' goes with 'warehouse', the folder of the lake")
         if path is None:
-            raise InvalidRequest("which table? Load its folder, or give the options 'warehouse' and 'table'")
+            raise InvalidRequest(WHICH_TABLE)
         return self._of_path(path)
+
+    @property
+    def names_branch(self) -> bool:
+        """Whether the options name a branch or a system table, which no write creates."""
+        return self.get("branch") is not None or "$" in f"{self.get('path')}{self.get('table')}".rpartition("/")[2]
+
+    @property
+    def table_options(self) -> dict[str, str]:
+        """The options of a table that a write creates."""
+        own = (*PLACE, *_USES.get(self.use, ()))
+        return {k: v for k, v in self.values.items() if k not in own and not k.startswith(_OPEN)}
+
+    def create_table(self, columns: Sequence[ColumnSpec]) -> None:
+        """Create the table that the options name.
+
+        Raises :class:`AlreadyExists` for a folder that holds something else.
+        """
+        if self.get("warehouse") is not None:
+            catalog, name = self._in_warehouse()
+            catalog.create_table(name, columns, options=self.table_options, if_not_exists=True)
+            return
+        folder = str(self.get("path")).rstrip("/")
+        store = open_store_for(folder, self._storage(), None, self.external_paths)
+        schema = new_schema(folder, columns, (), self.table_options, None)
+        check_unused(store, folder, folder)
+        create_first_schema(store, folder, schema)
+
+    def drop_table(self) -> None:
+        """Drop the table that the options name, unless somebody has written to it."""
+        table = self.table()
+        if table.state().snapshot_id is not None:
+            return
+        if self.get("warehouse") is not None:
+            catalog, name = self._in_warehouse()
+            catalog.drop_table(name, if_exists=True)
+        else:
+            delete_table(table.store, table.path)
 
     def _of_path(self, path: str) -> FileStoreTable:
         folder = path.rstrip("/")
@@ -213,6 +267,10 @@ class SourceOptions:
         return made if relation.system is None else SystemTable(made, relation.system)
 
     def _of_warehouse(self) -> FileStoreTable:
+        catalog, name = self._in_warehouse()
+        return open_table(catalog, catalog.find(name), timezone=self.timezone)
+
+    def _in_warehouse(self) -> tuple[Catalog, Identifier]:
         self.only_one(("path", "table"))
         warehouse, name = str(self.get("warehouse")), self.get("table") or self.get("path")
         if name is None:
@@ -232,7 +290,7 @@ class SourceOptions:
                 )
             table = f"{table}$branch_{branch}"
         database = given or self.get("database") or DEFAULT_DATABASE
-        return open_table(catalog, catalog.find(Identifier(database, table)), timezone=self.timezone)
+        return catalog, Identifier(database, table)
 
     def _caches(self, store: Store) -> Caches:
         """The caches of this process, since the next query opens a store of its own."""

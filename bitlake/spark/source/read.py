@@ -34,6 +34,7 @@ from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from
+from bitlake.spark.errors import one_message
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
@@ -141,8 +142,9 @@ class Parts(InputPartition):
 
 def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[pa.RecordBatch]:
     """What ``read`` of a reader yields; Spark makes an empty partition up where a plan has none."""
-    if isinstance(partition, Parts):
-        yield from partition.batches(spark_arrow_schema(types))
+    with one_message():
+        if isinstance(partition, Parts):
+            yield from partition.batches(spark_arrow_schema(types))
 
 
 def parts_of(scan: TableScan) -> list[Part]:
@@ -186,6 +188,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._types = types
 
+    @one_message()
     def partitions(self) -> Sequence[InputPartition]:
         """Pack the files into partitions of about :data:`TARGET_BYTES` each."""
         return packed(parts_of(batch_scan(self._options)))
@@ -263,6 +266,7 @@ class _StreamReader(DataSourceStreamReader):
         self._until: StreamOffset | None = None
         self._last_ms = _clock.now_ms()
 
+    @one_message()
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
         return self._first().to_dict()
@@ -287,6 +291,7 @@ class _StreamReader(DataSourceStreamReader):
             return feed.latest()
         return feed.full(earliest=start == "earliest")
 
+    @one_message()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """What the tasks of a micro-batch read."""
         where = self._options.get("where")
@@ -302,6 +307,7 @@ class _StreamReader(DataSourceStreamReader):
         """The rows of a partition."""
         return read_partition(partition, self._types)
 
+    @one_message()
     def commit(self, end: Mapping[str, Any]) -> None:
         """Tell expiry what the query needs no more: snapshots before ``end``, unless it is still in its first one."""
         consumer, at = self._options.get("consumer-id"), StreamOffset.from_dict(end)
@@ -319,6 +325,7 @@ def _place(part: Part) -> object:
 class AllAtOnceReader(_StreamReader):
     """For PySpark 4.1: a micro-batch takes all that there is."""
 
+    @one_message()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the offset after all data available now."""
         return self._feed.latest().to_dict()
@@ -336,6 +343,7 @@ class LimitedReader(_StreamReader, _AvailableNow):
                 return maker(number)
         return admission.ReadAllAvailable()
 
+    @one_message()
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
         at = StreamOffset.from_dict(start)
@@ -351,10 +359,12 @@ class LimitedReader(_StreamReader, _AvailableNow):
             self._last_ms = now
         return step.end.to_dict()
 
+    @one_message()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the offset after all data available now, for the query's progress report."""
         return self._feed.latest().to_dict()
 
+    @one_message()
     def prepareForTriggerAvailableNow(self) -> None:
         """Read no further than the data available now."""
         self._until = self._feed.latest()

@@ -17,15 +17,18 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import task_writes
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import MergeSchema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
+from bitlake.spark.errors import one_message
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
+from bitlake.spark.types import comment_of, stored_type
 from bitlake.spark.write.insert_cast import merged_with
 from bitlake.types import arrow_type
 from bitlake.write.commit import is_committed
@@ -53,15 +56,27 @@ class _Writing:
 
     def __init__(self, options: SourceOptions, types: T.StructType, fresh: bool = False) -> None:
         self._options = options
-        table = options.table()
-        state = table.state()
-        table.check_writable(state, keyed=True)
         kinds = options.get("row-kind-column")
-        state = merged(table, state, types, kinds, options)
-        self._job = task_writes.TaskJob(state, table.publisher(state).user, fresh, kinds)
-        task_writes.check_tasks(self._job)
-        check_columns(table, state.schema, types, self._job.kinds)
+        table, self._created = _opened(options, types, kinds)
+        with self._dropping():
+            state = table.state()
+            table.check_writable(state, keyed=True)
+            state = merged(table, state, types, kinds, options)
+            self._job = task_writes.TaskJob(state, table.publisher(state).user, fresh, kinds)
+            task_writes.check_tasks(self._job)
+            check_columns(table, state.schema, types, self._job.kinds)
 
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Drop a table that this write created, if the block fails."""
+        try:
+            yield
+        except BaseException:
+            if self._created:
+                self._options.drop_table()
+            raise
+
+    @one_message()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """One task's rows become files."""
         context = TaskContext.get()
@@ -75,12 +90,14 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
         super().__init__(options, types, overwrite)
-        self._overwrite = _scope(options, self._job.state.schema, self._job.state.name) if overwrite else None
-        if not overwrite:
-            for name in ("partition", "partition-overwrite-mode"):
-                if options.get(name) is not None:
-                    raise InvalidRequest(f"option '{name}' goes with mode 'overwrite'")
+        with self._dropping():
+            self._overwrite = _scope(options, self._job.state.schema, self._job.state.name) if overwrite else None
+            if not overwrite:
+                for name in ("partition", "partition-overwrite-mode"):
+                    if options.get(name) is not None:
+                        raise InvalidRequest(f"option '{name}' goes with mode 'overwrite'")
 
+    @one_message()
     def commit(self, messages: list[Any]) -> None:
         """Make the files of all tasks visible at once."""
         table = self._table()
@@ -92,6 +109,8 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         state = self._job.state
         if _names_none(state, self._job.user):
             task_writes.discard_tasks(state, [m.load() for m in messages if m is not None])
+            if self._created:
+                self._options.drop_table()
 
     def _table(self) -> FileStoreTable:
         prefixed = self._options.table()
@@ -108,6 +127,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             )
         super().__init__(options, types)
 
+    @one_message()
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Make the files of a batch visible, or delete them if the batch is in the table already."""
         results = [m.load() for m in messages if m is not None]
@@ -144,6 +164,22 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         if given is None and len(queries) != 1:
             raise InvalidRequest("Spark did not say which query writes; give the stream's option 'commit-user'")
         return given or f"spark-{queries.pop()}"
+
+
+def _opened(options: SourceOptions, types: T.StructType, kinds: str | None) -> tuple[FileStoreTable, bool]:
+    """The table that the options name, and whether it was created for the rows."""
+    given = options.table_options
+    try:
+        table = options.table()
+    except NotFound:
+        if options.names_branch:
+            raise
+        fields = [f for f in types.fields if kinds is None or f.name.lower() != kinds.lower()]
+        options.create_table([ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in fields])
+        return options.table(), True
+    if given:
+        raise InvalidRequest(f"table '{table.name}' exists already: option '{next(iter(given))}' is for a new table")
+    return table, False
 
 
 def merged(

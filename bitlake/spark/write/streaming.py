@@ -8,8 +8,8 @@ Connect it does), and so carries all that it needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +28,7 @@ from bitlake.schema.evolution import PREFIX
 from bitlake.schema.merge_spec import WORDS
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
+from bitlake.spark.dml.insert import columns_of_frame
 from bitlake.spark.write.append import quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_name, merged_state, with_defaults
 from bitlake.spark.write.primary_key import write_changes
@@ -35,6 +36,7 @@ from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit import is_committed
+from bitlake.write.frames import is_to_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,20 @@ class StreamTarget:
         context.begin()
         table = context.session_table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
         write_batch(context, table, frame, batch, self)
+
+    def create(
+        self, spark: SparkSession, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
+    ) -> bool:
+        """Create the table for a stream's rows; returns False if it exists."""
+        exists = self.catalog.table_exists(self.name)
+        if is_to_write(self.name, exists, "append", partition_by, {}) and exists:
+            return False
+        context = EngineContext(self.catalog, spark, SessionState(self.name.database))
+        context.begin()
+        columns = columns_of_frame(frame if self.kinds is None else frame.drop(self.kinds))
+        return self.catalog.create_table(
+            self.name, columns, partition_keys=partition_by, options=options, if_not_exists=True, names=context.names
+        )
 
     def check(self, spark: SparkSession, frame: DataFrame) -> None:
         """Raise before a stream starts for what no batch could be written with."""
@@ -126,12 +142,28 @@ def query_id(checkpoint: str) -> str:
 
 
 def start_stream(
-    spark: SparkSession, target: StreamTarget, frame: DataFrame, trigger: Mapping[str, Any] | None, query: str | None
+    spark: SparkSession,
+    target: StreamTarget,
+    frame: DataFrame,
+    trigger: Mapping[str, Any] | None,
+    query: str | None,
+    partition_by: Sequence[str] = (),
 ) -> Any:
-    """Start a query that writes ``frame`` into the target; returns Spark's ``StreamingQuery``."""
+    """Start a query that writes ``frame`` into the target; returns Spark's ``StreamingQuery``.
+
+    A missing table is created with the options that are not those of merging schemas.
+    """
     if not frame.isStreaming:
         raise InvalidRequest(f"the rows for '{target.name}' are not a stream; use lake.write() to write them")
-    target.check(spark, frame)
+    merge = {k: v for k, v in target.options.items() if k.startswith(PREFIX)}
+    created = target.create(spark, frame, partition_by, {k: v for k, v in target.options.items() if k not in merge})
+    target = replace(target, options=merge) if created else target
+    try:
+        target.check(spark, frame)
+    except BaseException:
+        if created:
+            target.catalog.drop_table(target.name, if_exists=True)
+        raise
     writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
     if query is not None:
         writer = writer.queryName(query)
