@@ -86,6 +86,7 @@ CREATE TABLE orders (
     order_date DATE
 ) TBLPROPERTIES (
     'bucket' = '4',
+    'bucket-key' = 'order_id',
     'file-index.bitmap.columns' = 'status,region',
     'file-index.bitmap.status.version' = '2',
     'file-index.bitmap.status.index-block-size' = '16kb',
