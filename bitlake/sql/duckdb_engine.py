@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
+from bitlake.metadata.schema import near
 from bitlake.scan.dataset import ScanDataset, import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import analyse_query, narrowed
 from bitlake.sql.duckdb_translation import translate
-from bitlake.sql.duckdb_values import NotTranslatable, identifier
+from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn, identifier
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import normalize
 from bitlake.sql.spark_types import OPAQUE
@@ -57,7 +58,11 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     names = _unused_names(str(analysis.text), len(bound))
     replaced = replace_tables(analysis.text, analysis.tables, names, database)
     fields = {name: _fields(scan) for name, scan in zip(names, bound, strict=True)}
-    query = translate(replaced, fields, timezone)
+    try:
+        query = translate(replaced, fields, timezone)
+    except UnknownColumn as e:
+        known = {f.name for scan in scans.values() for f in scan.state.schema.fields}
+        raise UnknownColumn(e.node, near(e.node.name, sorted(known))) from e
     connection = duckdb.connect()
     try:
         connection.execute("SET TimeZone = ?", [timezone])

@@ -19,6 +19,7 @@ from bitlake.expressions.folding import NotConstant, constant
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
+    UnknownColumn,
     Value,
     cast,
     cast_sql,
@@ -170,7 +171,7 @@ class Expressions:
             return own.named(node.name)
         outer = None if self.scope.parent is None else self.scope.parent.find(node)
         if outer is None or (self.scope.parent is not None and self.scope.parent.grouped):
-            raise NotTranslatable(node, "the column is not known")
+            raise UnknownColumn(node)
         return outer.named(node.name)
 
     def values(self, nodes: Sequence[exp.Expr | None]) -> list[Value]:

@@ -244,8 +244,7 @@ class _Queries:
         if node.name not in self.tables:
             raise NotTranslatable(node, "it is not a table of the lake")
         columns = [
-            Value(f"{alias}.{identifier(f.name)}", ty.of_column(f.type), f.name, None, _char(f))
-            for f in self.tables[node.name]
+            Value(_column(alias, f), ty.of_column(f.type), f.name, None, _char(f)) for f in self.tables[node.name]
         ]
         made = _renamed(node, _Query("", tuple(columns)))
         named = tuple((c.name or "", c) for c in made.columns)
@@ -480,6 +479,12 @@ class _Queries:
         if value.type.is_floating and not distinct:
             return f"{group_key(value)} {direction(item)}"
         return f"{place + 1} {direction(item)}"
+
+
+def _column(alias: str, field: DataField) -> str:
+    """A column of a dataset in Spark's type: Arrow's wall clocks of seconds and milliseconds are types of DuckDB."""
+    sql = f"{alias}.{identifier(field.name)}"
+    return f"CAST({sql} AS TIMESTAMP)" if ty.of_column(field.type) == ty.TIMESTAMP_NTZ else sql
 
 
 def _char(column: DataField) -> int:

@@ -42,6 +42,14 @@ class NotTranslatable(UnsupportedFeature):
         self.why = why
 
 
+class UnknownColumn(NotTranslatable):
+    """A query names a column that none of its tables has; ``hint`` names those like it."""
+
+    def __init__(self, node: exp.Column, hint: str = "") -> None:
+        super().__init__(node, f"no column has this name{hint}")
+        self.node = node
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """An expression: its SQL, its type by Spark, and the name that Spark gives to a column of it, if known.
