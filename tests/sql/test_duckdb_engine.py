@@ -209,7 +209,10 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT round(id, -1) FROM orders", "it differs for such places"),
         ("SELECT cast(amount AS STRING) FROM orders", "casts from DOUBLE to STRING give other values"),
         ("SELECT 1 FROM orders o, customers d RIGHT JOIN customers c ON c.id = d.id", "joins of this kind differ"),
-        ("SELECT (SELECT max(c.id) FROM customers c WHERE c.id IN (SELECT o.id)) x FROM orders o", "no column has this name"),
+        (
+            "SELECT (SELECT max(c.id) FROM customers c WHERE c.id IN (SELECT o.id)) x FROM orders o",
+            "no column has this name",
+        ),
         ("SELECT NULL FROM orders", "give it an alias, or cast it"),
         ("SELECT EXTRACT(YEAR FROM day) FROM orders", "give it an alias"),
         ("SELECT date_trunc('HOUR', at) FROM orders", "the session's zone"),
