@@ -73,7 +73,7 @@ model: $(READY)
 
 ## engines   2,000 random predicates through DuckDB, Polars and, if it is installed, DataFusion: rows, plans, and what was pushed
 engines: $(READY)
-	$(BIN)/python -m pytest -q -s -m long tests/scan/test_engine_predicates.py $(ARGS)
+	BITLAKE_PREDICATES=2000 $(BIN)/python -m pytest -q tests/scan/test_engine_predicates.py $(ARGS)
 
 ## memory    peak memory of reads, UPDATE and DELETE over files of 256 MB: fails above 400 MB (CASES=, FOLDER= keeps the tables)
 memory: $(READY)
