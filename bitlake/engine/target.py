@@ -14,6 +14,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import ColumnOf
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata.schema import near
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.sql.scope import column_key
@@ -73,8 +74,8 @@ class StatementTarget:
                     parts, keys = parts[len(prefix) :], keys[len(prefix) :]
                     break
         if keys[0] not in names:
-            known = ", ".join(names.values())
-            raise NotFound(f"table '{self.table.name}' has no column '{'.'.join(parts)}'; its columns are {known}")
+            hint = near(parts[0], names.values())
+            raise NotFound(f"table '{self.table.name}' has no column '{'.'.join(parts)}'{hint}")
         return (names[keys[0]], *parts[1:])
 
 

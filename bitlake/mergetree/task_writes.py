@@ -51,8 +51,8 @@ class TaskJob:
 
     state: TableState
     user: str
-    fresh: bool
-    kinds: str | None
+    fresh: bool = False
+    kinds: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

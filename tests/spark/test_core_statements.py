@@ -257,7 +257,7 @@ def test_the_database_and_settings_are_both_engines(spark: Any, tmp_path: Path) 
         lake.sql("SET TIME ZONE 'Asia/Tokyo'", engine="duckdb")
         assert lake.sql("SELECT current_timezone()").collect()[0][0] == "Asia/Tokyo"
         lake.sql("SET spark.sql.session.timeZone = America/New_York")
-        at = lake.sql("SELECT TIMESTAMP '2026-01-01 00:00:00'", engine="duckdb").fetchall()[0][0]
+        at = lake.sql("SELECT TIMESTAMP '2026-01-01 00:00:00' AS at", engine="duckdb").fetchall()[0][0]
         assert at.utcoffset().total_seconds() == -5 * 3600
         lake.sql("SET spark.sql.ansi.enabled = false")
         for text in ("SELECT 1", "DELETE FROM k", "INSERT INTO k SELECT 1"):
