@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 import s3_server
 from iceberg_reader import IcebergTable, local, sorted_rows
-from interop import iceberg_peer, paimon_java
+from interop import iceberg_peer, paimon_java, peer_process
 
 import bitlake
 from bitlake.table.table import Table
@@ -145,7 +145,7 @@ def test_pyiceberg_reads_a_bucket(s3_endpoint: str, readers: iceberg_peer.Reader
 
 def test_examples_of_the_page(tmp_path: Path, readers: iceberg_peer.Readers) -> None:
     """What the page "Iceberg readers" shows for pyiceberg, Polars and DuckDB."""
-    page = (iceberg_peer.ROOT / "docs/how-to/iceberg-readers.md").read_text().replace("/data/lake", str(tmp_path))
+    page = (peer_process.ROOT / "docs/how-to/iceberg-readers.md").read_text().replace("/data/lake", str(tmp_path))
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(blocks[0], {})
     ours = [b for b in blocks if "from pyiceberg" in b or "import polars" in b]
