@@ -261,11 +261,16 @@ def _check_type(made: DataType, depth: int, path: str) -> None:
             _check_type(inner, depth + 1, path)
 
 
+def close_names(name: str, names: Iterable[str]) -> list[str]:
+    """At most three of the names that are spelt like a name, whatever their case, the nearest first."""
+    folded = {n.lower(): n for n in names}
+    return [folded[n] for n in difflib.get_close_matches(name.lower(), folded, 3, 0.6)]
+
+
 def near(name: str, names: Iterable[str]) -> str:
     """A hint to put after "no such …": the names like it, or all of them when they are few."""
     known = list(names)
-    folded = {n.lower(): n for n in known}
-    close = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, 3, 0.6)]
+    close = close_names(name, known)
     if close:
         return f"; did you mean {', '.join(close)}?"
     return f"; there are {', '.join(known)}" if 0 < len(known) <= 20 else ""

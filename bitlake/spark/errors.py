@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -16,6 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.metadata.schema import close_names
 
 # Error classes that mean the data or the query is wrong, not the machine.
 _VALUES = re.compile(
@@ -69,19 +69,14 @@ class MissingColumn(NotFound):
         tables = tables or {}
         last = name.rpartition(".")[2]
         ends = {o: o.rpartition(".")[2] for o in self.offered}
-        close = [] if last == name else [o for o in ends if ends[o] == last] or _close(name, ends)
+        close = [] if last == name else [o for o in ends if ends[o] == last] or close_names(name, ends)
         if not close:
-            close = _close(last, [*(c for columns in tables.values() for c in columns), *ends.values()])
+            close = close_names(last, [*(c for columns in tables.values() for c in columns), *ends.values()])
         hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
         lines = [f"table '{table}' has columns {', '.join(names)}" for table, names in tables.items()]
         if not tables and not close and self.offered:
             hint = f"; there are {', '.join(self.offered)}"
         super().__init__("\n".join([f"no column '{name}'{hint}", *lines]))
-
-
-def _close(name: str, names: Iterable[str]) -> list[str]:
-    known = {n.lower(): n for n in names}
-    return [known[n] for n in difflib.get_close_matches(name.lower(), known, 3, 0.6)]
 
 
 @contextmanager
