@@ -113,9 +113,9 @@ def test_the_last_batch_of_a_stream(tmp_path: Path) -> None:
     state = bitlake.connect(str(tmp_path)).create_table("t", pa.schema([("k", pa.int32())]))._core.state()
     for name, user, number in (("a", "me", 4), ("b", "me", 5), ("c", "me", BATCH_IDENTIFIER), ("d", "other", 9)):
         commit(STORE, state.paths, CommitPlan("APPEND", (entry(name),)), state.schema, user, identifier=number)
-    assert [last_identifier(state, user) for user in ("me", "other", "nobody")] == [5, 9, None]
+    assert [last_identifier(state, user) for user in ("me", "other", "unknown")] == [5, 9, None]
     assert [is_committed(state, "me", number) for number in (4, 5, 6)] == [True, True, False]
-    assert not is_committed(state, "nobody", 0)
+    assert not is_committed(state, "unknown", 0)
 
 
 def test_nothing_to_do_makes_no_snapshot(tmp_path: Path) -> None:
