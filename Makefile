@@ -104,7 +104,7 @@ interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	@$(MAKE) --no-print-directory $(ICEBERG)/.ready || echo "Iceberg's readers cannot be installed here: what needs them is skipped"
 	@$(MAKE) --no-print-directory $(OLDEST)/.ready || echo "the oldest PySpark cannot be installed here: Iceberg on Spark is skipped"
-	@$(BIN)/python tests/interop/paimon_java.py
+	@PYTHONPATH=tests $(BIN)/python -m interop.paimon_java
 	@PYTHONPATH=tests $(BIN)/python -m interop.iceberg_peer
 	$(if $(COMMITS),BITLAKE_ICEBERG_COMMITS=$(COMMITS)) $(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 from interop import peer_process
-from interop.paimon_java import Unavailable, find_jar
-from interop.peer_process import PeerProcess
+from interop.paimon_java import find_jar
+from interop.peer_process import PeerProcess, Unavailable
 
 SERVER = Path(__file__).parent / "iceberg_server.py"
 SPARK_SERVER = Path(__file__).parent / "iceberg_spark_server.py"
@@ -34,7 +34,7 @@ class Readers(PeerProcess):
     """A running process of readers: by default of all but Spark."""
 
     def __init__(self, python: Path | None = None, server: Path = SERVER, **environment: str) -> None:
-        super().__init__("an Iceberg reader", python or find_python(), server, **environment)
+        super().__init__("an Iceberg reader", [python or find_python(), server], **environment)
 
     def read(self, engine: str, metadata: Path | str, **properties: str) -> pa.Table:
         """The rows of a table as an engine reads them; raises RuntimeError with its own words.

@@ -1,11 +1,10 @@
 """Apache Paimon (Java) as a judge: one JVM per test process that reads, and appends to, tables on request.
 
-python tests/interop/paimon_java.py       says what it found; fetches the bundle jar if Maven is there
+PYTHONPATH=tests python -m interop.paimon_java       says what it found; fetches the bundle jar if Maven is there
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib.util
 import json
@@ -13,22 +12,19 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote_plus
+
+from interop.peer_process import PeerProcess, Unavailable
 
 VERSION = "1.4.2"
 ARTIFACT = f"org.apache.paimon:paimon-bundle:{VERSION}"
 SOURCE = Path(__file__).parent / "java" / "PaimonPeer.java"
 TIMEOUT_S = 180  # per request; a first one compiles the harness and starts Hadoop's file system
-
-
-class Unavailable(Exception):
-    """Paimon (Java) cannot run here; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -88,38 +84,16 @@ def hadoop_jars() -> list[Path]:
     return sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
 
 
-class PaimonJava:
-    """A running JVM.  Mutable: one request at a time, restarted after a request that hangs or kills it."""
+class PaimonJava(PeerProcess):
+    """A running JVM, restarted after a request that hangs or kills it."""
 
     def __init__(self) -> None:
         classpath = os.pathsep.join(map(str, [find_bundle(), *hadoop_jars()]))
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         # One collector thread and no compiler beyond C1: these JVMs live for seconds, beside others on two cores.
         flags = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
-        self._process = subprocess.Popen(
-            [find_java(), *flags, "-cp", classpath, SOURCE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            encoding="utf-8",
-        )
-        atexit.register(self.close)
+        super().__init__("Paimon (Java)", [find_java(), *flags, "-cp", classpath, SOURCE])
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def close(self) -> None:
-        if self.alive:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read()[-2000:].decode(errors="replace")
-
-    def ask(self, *request: str) -> tuple[list[Any], dict[str, Any]]:
+    def rows(self, *request: str) -> tuple[list[Any], dict[str, Any]]:
         """Send one request; its rows, and the closing object.  Raises RuntimeError with Java's own words."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -140,7 +114,7 @@ class PaimonJava:
             pass
         finally:
             watchdog.cancel()
-        raise RuntimeError(f"the JVM ended (or was stopped after {TIMEOUT_S} s): {self._last_words()}")
+        raise RuntimeError(f"the JVM ended (or was stopped after {TIMEOUT_S} s): {self.last_words()}")
 
 
 _running: PaimonJava | None = None
@@ -166,7 +140,7 @@ def read(warehouse: Path | str, table: str, where: Iterable[Condition] = ()) -> 
     request = ["read", Path(warehouse).absolute().as_uri(), table]
     for column, operator, values in where:
         request += [column, operator, str(len(values)), *map(literal, values)]
-    rows, end = _peer().ask(*request)
+    rows, end = _peer().rows(*request)
     return Answer([decode(r) for r in rows], end["splits"], end["files"])
 
 
@@ -180,7 +154,7 @@ def append(warehouse: Path | str, table: str, rows: Sequence[Sequence[Any]]) -> 
     from interop.rows import literal
 
     fields = ["N" if v is None else "V" + literal(v) for row in rows for v in row]
-    _peer().ask("append", Path(warehouse).absolute().as_uri(), table, str(len(rows)), *fields)
+    _peer().rows("append", Path(warehouse).absolute().as_uri(), table, str(len(rows)), *fields)
 
 
 def write(
@@ -200,20 +174,20 @@ def write(
     where = "" if bucket is None else str(bucket)
     fields = [f for kind, row in rows for f in (kind, where, *("N" if v is None else "V" + literal(v) for v in row))]
     request = ["write", Path(warehouse).absolute().as_uri(), table, "full" if full else "no", str(len(rows))]
-    _peer().ask(*request, *fields)
+    _peer().rows(*request, *fields)
 
 
 def changes(warehouse: Path | str, table: str, snapshot: int = 1) -> list[tuple[Any, ...]]:
     """What a stream that starts at a snapshot reads up to now: rows that begin with their kind."""
     from interop.rows import decode
 
-    rows, _ = _peer().ask("changes", Path(warehouse).absolute().as_uri(), table, str(snapshot))
+    rows, _ = _peer().rows("changes", Path(warehouse).absolute().as_uri(), table, str(snapshot))
     return [decode(r) for r in rows]
 
 
 def schema(warehouse: Path | str, table: str) -> list[tuple[str, str]]:
     """Column names and SQL types as Paimon (Java) understands the table's schema file."""
-    rows, _ = _peer().ask("schema", Path(warehouse).absolute().as_uri(), table)
+    rows, _ = _peer().rows("schema", Path(warehouse).absolute().as_uri(), table)
     return [(name, type_) for name, type_ in rows]
 
 

@@ -1,6 +1,7 @@
-"""A judge in a process of its own, in an environment whose pins clash with ours; one request at a time.
+"""A judge in a process of its own; one request at a time.
 
-A request is a line of JSON, and so is its answer; ``{"error": text}`` is a failure in the judge's own words.
+A request to a judge of Python's, in an environment whose pins clash with ours, is a line of JSON, and so is its answer;
+``{"error": text}`` is a failure in the judge's own words.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import os
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from interop.paimon_java import Unavailable
-
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
+
+
+class Unavailable(Exception):
+    """A judge cannot run here; the message says what is missing."""
 
 
 def find_python(variable: str, environment: str, name: str) -> Path:
@@ -32,15 +36,16 @@ def find_python(variable: str, environment: str, name: str) -> Path:
 class PeerProcess:
     """A running process.  Mutable: one request at a time."""
 
-    def __init__(self, name: str, python: Path, server: Path, **environment: str) -> None:
+    def __init__(self, name: str, command: Sequence[str | Path], **environment: str) -> None:
         self._name = name
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            [python, server],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            encoding="utf-8",
             env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")} | environment,
         )
         atexit.register(self.close)
@@ -55,6 +60,11 @@ class PeerProcess:
         if self.alive:
             self._process.kill()
             self._process.wait()
+
+    def last_words(self) -> str:
+        """The end of what it wrote to its log."""
+        self._log.seek(0)
+        return self._log.read()[-2000:].decode(errors="replace")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request; its answer.  Raises RuntimeError with the judge's own words."""
@@ -71,8 +81,7 @@ class PeerProcess:
         finally:
             watchdog.cancel()
         if not line:
-            self._log.seek(0)
-            raise RuntimeError(f"{self._name} ended: {self._log.read()[-2000:].decode(errors='replace')}")
+            raise RuntimeError(f"{self._name} ended: {self.last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise RuntimeError(f"{self._name}: {answer['error']}")

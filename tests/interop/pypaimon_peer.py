@@ -31,7 +31,7 @@ _running: PeerProcess | None = None
 def _ask(op: str, warehouse: Path | str, table: str, file: Path, native: bool = False, where: str = "") -> int:
     global _running
     if _running is None or not _running.alive:
-        _running = PeerProcess("pypaimon", find_python(), SERVER)
+        _running = PeerProcess("pypaimon", [find_python(), SERVER])
     request = {"op": op, "warehouse": str(Path(warehouse).absolute()), "table": table, "file": str(file)}
     return int(_running.ask(request | {"native": native, "where": where})["rows"])
 

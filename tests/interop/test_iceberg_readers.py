@@ -7,7 +7,8 @@ import os
 import random
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pytest
 import s3_server
 from iceberg_reader import IcebergTable, local, sorted_rows
-from interop import iceberg_peer, paimon_java, peer_process
+from interop import iceberg_peer, peer_process
+from interop.peer_process import Unavailable
 
 import bitlake
 from bitlake.table.table import Table
@@ -42,24 +44,26 @@ CASES: dict[str, tuple[bool, dict[str, str], tuple[str, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def readers() -> Iterator[iceberg_peer.Readers]:
+@contextmanager
+def running(start: Callable[[], iceberg_peer.Readers]) -> Iterator[iceberg_peer.Readers]:
     try:
-        found = iceberg_peer.Readers()
-    except paimon_java.Unavailable as e:
-        pytest.skip(f"Iceberg's readers: {e}")
+        found = start()
+    except Unavailable as e:
+        pytest.skip(str(e))
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[iceberg_peer.Readers]:
+    with running(iceberg_peer.Readers) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def spark_reader() -> Iterator[iceberg_peer.Readers]:
-    try:
-        found = iceberg_peer.spark()
-    except paimon_java.Unavailable as e:
-        pytest.skip(f"Iceberg on Spark: {e}")
-    yield found
-    found.close()
+    with running(iceberg_peer.spark) as found:
+        yield found
 
 
 def change(table: Table, keyed: bool, chance: random.Random, step: int) -> None:
