@@ -190,11 +190,11 @@ class Result:
         self.seconds = seconds
 
     @staticmethod
-    def of(lake: Lake, text: str, limit: int, engine: str = "spark", out: Output | None = None) -> Result:
+    def of(lake: Lake, text: str, limit: int, engine: str = "auto", out: Output | None = None) -> Result:
         """Run a statement and fetch at most ``limit`` rows; 0 fetches all.
 
         With the engine ``auto``, this process carries out what it does as Spark does, until Spark has been started.
-        Raises :class:`InvalidRequest` if Spark is needed, and not installed.
+        Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` where Spark is missing, too.
         """
         started = time.perf_counter()
         if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):

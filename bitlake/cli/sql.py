@@ -1,6 +1,6 @@
 """``bitlake sql``: statements from the command line, a file or an interactive shell.
 
-The shell keeps one Spark session and a history, edits multi-line statements, and completes tables and columns.  A
+The shell keeps a session and a history, edits multi-line statements, and completes tables and columns.  A
 statement ends with ``;`` and may span lines.  Ctrl-C clears the input or stops a query; Ctrl-D exits.
 """
 
@@ -49,7 +49,7 @@ _BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE
 class Shell:
     """Reads statements until the user exits; shows at most ``limit`` rows of each result, 0 for all."""
 
-    def __init__(self, run: Run, limit: int, engine: str = "spark") -> None:
+    def __init__(self, run: Run, limit: int, engine: str) -> None:
         self.run = run
         self.engine = engine
         self.limit = limit
@@ -240,7 +240,8 @@ _FORMATS = ("table", "csv", "json")
 @click.option(
     "--engine",
     type=click.Choice(("auto", "duckdb", "spark")),
-    default="spark",
+    default="auto",
+    show_default=True,
     help="auto: without Spark where statements and queries (by DuckDB) mean the same, else Spark.",
 )
 def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str, engine: str) -> None:

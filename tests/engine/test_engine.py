@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,3 +121,20 @@ def test_auto_starts_spark_only_for_what_needs_it(lake: bitlake.Lake, monkeypatc
             Result.of(lake, text, 0, "auto")
         assert why in str(caught.value) and "pip install 'bitlake[spark]'" in str(caught.value)
     assert not lake_has_spark(lake)
+
+
+def test_without_duckdb_queries_run_on_spark(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both are missing, one error says how to install either."""
+
+    def starts(self: bitlake.Lake) -> Any:
+        raise UnsupportedFeature("Spark starts")
+
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setattr(bitlake.Lake, "_sql_engine", starts)
+    with pytest.raises(UnsupportedFeature, match="^Spark starts$"):
+        Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest, match=r"^duckdb .* 'bitlake\[duckdb\]'`; Spark .* 'bitlake\[spark\]'`$"):
+        Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
+    with pytest.raises(InvalidRequest, match=r"ANALYZE needs Spark.*'bitlake\[spark\]'`$"):
+        Result.of(lake, "ANALYZE TABLE t COMPUTE STATISTICS", 0, "auto")
