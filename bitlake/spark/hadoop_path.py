@@ -50,11 +50,6 @@ def hadoop_pattern(path: str) -> str:
     return _PATTERN.sub(r"\\\g<0>", hadoop_path(path))
 
 
-def is_pattern(path: str) -> bool:
-    """Whether Spark would take a path for a pattern; it ignores a missing file of such a name."""
-    return _PATTERN.search(path) is not None
-
-
 def is_hidden(path: str) -> bool:
     """Whether Spark's readers silently skip a file of this name."""
     name = path.rsplit("/", 1)[-1]

@@ -114,3 +114,16 @@ def test_copy_and_migrate_take_names_as_they_are(spark: Any, tmp_path: Path, for
         spark.sql(f"CREATE TABLE spark_catalog.default.old_v USING parquet {place} AS SELECT 7 AS v")
         lake.sql("CALL sys.migrate_table(source_type => 'hive', table => 'default.old_v', target_table => 'n')")
         assert lake.sql("SELECT sum(v) FROM n").collect()[0][0] == 7
+
+
+@pytest.mark.spark
+def test_spark_lists_each_file_once_below_a_folder_that_looks_like_a_pattern(spark: Any, tmp_path: Path) -> None:
+    # With globbing off, Spark listed all files again for each of them: 2,000 took minutes and all of the heap.
+    lake = bitlake.connect(str(tmp_path / "a[1]{b,c}*?\\d"), spark=spark)
+    lake.sql("CREATE TABLE t (v BIGINT, p STRING) PARTITIONED BY (p) TBLPROPERTIES ('read.spark-path' = 'spark')")
+    lake.table("t").append(pa.table({"v": range(40), "p": [f"*{i}" for i in range(40)]}))
+    frame = lake.sql("SELECT sum(v) FROM t WHERE v >= 0")
+    assert frame.collect()[0][0] == sum(range(40))
+    if hasattr(frame, "_jdf"):  # not on Spark Connect
+        relation = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().relation()
+        assert relation.location().rootPaths().size() == 40

@@ -54,7 +54,7 @@ from bitlake.scan.reader import (
 )
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
-from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
+from bitlake.spark.hadoop_path import file_uri, hadoop_path, hadoop_pattern, is_hidden
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import few_listing_tasks, read_packed
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
@@ -421,10 +421,10 @@ class SparkReader:
             reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
             for file in files:
                 _check_size(self._store, file)
-            # These are names of files, not patterns: partition folders may hold any character.
-            reader = reader.option("__globPaths__", "false")
+            # Names may hold any character.  Quoted: with `__globPaths__` off, Spark 4.1 to 4.3 list *all* paths again
+            # for each that looks like a pattern, and 2,000 of them fill the heap.
             with few_listing_tasks(self._spark, len(paths)):
-                found = reader.parquet(*map(hadoop_path, paths))
+                found = reader.parquet(*map(hadoop_pattern, paths))
             found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
             if stored != types or fields:
                 columns = [_spark_column(f.name, root) for f in types.fields]
