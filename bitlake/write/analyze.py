@@ -2,7 +2,7 @@
 
 An engine computes the statistics (:class:`ColumnStatistics`).  :func:`save_statistics` writes them to
 ``statistics/stat-<uuid>-0`` and commits a snapshot that names the file and changes nothing else.  The members of the
-file are listed in :mod:`bitlake.system_tables.history`.  Source: Paimon's statistics files.
+file are listed in :mod:`bitlake.system_tables.tables`.  Source: Paimon's statistics files.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.mergetree.task_writes import TaskResult
 from bitlake.snapshot.consumers import consumers
 from bitlake.spark.source import read as streams
-from bitlake.spark.source.data_source import BitlakeDataSource
+from bitlake.spark.source.data_source import BitlakeDataSource, Message, StreamWriter
 from bitlake.spark.source.options import SourceOptions
-from bitlake.spark.source.write import Message, StreamWriter
 from bitlake.spark.write.streaming import StreamTarget, query_id
 from bitlake.table.table import Table
 

@@ -1,26 +1,270 @@
 """The Spark data source: ``spark.read.format("bitlake")``, ``spark.readStream``, ``df.write``, ``df.writeStream``.
 
 PySpark makes an instance in a Python process beside the driver, which plans; readers and writers travel to the
-executors.  None of these processes has a session: what they know, options told them.
+executors.  None of these processes has a session: their options are all they know.
+
+Tasks of a write make files, their messages name them, and the driver's Python commits.  A failed task deletes what it
+made; for a failed job Spark lists the tasks that succeeded, and their files are deleted unless a snapshot names them:
+the connection may have been lost in mid-commit.  Tasks that were killed leave files that nothing names, for orphan
+cleaning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    WriterCommitMessage,
+)
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
+from bitlake.mergetree import task_writes
+from bitlake.metadata.schema import TableSchema
+from bitlake.schema.create import ColumnSpec
+from bitlake.schema.evolution import MergeSchema
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.errors import one_message
 from bitlake.spark.read.scan import frame_schema
-from bitlake.spark.source.options import IN_SPARKS_CATALOG, ONLY_STREAM, READ, SourceOptions
+from bitlake.spark.runner import dumps, loads
+from bitlake.spark.source.options import IN_SPARKS_CATALOG, MERGING, ONLY_STREAM, READ, SourceOptions, parse_spec
 from bitlake.spark.source.read import BatchReader, batch_scan, check_options, stream_reader, stream_scan
-from bitlake.spark.source.write import BatchWriter, StreamWriter
+from bitlake.spark.types import comment_of, stored_type
+from bitlake.spark.write.insert_cast import merged_with
 from bitlake.sql.text import SqlText, outside_brackets
+from bitlake.types import arrow_type
+from bitlake.write.commit import is_committed
+from bitlake.write.commit_plan import BatchCommitted, Overwrite, overwrite_scope, physical_partition
+
+_QUERY = "sql.streaming.queryId"
+"""The task property in which Spark says of which streaming query a task is; a checkpoint keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message(WriterCommitMessage):
+    """What a task did, pickled, and the streaming query that it did it for."""
+
+    result: bytes
+    query: str | None
+
+    def load(self) -> task_writes.TaskResult:
+        """What the task did."""
+        found: task_writes.TaskResult = loads(self.result)
+        return found
+
+
+class _Writing:
+    """What both writers have in common: a table, and tasks that write to it."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, fresh: bool = False) -> None:
+        self._options = options
+        kinds = options.get("row-kind-column")
+        table, self._created = _opened(options, types, kinds)
+        with self._dropping():
+            state = table.state()
+            table.check_writable(state, keyed=True)
+            state = merged(table, state, types, kinds, options)
+            self._job = task_writes.TaskJob(state, table.publisher(state).user, fresh, kinds)
+            task_writes.check_tasks(self._job)
+            check_columns(table, state.schema, types, self._job.kinds)
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Drop a table that this write created, if the block fails."""
+        try:
+            yield
+        except BaseException:
+            if self._created:
+                self._options.drop_table()
+            raise
+
+    @one_message()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """One task's rows become files."""
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        result = task_writes.write_task(self._job, number, iterator)
+        return Message(dumps(result), None if context is None else context.getLocalProperty(_QUERY))
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """``df.write.format("bitlake")``: appends, or replaces all rows or some partitions."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
+        super().__init__(options, types, overwrite)
+        with self._dropping():
+            self._overwrite = _scope(options, self._job.state.schema, self._job.state.name) if overwrite else None
+            if not overwrite:
+                for name in ("partition", "partition-overwrite-mode"):
+                    if options.get(name) is not None:
+                        raise InvalidRequest(f"option '{name}' goes with mode 'overwrite'")
+
+    @one_message()
+    def commit(self, messages: list[Any]) -> None:
+        """Make the files of all tasks visible at once."""
+        table = self._table()
+        results = [m.load() for m in messages if m is not None]
+        task_writes.commit_tasks(table, self._job, results, self._overwrite)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Delete the files of tasks that succeeded, unless the commit may have taken place."""
+        state = self._job.state
+        if _names_none(state, self._job.user):
+            task_writes.discard_tasks(state, [m.load() for m in messages if m is not None])
+            if self._created:
+                self._options.drop_table()
+
+    def _table(self) -> FileStoreTable:
+        prefixed = self._options.table()
+        return _exactly(prefixed, self._job.user)
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("bitlake")``: each batch is committed once, whatever is killed and started again."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidRequest(
+                "outputMode 'complete' replaces all rows in every batch; the source takes 'append' (also for upserts)"
+            )
+        super().__init__(options, types)
+
+    @one_message()
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Make the files of a batch visible, or delete them if the batch is in the table already."""
+        results = [m.load() for m in messages if m is not None]
+        if not any(results):
+            return
+        table = self._options.table().written_by(self._user(messages))
+        state = table.state()
+        if is_committed(state, table.publisher(state).user, batchId):
+            task_writes.discard_tasks(self._job.state, results)
+            task_writes.compact_touched(table, results, batchId)
+            return
+        # Tasks planned on the state that the writer was made with, which another process made.
+        job = task_writes.TaskJob(state, self._job.user, False, self._job.kinds)
+        with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
+            task_writes.commit_tasks(table, job, results, None, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Delete the files of tasks that succeeded, unless the batch may be in the table."""
+        state = self._job.state
+        done = [m for m in messages if m is not None]
+        if not done:
+            return
+        table = self._options.table().written_by(self._user(done))
+        try:
+            committed = is_committed(table.state(), table.publisher(state).user, batchId)
+        except BitlakeError:
+            return  # nobody knows: orphan cleaning will tell
+        if not committed:
+            task_writes.discard_tasks(state, [m.load() for m in done])
+
+    def _user(self, messages: Sequence[Any]) -> str:
+        given = self._options.get("commit-user")
+        queries = {m.query for m in messages if m is not None and m.query}
+        if given is None and len(queries) != 1:
+            raise InvalidRequest("Spark did not say which query writes; give the stream's option 'commit-user'")
+        return given or f"spark-{queries.pop()}"
+
+
+def _opened(options: SourceOptions, types: T.StructType, kinds: str | None) -> tuple[FileStoreTable, bool]:
+    """The table that the options name, and whether it was created for the rows."""
+    given = options.table_options
+    try:
+        table = options.table()
+    except NotFound:
+        if options.names_branch:
+            raise
+        fields = [f for f in types.fields if kinds is None or f.name.lower() != kinds.lower()]
+        options.create_table([ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in fields])
+        return options.table(), True
+    if given:
+        raise InvalidRequest(f"table '{table.name}' exists already: option '{next(iter(given))}' is for a new table")
+    return table, False
+
+
+def merged(
+    table: FileStoreTable, state: TableState, types: T.StructType, kinds: str | None, options: SourceOptions
+) -> TableState:
+    """The table's state, with the columns that the rows bring where ``write.merge-schema`` lets them.
+
+    The table is altered as the writer is made, before any task runs.
+    """
+    given = {name: value for name in MERGING if (value := options.get(name)) is not None}
+    rows = T.StructType([f for f in types.fields if kinds is None or f.name.lower() != kinds.lower()])
+    return merged_with(table, state, rows, MergeSchema.of({**state.schema.options, **given}))
+
+
+def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
+    """The table for a writer of a name that has its prefix already."""
+    made = table.written_by(user)
+    state = made.state()
+    prefix = made.publisher(state).user.removesuffix(user)
+    return table.written_by(user.removeprefix(prefix)) if prefix else made
+
+
+def _names_none(state: TableState, user: str) -> bool:
+    """Return whether no snapshot after a state is of a user; False if that cannot be determined."""
+    try:
+        ids = [i for i in snapshot_ids(state.table_files) if i > (state.snapshot_id or 0)]
+        return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)
+    except BitlakeError:
+        return False
+
+
+def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite:
+    """What an overwrite replaces: all, the partitions that rows come for, or those that option ``partition`` names."""
+    spec = options.get("partition")
+    mode = (options.get("partition-overwrite-mode") or "static").lower()
+    if mode not in ("static", "dynamic"):
+        raise InvalidRequest(f"option 'partition-overwrite-mode' is static or dynamic, and not '{mode}'")
+    if spec is None:
+        return overwrite_scope(schema, {} if mode == "dynamic" else None)
+    if mode == "dynamic":
+        raise InvalidRequest("option 'partition' names partitions; partition-overwrite-mode = dynamic finds them")
+    values: dict[str, Any] = {}
+    for name, text in parse_spec("partition", spec).items():
+        field = schema.field(name)
+        try:
+            values[field.name] = pa.array([text], pa.string()).cast(arrow_type(field.type))[0].as_py()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise InvalidRequest(f"option 'partition': '{text}' is no {field.type}, which '{field.name}' is") from e
+    return overwrite_scope(schema, physical_partition(table, schema, values))
+
+
+def check_columns(table: FileStoreTable, schema: TableSchema, types: T.StructType, kinds: str | None) -> None:
+    """Raise :class:`InvalidRequest` for columns that the table does not have, or lacks; before any task runs."""
+    given = [n.lower() for n in types.names]
+    if kinds is not None:
+        if kinds.lower() not in given:
+            raise InvalidRequest(f"table '{table.name}': the rows have no column '{kinds}' for their kinds")
+        given.remove(kinds.lower())
+    known = {f.name.lower() for f in schema.fields}
+    extra = next((n for n in given if n not in known), None)
+    if extra is not None:
+        raise InvalidRequest(
+            f"table '{table.name}' has no column '{extra}'; its columns are {', '.join(schema.field_names)}"
+        )
+    missing = [f for f in schema.fields if f.name.lower() not in given]
+    needed = next((f.name for f in missing if not f.type.nullable and f.default_value is None), None)
+    if needed is not None:
+        raise InvalidRequest(f"table '{table.name}': the rows lack column '{needed}', which is NOT NULL")
+
 
 _MAY_CREATE = re.compile(r"\bTABLE\b.*\bUSING\s+`?bitlake\b", re.I | re.S)
 

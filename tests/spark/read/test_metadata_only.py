@@ -231,7 +231,7 @@ def test_first_rows_read_little(lake: bitlake.Lake) -> None:
 
 def test_first_rows_under_a_filter_without_index(lake: bitlake.Lake, monkeypatch: Any) -> None:
     """Few of the best rows are judged here; where none survives, Spark sorts all of them."""
-    import bitlake.spark.read.metadata_only as shortcut
+    import bitlake.spark.read.query as shortcut
     from bitlake.spark.read import scan as spark_scan
 
     n = 20_000
