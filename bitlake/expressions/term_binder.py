@@ -3,7 +3,7 @@
 Two kinds of unbound tests come from conditions: a term compared with constants (:class:`TermTest`), which is compared
 as a column would be (:mod:`bitlake.expressions.literal_comparison`), and a term that is TRUE or FALSE itself, as two
 terms compared are (:class:`BooleanTest`).  Bound, both are :class:`RowsTest`.  A TermTest also gives the comparisons of
-its column that it implies, if these are certain (:mod:`bitlake.expressions.implied`): metadata prunes by them.
+its column that it implies, if these are certain: metadata prunes by them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.casts import CAST, cast_typed
 from bitlake.expressions.column_names import Columns
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.implied import implied_comparisons
-from bitlake.expressions.literal_comparison import bound_leaf
+from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, bind_date_sum, shift_typed
+from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
 from bitlake.expressions.numeric_functions import (
     GREATEST,
     LEAST,
@@ -53,8 +53,6 @@ from bitlake.expressions.terms import (
     evaluate_term,
     names_in,
 )
-from bitlake.expressions.text_functions import TEXT_FUNCTIONS
-from bitlake.expressions.time_functions import SHIFT, TIME_FUNCTIONS, bind_date_sum, shift_typed
 from bitlake.expressions.tree import And, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, DataType, Root

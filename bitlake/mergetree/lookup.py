@@ -31,7 +31,7 @@ from bitlake.merge.keys import Key, SortedKeys, match
 from bitlake.mergetree.bucket import POSITION, BucketReader
 from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.scan.column_reader import footer_of, has_pages
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.types import AtomicType, Root
 
 log = logging.getLogger("bitlake")

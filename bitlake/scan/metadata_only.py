@@ -28,7 +28,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.column_reader import ReadCounts
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows

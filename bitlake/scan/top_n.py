@@ -34,7 +34,7 @@ from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.scan.column_reader import ReadCounts
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkipReason, StepName
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
 from bitlake.scan.sort_order import BEST, WORST, Order, Place, best_rows

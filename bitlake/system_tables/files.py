@@ -29,7 +29,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.fallback_branch import listed_entries
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.schema.evolution import map_fields
 from bitlake.schema.merge_spec import key_fields
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest

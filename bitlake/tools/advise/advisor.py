@@ -24,7 +24,7 @@ from bitlake.progress import job
 from bitlake.runtime import Runner
 from bitlake.scan import reader
 from bitlake.scan.column_reader import ReadCounts, has_pages
-from bitlake.scan.index_reader import forget_indexes
+from bitlake.scan.index_pruning import forget_indexes
 from bitlake.scan.scan import TableScan
 from bitlake.system_tables.files import FILE_INDEXES
 from bitlake.tools.advise import policy

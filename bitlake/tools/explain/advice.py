@@ -26,7 +26,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import Plan, StepName
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields, map_predicate

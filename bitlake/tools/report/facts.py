@@ -31,7 +31,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.scan.index_reader import open_file_index
+from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.scan import TableScan
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
