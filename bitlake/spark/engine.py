@@ -29,17 +29,16 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
 from bitlake.schema.create import ColumnSpec
 from bitlake.snapshot.state import TableState
-from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import insert
 from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
 from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.maintenance import analyzable, analyze_table, sort_compact
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
-from bitlake.spark.sort_compaction import sort_compact
 from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.types import from_spark_field
 from bitlake.spark.write.append import write_frame
