@@ -19,7 +19,7 @@ from bitlake.io.base import scheme_of
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.paths import DeferredRoots
 from bitlake.progress import job
-from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Runtime
+from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Recorder, Runtime
 from bitlake.table.opening import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
@@ -66,28 +66,27 @@ def connect(
 
     ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
     ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
-    local one.  Tables are read and written in this process without Spark.  ``timezone`` is the zone of timestamp
-    literals without one in scans (SQL takes the session's).
+    local one.  ``timezone`` is the zone of timestamp literals without one in scans (SQL takes the session's).
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
-    (``fs.s3a.access.key`` …) or obstore's.  What they leave out comes from the Spark session's ``spark.hadoop.fs.*``
-    settings, then from the environment.  No text and no file shows their values.
+    (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment
+    complete them.  No text and no file shows their values.
 
     ``catalog`` keeps the names of tables: ``filesystem``, the folders themselves; ``jdbc``, a database at ``uri``
     (``sqlite:////folder/file``, ``postgresql://host/name``), which several lakes may share; ``rest``, a server at
     ``uri``, with ``path`` the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``token`` ….
 
-    ``record_scans`` keeps a log of each table's scans for advice and reports: True or ``"values"``, or ``"masked"`` to
-    leave out the values of conditions; the default is ``BITLAKE_RECORD_SCANS``.  ``scan_log`` is one folder for all
-    logs.  Jobs of more than a second show their progress in a terminal (on standard error) and in notebooks, unless
-    ``progress`` is False or ``BITLAKE_PROGRESS=0``.
+    ``record_scans`` keeps a log of each table's scans for advice and reports: True or ``"values"``, or ``"masked"``
+    without the values of conditions; the default is ``BITLAKE_RECORD_SCANS``.  ``scan_log`` is one folder for all logs.
+    Jobs of more than a second show their progress in terminals and notebooks, unless ``progress`` is False or
+    ``BITLAKE_PROGRESS=0``.
 
     ``external_paths`` are folders outside of the tables' own in which files of tables may be read, written and deleted:
     absolute paths or URIs, with everything below them.  The default is the Spark session's
     ``spark.bitlake.external-paths``, with commas between, else none; other tables with such files are refused.
 
-    ``cache_bytes`` is the memory that the lake's tables may take together for what they have read of manifests, indexes
-    and footers, by an estimate; 0 turns caching off.
+    ``cache_bytes`` is the memory, by an estimate, that the lake's tables may take together for what they have read of
+    manifests, indexes and footers; 0 turns caching off.
 
     >>> lake = bitlake.connect("shop")
     >>> lake.tables()
@@ -95,21 +94,14 @@ def connect(
     >>> bitlake.connect("s3://bucket/shop", storage_options={"s3.endpoint": "http://localhost:9000"})
     Lake('s3://bucket/shop')
     """
-    return Lake(
-        path,
-        spark=spark,
-        database=database,
-        timezone=timezone,
-        storage_options=storage_options,
-        catalog=catalog,
-        uri=uri,
-        catalog_options=catalog_options,
-        record_scans=record_scans,
-        scan_log=scan_log,
-        progress=progress,
-        external_paths=external_paths,
-        cache_bytes=cache_bytes,
-    )
+    budget = _budget(cache_bytes)
+    folder = str(path) if catalog == REST else _absolute(path)
+    settings = {} if catalog != REST and scheme_of(folder) == "file" else _configured(spark)
+    external = _external(spark, settings) if external_paths is None else _listed(external_paths)
+    opened = connect_catalog(catalog, folder, uri, catalog_options, storage_options, settings, external)
+    opened.runtime = Runtime(Caches(budget), _recorder(record_scans, scan_log), progress)
+    chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
+    return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options or {}), chosen)
 
 
 def register(spark: SparkSession) -> None:
@@ -140,42 +132,25 @@ class Lake:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        *,
-        spark: SparkSession | None = None,
-        database: str = DEFAULT_DATABASE,
-        timezone: str = "UTC",
-        storage_options: Mapping[str, str] | None = None,
-        catalog: str = "filesystem",
-        uri: str | None = None,
-        catalog_options: Mapping[str, str] | None = None,
-        record_scans: bool | str | None = None,
-        scan_log: str | os.PathLike[str] | None = None,
-        progress: bool = True,
-        external_paths: Sequence[str] | None = None,
-        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        path: str,
+        catalog: Catalog,
+        spark: SparkSession | None,
+        session: SessionState,
+        timezone: str,
+        external_paths: Sequence[str],
+        storage_options: Mapping[str, str],
+        catalog_options: Mapping[str, str],
     ) -> None:
-        budget = _budget(cache_bytes)
-        self._path = str(path) if catalog == REST else _absolute(path)
-        settings = {} if catalog != REST and scheme_of(self._path) == "file" else _configured(spark)
-        self._external_paths: Sequence[str] = (
-            _external(spark, settings) if external_paths is None else _listed(external_paths)
-        )
-        self._catalog = connect_catalog(
-            catalog, self._path, uri, catalog_options, storage_options, settings, self._external_paths
-        )
-        recorder = None
-        if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
-            from bitlake.tools.scan_log import open_recorder
-
-            recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
-        self._catalog.runtime = Runtime(Caches(budget), recorder, progress)
-        self._storage_options = dict(storage_options or {})
-        self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
+        """Use :func:`connect` instead, which opens the catalog and knows the defaults."""
+        self._path = path
+        self._catalog = catalog
         self._spark = spark
         self._engine: SparkEngine | None = None
-        self._session = SessionState(database)
+        self._session = session
         self._timezone = timezone
+        self._external_paths = external_paths
+        self._storage_options = storage_options
+        self._catalog_options = catalog_options
 
     def __repr__(self) -> str:
         return f"Lake({self._path!r})"
@@ -724,6 +699,15 @@ def _budget(cache_bytes: object) -> CacheBudget:
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise InvalidRequest(f"cache_bytes takes a number of bytes (0: no caching), and not {cache_bytes!r}")
     return CacheBudget(cache_bytes)
+
+
+def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) -> Recorder | None:
+    if wanted is None and not os.environ.get("BITLAKE_RECORD_SCANS"):
+        return None
+    # Imported lazily: most lakes record no scans.
+    from bitlake.tools.scan_log import open_recorder
+
+    return open_recorder(wanted, None if folder is None else _absolute(folder))
 
 
 def _listed(paths: Sequence[str]) -> list[str]:
