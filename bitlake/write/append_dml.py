@@ -458,7 +458,8 @@ def discard_statement(state: TableState, deletion: RowDeletion, files: Sequence[
 def resolve_assignments(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:
     """Return new values by the schema's own column names.
 
-    Raises :class:`NotFound` for an unknown column, :class:`InvalidRequest` for a column set twice and for no column.
+    Raises :class:`NotFound` for an unknown column, and :class:`InvalidRequest` for a column set twice, for a constant
+    that its column cannot store, and for no column.
     """
     out: dict[str, NewValue] = {}
     for name, value in values.items():
@@ -471,6 +472,9 @@ def resolve_assignments(schema: TableSchema, values: Mapping[str, NewValue]) -> 
         out[field.name] = value
     if not out:
         raise InvalidRequest("UPDATE: no column is set")
+    for name, value in out.items():
+        if not callable(value):
+            _constant_column(value, arrow_type(schema.field(name).type), 0, name)
     return out
 
 

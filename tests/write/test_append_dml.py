@@ -159,6 +159,9 @@ def test_wrong_values_change_nothing(
         table.update(values, "id < 5")
     assert table._core.state().snapshot_id == 1
     assert written(table) == before
+    if not any(map(callable, values.values())):
+        with pytest.raises(error, match=message):
+            table.update(values, "id > 100")  # also where no row matches
 
 
 # --- other writers, and failures --------------------------------------------------------------------------------------

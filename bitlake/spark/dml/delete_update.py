@@ -159,13 +159,13 @@ def update(context: EngineContext, statement: st.Update) -> pa.Table:
         gone = append_dml.write_deletion(
             now.state, condition_hits(now, statement.condition), SparkRunner(context.spark)
         )
-        if not gone.rows:
-            return 0
-        try:
+        try:  # also where no row is found: Spark refuses values that name an unknown column
             fields = now.state.schema.fields
             items = [f"{values.get(f.name) or now.column(f.name)} AS {quoted(f.name)}" for f in fields]
             frame = now.query(f"SELECT {', '.join(items)} FROM", "", hits=gone.hits)
             rows = with_defaults(now.table.name, assigned(now.table.name, frame, fields, context.names), fields, values)
+            if not gone.rows:
+                return 0
             files = write_frame(context, now.table, now.state, rows)
         except BaseException:
             gone.discard(now.state)

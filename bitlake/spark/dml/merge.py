@@ -232,13 +232,13 @@ class _Merge:
     # --- new rows ----------------------------------------------------------------------------------------------------
 
     def _updated(self, clauses: Sequence[Clause], found: Gathered) -> list[DataFrame]:
-        """The rows that UPDATE clauses hit, as they are to be."""
+        """The rows that UPDATE clauses hit, with new values; Spark checks these even if no row is hit."""
         updating = [c for c in clauses if c.action is st.MergeAction.UPDATE]
         hits: dict[str, BitMap] = {}
         for clause in updating:
             for name, rows in found.by_action.get(clause.number, {}).items():
                 hits[name] = hits[name] | rows if name in hits else rows
-        if not hits:
+        if not updating:
             return []
         self.again += sum(len(rows) for rows in hits.values())
         # Rows that no source row matches are known by where they are.
@@ -247,17 +247,18 @@ class _Merge:
         old = kept_columns(self.target, updating)
         before = f"SELECT {self.source.hint if joined else ''}{items(self.target, clauses, old)} FROM"
         frame = self.target.query(before, join, hits=hits, refiltered=joined)
-        return [new_rows(self.target, frame, updating)]
+        updated = new_rows(self.target, frame, updating)
+        return [updated] if hits else []
 
     def _of_source(self, found: Gathered) -> list[DataFrame]:
         """The rows that are made of the source's alone."""
-        updating = [c for c in self.matched if self.plain and found.by_action.get(c.number)]
-        updating = [c for c in updating if c.action is st.MergeAction.UPDATE]
+        updating = [c for c in self.matched if self.plain and c.action is st.MergeAction.UPDATE]
         if not updating and not self.missing:
             return []
         if self.pairs is not None:
             frame, clauses = rows_of_source(self.target, self.source, self.pairs, updating, self.missing)
-            return [new_rows(self.target, frame, clauses)]
+            rows = new_rows(self.target, frame, clauses)  # checks values, even of clauses that match no row
+            return [rows] if self.missing or any(found.by_action.get(c.number) for c in updating) else []
         condition = self.statement.condition
         texts = unmatched(self.source, condition, items(self.target, self.missing))
         return [new_rows(self.target, self.near.query(*texts, read_for=condition), self.missing)]

@@ -302,3 +302,28 @@ def test_explicit_clauses_bring_the_columns_that_they_name(lake: bitlake.Lake, o
             )
     finally:
         lake.sql("DROP TABLE evolved")
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "WHEN MATCHED THEN UPDATE SET v = s.typo",
+        "WHEN MATCHED THEN UPDATE SET v = t.typo + s.id",
+        "WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v WHEN MATCHED THEN UPDATE SET id = s.id, v = s.v",
+        "WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v WHEN NOT MATCHED THEN INSERT *",
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = t.typo",
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_unknown_column_is_refused_where_no_row_is_changed(lake: bitlake.Lake, clause: str, rows: int) -> None:
+    lake.sql("CREATE TABLE t (id INT, v INT)")
+    lake.sql("CREATE TABLE s (id INT, v INT)")
+    for name in ("t", "s") if rows else ():
+        lake.sql(f"INSERT INTO {name} VALUES (1, 1)")
+    before = lake.table("t").snapshot
+    with pytest.raises(NotFound, match=r"no column '[st]\.typo'"):
+        lake.sql(f"MERGE INTO t USING s ON t.id = s.id {clause}")
+    assert lake.table("t").snapshot == before
+    if not rows:
+        fine = clause.replace("s.typo", "s.v").replace("t.typo", "t.v")
+        assert lake.sql(f"MERGE INTO t USING s ON t.id = s.id {fine}").collect()[0][0] == 0

@@ -73,3 +73,14 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
         lake.sql(text)
     assert lake.table("t")._core.state().snapshot_id == 1
     assert not list(Path(lake.path).rglob("index-*"))
+
+
+@pytest.mark.parametrize("where", ["", " WHERE a > 100"])
+@pytest.mark.parametrize("value", ["typo", "a + typo", "(SELECT max(typo) FROM t)"])
+def test_an_unknown_column_is_refused_where_no_row_is_found(lake: bitlake.Lake, value: str, where: str) -> None:
+    lake.sql("CREATE TABLE t (a INT, b INT)")
+    if where:
+        lake.sql("INSERT INTO t VALUES (1, 1)")
+    with pytest.raises(NotFound, match="no column 'typo'"):
+        lake.sql(f"UPDATE t SET b = {value}{where}")
+    assert lake.sql(f"UPDATE t SET b = a + 1{where}").collect()[0][0] == 0
