@@ -6,8 +6,10 @@ import pyarrow as pa
 
 from bitlake.engine.session import Session, result
 from bitlake.errors import UnsupportedFeature
+from bitlake.formatting import counted
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
+from bitlake.sql.duckdb_binding import direct_files
 from bitlake.sql.parser import parse_statement
 from bitlake.tools.explain.explanation import explain_scan
 from bitlake.tools.explain.text import explain_text
@@ -24,9 +26,17 @@ def details(scan: TableScan) -> str:
     return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
 
 
+def binding(scan: TableScan) -> str:
+    """How DuckDB gets a scan's rows."""
+    files = direct_files(scan)
+    if isinstance(files, str):
+        return f"  DuckDB     reads rows through Arrow: {files}"
+    return f"  DuckDB     reads {counted(len(files), 'whole file')} with its own Parquet reader"
+
+
 def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
     check_explained(statement)
     _, scans = session.scans(statement.query)
-    parts = [f"{explain_text(scan.plan())}{details(scan)}" for scan in scans]
+    parts = [f"{explain_text(scan.plan())}\n{binding(scan)}{details(scan)}" for scan in scans]
     return result({"plan": str}, [("\n\n".join(parts) or "the query reads no lake table",)])

@@ -282,7 +282,7 @@ class Session:
         self.check_meaning()
         if self.names is Names.EXACT:
             raise NeedsSpark("a query whose names are case-sensitive")
-        return run_query(text, self.open_scan, self.database, self.timezone)
+        return run_query(text, self.open_scan, self.database, self.timezone, self.catalog.store.caches)
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
         """What a query reads of each lake table, in the order these stand in its text; nothing is read."""

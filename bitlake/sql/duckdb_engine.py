@@ -1,7 +1,7 @@
 """Queries of Spark SQL on lake tables, run by DuckDB in this process: no JVM is started.
 
-Each table of a query is bound as a dataset of the rows and columns that the query needs, planned with bitlake's indexes
-from the whole WHERE, as for Spark; DuckDB runs the rest (:mod:`bitlake.sql.duckdb_translation`).
+Each table of a query is bound as the rows and columns that the query needs (:mod:`bitlake.sql.duckdb_binding`), planned
+with bitlake's indexes from the whole WHERE, as for Spark; DuckDB runs the rest (:mod:`bitlake.sql.duckdb_translation`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
 from bitlake.metadata.schema import near
-from bitlake.scan.dataset import ScanDataset, import_duckdb
+from bitlake.runtime import Caches
+from bitlake.scan.dataset import import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import analyse_query, narrowed
+from bitlake.sql.duckdb_binding import bind_scan, connect
 from bitlake.sql.duckdb_translation import translate
 from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn, identifier
 from bitlake.sql.parser import parse_statement
@@ -30,7 +32,7 @@ OpenScan = Callable[[TableName], TableScan | None]
 """Opens a scan of all rows of a table; None for a name that is not one of the lake's tables."""
 
 
-def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> Any:
+def run_query(text: str, open_scan: OpenScan, database: str, timezone: str, caches: Caches) -> Any:
     """The rows of a query as a DuckDB relation, which is evaluated when rows are fetched.
 
     Raises :class:`NotTranslatable` for other statements and for queries that DuckDB would answer in another way.
@@ -51,7 +53,7 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
         scans[name] = scan
         return scan.state.schema.fields
 
-    analysis = analyse_query(statement.text, resolve, timezone)
+    analysis = analyse_query(statement.text, resolve, timezone, caches=caches)
     if analysis.by_spark or any(use.file_metadata for use in analysis.tables):
         raise NotTranslatable(text, "only Spark knows the file of a row")
     bound = [_with_a_column(narrowed(use, scans[use.name], timezone)) for use in analysis.tables]
@@ -63,13 +65,13 @@ def run_query(text: str, open_scan: OpenScan, database: str, timezone: str) -> A
     except UnknownColumn as e:
         known = {f.name for scan in scans.values() for f in scan.state.schema.fields}
         raise UnknownColumn(e.node, near(e.node.name, sorted(known))) from e
-    connection = duckdb.connect()
+    connection = connect(caches)
     try:
         connection.execute("SET TimeZone = ?", [timezone])
     except duckdb.Error as e:
         raise NotTranslatable(text, f"DuckDB has no time zone '{timezone}'") from e
     for name, scan in zip(names, bound, strict=True):
-        connection.register(name, ScanDataset(scan))
+        bind_scan(connection, name, scan)
     listed = ", ".join(map(identifier, query.names))
     try:
         relation = connection.sql(f"SELECT * FROM ({query.sql}) AS q({listed})")
@@ -88,6 +90,8 @@ def fetch(relation: Any, limit: int = 0) -> pa.Table:
     """
     try:
         return (relation.limit(limit) if limit else relation).to_arrow_table()
+    except import_duckdb().IOException as e:
+        raise EvaluationFailed(f"DuckDB cannot read the files; if snapshots expired, query again: {e}") from e
     except import_duckdb().Error as e:
         raise EvaluationFailed(f"DuckDB cannot run the query: {e}") from e
 
