@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 import pyarrow as pa
 
 from bitlake.cli import parameters
+from bitlake.cli.bad_rows import (
+    ARRAY,
+    ARRAY_HINT,
+    BadRows,
+    Check,
+    csv_converter,
+    csv_records,
+    good_rows,
+    json_converter,
+    json_records,
+)
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.result import write
@@ -29,7 +40,9 @@ from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound
 from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
 from bitlake.io.base import scheme_of
+from bitlake.progress import say
 from bitlake.types import arrow_schema, arrow_type, from_arrow, parse_type
+from bitlake.write.writer import fit
 
 if TYPE_CHECKING:
     from bitlake.table.table import Table
@@ -39,6 +52,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 16 << 20
 """Bytes of text parsed at a time."""
+_ROWS = 128 * 1024
+"""Rows of Parquet read at a time."""
 _DAY = r"^\d{4}-\d{2}-\d{2}$"
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
@@ -84,15 +99,44 @@ class Source:
         Text is parsed by the schema ``expected``, whose column names match in any case; without it, types are inferred
         from the first rows.  Raises :class:`InvalidRequest` with the file, row and column of a value that does not fit.
         """
+        with self._errors(), self._opened() as file:
+            if self.format is Format.PARQUET:
+                yield from _parquet(file)
+            else:
+                yield from self._csv(file, expected) if self.format is Format.CSV else self._json(file, expected)
+
+    def good_batches(self, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
+        """Read the rows as :meth:`batches` does, in one thread, and add those that are not as expected to ``bad``.
+
+        ``check`` raises :class:`InvalidRequest` for rows that the table cannot store.
+        """
+        with self._errors(), self._opened() as file:
+            at = 1
+            if self.format is Format.PARQUET:
+                for batch in _parquet(file):
+                    numbers = np.arange(at, at := at + batch.num_rows)
+                    yield from good_rows(self.path, batch, numbers, check, bad)
+            elif self.format is Format.CSV:
+                file, names = self._column_names(file, expected)
+                given = (self._csv_parsing(), self._csv_conversion(), _BLOCK)
+                first = 2 if self.style.header else 1
+                convert = csv_converter(expected)
+                for texts, numbers in csv_records(self.path, file, names, first, given, bad):
+                    yield from good_rows(self.path, texts, numbers, lambda part: check(convert(part)), bad)
+            else:
+                parse = json_converter(_json_parsing(expected))
+                for lines, numbers in json_records(file, _BLOCK):
+                    yield from good_rows(
+                        self.path, lines, numbers, lambda part: check(self._cast(parse(part), expected)), bad
+                    )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Name the file in errors."""
         try:
-            with self._opened() as file:
-                if self.format is Format.PARQUET:
-                    yield from _parquet(file)
-                else:
-                    reader = self._csv(file, expected) if self.format is Format.CSV else self._json(file, expected)
-                    yield from reader
+            yield
         except pa.ArrowInvalid as e:
-            raise InvalidRequest(f"{self.path}: {self._parse_error(e, expected)}") from e
+            raise InvalidRequest(f"{self.path}: {_message(e)}") from e
         except (pa.ArrowException, EOFError) as e:
             raise CorruptError(f"{self.path} cannot be read as {self.format}: {_message(e)}") from e
         except FileNotFoundError as e:
@@ -143,75 +187,54 @@ class Source:
         kind = _COMPRESSED.get(os.path.splitext(self.path)[1])
         return raw if kind is None or self.format is Format.PARQUET else pa.CompressedInputStream(raw, kind)
 
-    def _csv(self, file: Any, expected: pa.Schema | None, threads: bool = True) -> Iterator[pa.RecordBatch]:
+    def _csv(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv
 
-        style = self.style
-        delimiter = style.delimiter or ("\t" if ".tsv" in self.path else ",")
-        names = None if style.header or expected is None else expected.names
-        types = {}
+        names = None
         if expected is not None:
-            nested = [f.name for f in expected if pa.types.is_nested(f.type)]
-            if nested:
-                raise InvalidRequest(f"{self.path}: column '{nested[0]}' is nested, which CSV cannot hold; use JSON")
-            if style.header:
-                file, names = _header(file, self.path, delimiter, style.quote, expected)
-            types = {f.name: f.type for f in expected}
+            file, names = self._column_names(file, expected)
+        types = {} if expected is None else {f.name: f.type for f in expected}
+        read = csv.ReadOptions(
+            block_size=_BLOCK,
+            column_names=names,
+            autogenerate_column_names=not self.style.header and names is None,
+        )
+        parse = csv.ParseOptions(**self._csv_parsing())
         try:
-            yield from csv.open_csv(
-                file,
-                read_options=csv.ReadOptions(
-                    use_threads=threads,
-                    block_size=_BLOCK,
-                    column_names=names,
-                    autogenerate_column_names=not style.header and names is None,
-                ),
-                parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=style.quote, newlines_in_values=True),
-                convert_options=csv.ConvertOptions(
-                    column_types=types,
-                    null_values=["", *style.null],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
+            yield from csv.open_csv(file, read, parse, csv.ConvertOptions(column_types=types, **self._csv_conversion()))
         except pa.ArrowInvalid as e:
-            if expected is not None and "Empty CSV file" in str(e):
-                return  # a header without rows
-            if threads and self.path != "-":  # Arrow counts rows in one thread only
-                with self._opened() as again:
-                    for _ in self._csv(again, expected, threads=False):
-                        pass
-            header_rows = 1 if style.header and expected is not None else 0
-            raise InvalidRequest(f"{self.path}{_in_column(_message(e), names, header_rows)}") from e
+            if expected is None or "Empty CSV file" not in str(e):  # a header without rows
+                raise
+
+    def _csv_parsing(self) -> dict[str, Any]:
+        delimiter = self.style.delimiter or ("\t" if ".tsv" in self.path else ",")
+        return {"delimiter": delimiter, "quote_char": self.style.quote, "newlines_in_values": True}
+
+    def _csv_conversion(self) -> dict[str, Any]:
+        null = ["", *self.style.null]
+        return {"null_values": null, "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+
+    def _column_names(self, file: Any, expected: pa.Schema) -> tuple[Any, list[str]]:
+        """The rest of a CSV file after its header, and the table's names of the columns."""
+        nested = [f.name for f in expected if pa.types.is_nested(f.type)]
+        if nested:
+            raise InvalidRequest(f"{self.path}: column '{nested[0]}' is nested, which CSV cannot hold; use JSON")
+        if not self.style.header:
+            return file, expected.names
+        return _header(file, self.path, self._csv_parsing()["delimiter"], self.style.quote, expected)
 
     def _json(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import json
 
-        behaviour = "infer" if expected is None else "error"
-        schema = None if expected is None else pa.schema([f.with_type(_json_type(f.type)) for f in expected])
-        parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour)
         try:
-            reader = json.open_json(file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse)
+            reader = json.open_json(
+                file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=_json_parsing(expected)
+            )
             return reader if expected is None else (self._cast(batch, expected) for batch in reader)
         except pa.ArrowInvalid as e:
-            if "Column() changed from object to array" in str(e):
-                raise InvalidRequest(
-                    f"{self.path} is one JSON array; write one object per line, with jq -c '.[]'"
-                ) from e
+            if ARRAY in str(e):
+                raise InvalidRequest(f"{self.path}: {ARRAY_HINT}") from e
             raise
-
-    def _parse_error(self, error: Exception, expected: pa.Schema | None) -> str:
-        """Arrow's message, or the name of a JSON column that the table does not have."""
-        if expected is None or "unexpected field" not in str(error):
-            return _message(error)
-        from pyarrow import json
-
-        unknown: list[str] = []
-        if self.path != "-":
-            with self._opened() as file, suppress(pa.ArrowInvalid):
-                unknown = [n for n in json.open_json(file).schema.names if n not in expected.names]
-        subject = f"column '{unknown[0]}' is" if unknown else "a column is"
-        return f"{subject} not among the table's columns, {', '.join(expected.names)}"
 
     def _cast(self, batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
         """Cast the strings of date and time columns."""
@@ -221,7 +244,7 @@ class Source:
                 try:
                     batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
                 except pa.ArrowInvalid as e:
-                    raise InvalidRequest(f"{self.path}: column '{f.name}': {_message(e)}") from e
+                    raise pa.ArrowInvalid(f"column '{f.name}': {_message(e)}") from e
         return batch
 
 
@@ -230,11 +253,20 @@ def _json_type(data_type: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_date(data_type) or pa.types.is_time(data_type) else data_type
 
 
+def _json_parsing(expected: pa.Schema | None) -> Any:
+    from pyarrow import json
+
+    if expected is None:
+        return json.ParseOptions(unexpected_field_behavior="infer")
+    schema = pa.schema([f.with_type(_json_type(f.type)) for f in expected])
+    return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+
+
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as parquet:
-        yield from parquet.iter_batches(batch_size=128 * 1024)
+        yield from parquet.iter_batches(batch_size=_ROWS)
 
 
 def _header(file: Any, path: str, delimiter: str, quote: str, expected: pa.Schema) -> tuple[Any, list[str]]:
@@ -259,17 +291,6 @@ def _header(file: Any, path: str, delimiter: str, quote: str, expected: pa.Schem
         hint = hint if likely is None else f"; use --delimiter {'tab' if likely == chr(9) else repr(likely)}"
         raise InvalidRequest(f"{path} has a column '{unknown[0]}'; the table has {', '.join(expected.names)}{hint}")
     return file, [table_names[n.lower()] for n in names]
-
-
-def _in_column(text: str, names: Sequence[str] | None, header_rows: int) -> str:
-    """Arrow's message with the column's name, and the row of the file, of which the header is the first."""
-    row = re.search(r"Row #(\d+): ", text)
-    place = "" if row is None else f" (row {int(row.group(1)) + header_rows})"
-    text = text if row is None else text.replace(row.group(0), "", 1)
-    match = re.match(r"In CSV column #(\d+): ", text)
-    if match is None or names is None or int(match.group(1)) >= len(names):
-        return f": {text}{place}"
-    return f", column '{names[int(match.group(1))]}': {text[match.end() :]}{place}"
 
 
 def _message(error: Exception) -> str:
@@ -343,6 +364,13 @@ _format_option = click.option(
 @click.option(
     "--null", multiple=True, metavar="TEXT", help="Read this text as NULL in CSV, like an empty field; repeatable."
 )
+@click.option(
+    "--skip-bad",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Leave out at most N rows that cannot be parsed or stored, and show them; default: 0.",
+)
 def import_files(
     run: Run,
     table: str,
@@ -358,6 +386,7 @@ def import_files(
     quote: str,
     no_header: bool,
     null: Sequence[str],
+    skip_bad: int,
 ) -> None:
     """Add the rows of Parquet, CSV or JSON files to a table in one commit, without Spark.
 
@@ -385,7 +414,8 @@ def import_files(
         target, created = _create(run, table, sources[0], primary_key, partition_by, type, table_option), True
     started = time.perf_counter()
     try:
-        written, snapshot = _write_rows(target, sources, overwrite)
+        bad = BadRows(skip_bad)
+        written, snapshot = _write_rows(target, sources, overwrite, bad)
     except BaseException:
         if created:
             run.lake().drop_table(table)
@@ -395,26 +425,44 @@ def import_files(
         "created": created,
         "files": len(sources),
         "rows": written,
+        "skipped": bad.count,
+        "skipped_rows": bad.shown,
         "snapshot": snapshot,
         "seconds": round(time.perf_counter() - started, 3),
     }
     run.out.result(document, lambda screen: _show_import(screen, document))
 
 
-def _write_rows(table: Table, sources: list[Source], overwrite: bool) -> tuple[int, int | None]:
-    """Write all rows in one commit; return their number and the snapshot's id."""
-    schema = arrow_schema(table.schema.fields)
-    nullable = _nullable(schema)
+def _write_rows(table: Table, sources: list[Source], overwrite: bool, bad: BadRows) -> tuple[int, int | None]:
+    """Write all rows in one commit; return their number and the snapshot's id.
+
+    Without a row to skip, files are read fast, and again if that fails, to find the row that an error is of.
+    """
+    nullable = _nullable(arrow_schema(table.schema.fields))
     count = 0
+
+    def check(batch: pa.RecordBatch) -> pa.RecordBatch:
+        fit(table.name, pa.Table.from_batches([batch]), table.schema)
+        return batch
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal count
         for source in sources:
-            for batch in source.batches(nullable):
+            batches = source.good_batches(nullable, check, bad) if bad.limit else source.batches(nullable)
+            for batch in batches:
                 count += batch.num_rows
+                say(f"{count:,} rows")
                 yield batch
 
-    snapshot = table.overwrite(rows()) if overwrite else table.append(rows())
+    try:
+        snapshot = table.overwrite(rows()) if overwrite else table.append(rows())
+    except InvalidRequest:
+        if not bad.limit:
+            for source in sources:
+                if source.path != "-":
+                    for _ in source.good_batches(nullable, check, bad):
+                        pass
+        raise
     return count, None if snapshot is None else snapshot.id
 
 
@@ -489,6 +537,12 @@ def _show_import(screen: Screen, document: dict[str, Any]) -> None:
     screen.line(
         f"{document['table']}: {created}{document['rows']:,} rows of {files}, {snapshot}, {document['seconds']:.1f} s"
     )
+    if document["skipped"]:
+        screen.line(f"skipped {counted(document['skipped'], 'row')}:")
+        for text in document["skipped_rows"]:
+            screen.line(f"  {text}")
+        if document["skipped"] > len(document["skipped_rows"]):
+            screen.line(f"  … {document['skipped'] - len(document['skipped_rows']):,} more")
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import pytest
 from cli.conftest import Cli, orders
 
 import bitlake
+from bitlake.cli import transfer
+from bitlake.cli.bad_rows import BadRows
 
 
 def rows_of(table: pa.Table) -> list[dict[str, object]]:
@@ -141,3 +143,96 @@ def test_errors_of_csv_name_row_and_column(cli: Cli, lake: bitlake.Lake, tmp_pat
     err = cli("import", "rows", str(short), "--no-header", code=1).err
     assert f"{short}: CSV parse error: Expected 2 columns, got 1: 2 (row 2)" in err
     assert lake.table("rows").count() == 1
+
+
+def imported(cli: Cli, table: str, file: Path, text: str | bytes, *more: str) -> str:
+    """The error of a file that is not imported."""
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return cli("import", table, str(file), *more, code=1).err
+
+
+def test_errors_name_row_and_column(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("s", pa.string())])
+    lake.create_table("strict", schema)
+    file = tmp_path / "f.jsonl"
+    good = '{"id": 1, "day": "2024-01-01"}\n\n' * 3
+    assert f"{file}, column 'id': changed from number to string (row 7)" in imported(
+        cli, "strict", file, good + '{"id": "x"}\n'
+    )
+    assert f"{file}, column 'day': " in (err := imported(cli, "strict", file, good + '{"id": 1, "day": "May"}'))
+    assert "'May'" in err and "(row 7)" in err
+    assert f"{file}, column 'extra': not among the table's columns, id, day, s (row 7)" in imported(
+        cli, "strict", file, good + '{"id": 2, "extra": 1}\n{"id": "x"}\n'
+    )
+    null = imported(cli, "strict", file, good + '{"id": null}\n' + good)
+    assert f"{file}, column 'id': NOT NULL, but 1 of its values are NULL (row 7)" in null
+    columns = tmp_path / "f.csv"
+    assert f"{columns}, column 'id': NOT NULL" in (err := imported(cli, "strict", columns, "id,s\n1,a\n,b\n"))
+    assert "(row 3)" in err
+    pq.write_table(pa.table({"id": [1, None, 3]}), rows := tmp_path / "f.parquet")
+    assert (
+        f"{rows}, column 'id': NOT NULL, but 1 of its values are NULL (row 2)"
+        in cli("import", "strict", str(rows), code=1).err
+    )
+    assert lake.table("strict").snapshot is None
+    lake.drop_table("strict")
+
+
+def test_bad_rows_are_skipped(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    """Good rows mean the same as in a file without bad ones: NULL, quoted text, dates."""
+    kinds = [pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("ok", pa.bool_()), ("s", pa.string())]
+    lake.create_table("some", pa.schema(kinds))
+    lines = [
+        ("1,2024-01-01,true,x", True),
+        ('2,,,""', True),
+        ("3,2024-02-30,true,x", False),
+        ("4,2024-01-02", False),
+        ('5,NA,false,"two\nlines, ""quoted"""', True),
+        ("six,2024-01-02,true,x", False),
+        ('7,2024-01-03,"true","NA"', True),
+        (",2024-01-03,true,x", False),
+        ("8,2024-01-03,maybe,x", False),
+        ('9,2024-01-03,"",x', False),
+        ("10,2024-01-04,false,", True),
+    ]
+    bad, fine = tmp_path / "bad.csv", tmp_path / "fine.csv"
+    bad.write_text("id,day,ok,s\n" + "".join(f"{line}\n" for line, _ in lines))
+    fine.write_text("id,day,ok,s\n" + "".join(f"{line}\n" for line, good in lines if good))
+    cli("import", "some", str(fine), "--null", "NA")
+    expected = lake.table("some").to_arrow().sort_by("id").to_pylist()
+    assert [r["id"] for r in expected] == [1, 2, 5, 7, 10] and expected[3]["s"] == "NA"
+    refused = cli("import", "some", str(bad), "--null", "NA", "--skip-bad", "5", code=1).err
+    assert "(row 11); --skip-bad leaves out at most 5 rows" in refused
+    done = cli("import", "some", str(bad), "--null", "NA", "--skip-bad", "6", "--overwrite", "--json").json
+    assert lake.table("some").to_arrow().sort_by("id").to_pylist() == expected
+    assert (done["rows"], done["skipped"]) == (5, 6)
+    assert sorted(int(t.rpartition("(row ")[2].rstrip(")")) for t in done["skipped_rows"]) == [4, 5, 7, 9, 10, 11]
+    shown = cli("import", "some", str(bad), "--null", "NA", "--skip-bad", "9").out
+    assert "skipped 6 rows:" in shown and f"{bad}, column 'day': CSV conversion error to date32" in shown
+    lake.drop_table("some")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_rows_are_skipped_in_each_block(
+    lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Rows keep their numbers beyond the first block."""
+    monkeypatch.setattr(transfer, "_BLOCK", 100)
+    monkeypatch.setattr(transfer, "_ROWS", 7)
+    ids = [None if i % 10 == 3 else i for i in range(95)]
+    file = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        file.write_text("id,s\n" + "".join(f"{'x' if i is None else i},a\n" for i in ids) + "1\n")
+    elif kind == "jsonl":
+        file.write_text("".join(json.dumps({"id": i, "s": "a"}) + "\n" for i in ids))
+    else:
+        pq.write_table(pa.table({"id": ids, "s": ["a"] * 95}), file)
+    table = lake.create_table(f"blocks_{kind}", pa.schema([pa.field("id", pa.int64(), False), ("s", pa.string())]))
+    bad = BadRows(100)
+    sources = transfer.find_sources([str(file)], None, transfer.CsvStyle(), {})
+    rows, _ = transfer._write_rows(table, sources, False, bad)
+    assert rows == 85 and sorted(table.to_arrow(["id"]).column(0).to_pylist()) == [i for i in ids if i is not None]
+    first = 2 if kind == "csv" else 1
+    expected = [first + i for i in range(3, 95, 10)] + [97] * (kind == "csv")
+    assert sorted(int(t.rpartition("(row ")[2].rstrip(")")) for t in bad.shown) == expected
+    lake.drop_table(f"blocks_{kind}")

@@ -1,0 +1,222 @@
+"""Rows of an imported file that cannot be parsed or stored: which, why, and how many ``--skip-bad`` leaves out.
+
+Arrow parses a block of rows at a time and names at most the first bad one.  Here a block that fails is halved until the
+bad rows stand alone, so that every good row is kept and every bad one is named.  A CSV value stays text until its block
+is split into records; the text is then converted by Arrow's CSV converter, so that it means the same as in a file
+without bad rows.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from json import loads
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, json
+
+from bitlake.errors import InvalidRequest
+from bitlake.formatting import counted
+
+_SHOWN = 20
+"""Skipped rows that are kept to be shown."""
+
+
+@dataclass(slots=True)
+class BadRows:
+    """The rows of a file that were left out so far, at most ``limit`` of all files.  Mutable."""
+
+    limit: int
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+    """The first of them, as ``FILE, column 'NAME': why (row N)``."""
+
+    def add(self, text: str) -> None:
+        """Count a row.  Raises :class:`InvalidRequest` with ``text`` if no more may be left out."""
+        self.count += 1
+        if self.count > self.limit:
+            allowed = f"; --skip-bad leaves out at most {counted(self.limit, 'row')}" if self.limit else ""
+            raise InvalidRequest(text + allowed)
+        if len(self.shown) < _SHOWN:
+            self.shown.append(text)
+
+
+Check = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Returns rows as they are, or raises :class:`InvalidRequest`."""
+
+
+class Block(Protocol):
+    """Rows that can be halved: a record batch, or lines of text."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice) -> Any: ...
+
+
+def good_rows(
+    path: str,
+    block: Block,
+    numbers: np.ndarray,
+    convert: Callable[[Any], pa.RecordBatch],
+    bad: BadRows,
+) -> Iterator[pa.RecordBatch]:
+    """Convert a block without its bad rows, which are added to ``bad``; ``numbers`` are the file's row numbers."""
+    try:
+        yield convert(block)
+    except (InvalidRequest, pa.ArrowInvalid) as e:
+        if len(block) > 1:
+            half = len(block) // 2
+            yield from good_rows(path, block[:half], numbers[:half], convert, bad)
+            yield from good_rows(path, block[half:], numbers[half:], convert, bad)
+        else:
+            bad.add(f"{path}{_reason(e)} (row {numbers[0]})")
+
+
+def _reason(error: Exception) -> str:
+    """``, column 'a': why``, or ``: why``."""
+    text = " ".join(str(error).split()).removeprefix("Invalid: ")
+    place = re.match(r"JSON parse error: Column\(/([^)/]+)[^)]*\) ", text)
+    if place is not None:
+        return f", column '{place.group(1)}': {re.sub(r' in row [0-9]+$', '', text[place.end() :])}"
+    named = re.match(r"(?:table '[^']*': )?column '([^']*)'(?: is|:) ", text)
+    return f": {text}" if named is None else f", column '{named.group(1)}': {text[named.end() :]}"
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def csv_records(
+    path: str,
+    file: Any,
+    names: Sequence[str],
+    first: int,
+    options: tuple[dict[str, Any], dict[str, Any], int],
+    bad: BadRows,
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Split a CSV file into records of text, with the row numbers.
+
+    ``first`` is the number of the first record; ``options`` are those of parsing and of conversion, and the bytes of a
+    block.  Records with too few or too many columns are added to ``bad``.
+    """
+    wrong: list[int] = []
+    failed: list[InvalidRequest] = []  # Arrow drops what a handler raises
+
+    def skip(row: Any) -> str:
+        wrong.append(row.number + first - 1)
+        text = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {row.text}"
+        try:
+            bad.add(f"{path}: CSV parse error: {text} (row {wrong[-1]})")
+        except InvalidRequest as e:
+            failed.append(e)
+            return "error"
+        return "skip"
+
+    parsing, conversion, block_size = options
+    parse = csv.ParseOptions(**parsing, invalid_row_handler=skip)
+    convert = csv.ConvertOptions(**conversion, column_types=dict.fromkeys(names, pa.string()))
+    read = csv.ReadOptions(use_threads=False, block_size=block_size, column_names=names)
+    at = first
+    try:
+        for batch in csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert):
+            numbers = np.arange(at, at + batch.num_rows + len(wrong))
+            numbers = numbers[~np.isin(numbers, wrong)][: batch.num_rows]
+            yield batch, numbers
+            if batch.num_rows:
+                at = int(numbers[-1]) + 1
+            wrong[:] = [n for n in wrong if n >= at]
+    except pa.ArrowInvalid as e:
+        if failed:
+            raise failed[0] from e
+        if "Empty CSV file" not in str(e):
+            raise
+
+
+def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A function that converts columns of text to the types of a table."""
+
+    def convert(texts: pa.RecordBatch) -> pa.RecordBatch:
+        names = [n for n in texts.schema.names if expected.field(n).type != pa.string()]
+        if not names:
+            return texts
+        # NULL is an empty field and a text is quoted, as in the file.
+        out = io.BytesIO()
+        csv.write_csv(texts.select(names), out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+        try:
+            made = csv.read_csv(
+                pa.BufferReader(out.getbuffer()),
+                csv.ReadOptions(column_names=names, use_threads=False),
+                csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                csv.ConvertOptions(
+                    column_types={n: expected.field(n).type for n in names},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            ).combine_chunks()
+        except pa.ArrowInvalid as e:
+            place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", str(e))
+            if place is None:
+                raise
+            raise InvalidRequest(f"column '{names[int(place.group(1))]}': {str(e)[place.end() :]}") from e
+        columns = [made.column(n).combine_chunks() if n in names else texts.column(n) for n in texts.schema.names]
+        return pa.record_batch(columns, names=texts.schema.names)
+
+    return convert
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+ARRAY = "Column() changed from object to array"
+"""What Arrow's error says of a file that is not lines of objects."""
+ARRAY_HINT = "the file is one JSON array; write one object per line, with jq -c '.[]'"
+
+
+def json_records(file: Any, block_size: int) -> Iterator[tuple[list[bytes], np.ndarray]]:
+    """Split a file into lines that are not blank, with their numbers."""
+    rest, at = b"", 1
+    while True:
+        block = file.read(block_size)
+        *lines, rest = (rest + block).split(b"\n")
+        if not block:
+            lines.append(rest)
+        numbers = [at + i for i, line in enumerate(lines) if line.strip()]
+        if numbers:
+            yield [line for line in lines if line.strip()], np.array(numbers)
+        at += len(lines)
+        if not block:
+            return
+
+
+def json_converter(parse: json.ParseOptions) -> Callable[[list[bytes]], pa.RecordBatch]:
+    """A function that parses lines of JSON."""
+
+    def convert(lines: list[bytes]) -> pa.RecordBatch:
+        text = b"\n".join(lines)
+        read = json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        try:
+            table = json.read_json(pa.BufferReader(text), read, parse).combine_chunks()
+        except pa.ArrowInvalid as e:
+            if ARRAY in str(e):
+                raise InvalidRequest(ARRAY_HINT) from e
+            known = parse.explicit_schema.names
+            unknown = [n for n in _names(lines[0]) if n not in known] if len(lines) == 1 else []
+            if not unknown:
+                raise
+            raise InvalidRequest(f"column '{unknown[0]}' is not among the table's columns, {', '.join(known)}") from e
+        if table.num_rows != len(lines):
+            raise InvalidRequest("a line holds more than one JSON object")
+        return table.to_batches()[0]
+
+    return convert
+
+
+def _names(line: bytes) -> list[str]:
+    try:
+        row = loads(line)
+    except ValueError:
+        return []
+    return list(row) if isinstance(row, dict) else []
