@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Literal
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.column_names import Columns
 from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
-from bitlake.expressions.term_binder import VALUE, TermTest
+from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.terms import ColumnTerm
 from bitlake.expressions.tree import (
     FALSE,
