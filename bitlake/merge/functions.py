@@ -57,6 +57,17 @@ def retract_error(name: str) -> InvalidRequest:
     )
 
 
+class CannotRetract:
+    """A function that has no way back."""
+
+    _name: str
+
+    def retract(self, groups: Int64s, rows: Int64s) -> None:
+        """Raise :class:`InvalidRequest`: the function cannot retract."""
+        if len(rows):
+            raise retract_error(self._name)
+
+
 class Choice:
     """Base of functions that select one of their inputs, and ``last_value``; the state is a row, -1 for NULL."""
 
@@ -116,7 +127,7 @@ class LastNonNull(Choice):
         self.row[groups[self._valid[rows]]] = -1
 
 
-class FirstValue(Choice):
+class FirstValue(CannotRetract, Choice):
     """``first_value`` and ``first_non_null_value``."""
 
     def __init__(self, column: pa.Array, groups: int, name: str, non_null: bool) -> None:
@@ -139,13 +150,8 @@ class FirstValue(Choice):
         self._begun[groups[ready]] = True
         super().set(groups[~ready], rows[~ready])
 
-    def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Raise :class:`InvalidRequest`: the function cannot retract."""
-        if len(rows):
-            raise retract_error(self._name)
 
-
-class Extreme(Choice):
+class Extreme(CannotRetract, Choice):
     """``min`` and ``max``; of equal values the later one."""
 
     def __init__(self, column: pa.Array, groups: int, name: str) -> None:
@@ -163,11 +169,6 @@ class Extreme(Choice):
         held = self.row[groups]
         good = self._valid[rows] & ((held < 0) | (self._codes[rows] < self._codes[held]))
         self.row[groups[good]] = rows[good]
-
-    def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Raise :class:`InvalidRequest`: the function cannot retract."""
-        if len(rows):
-            raise retract_error(self._name)
 
 
 class PythonValues:
@@ -239,17 +240,29 @@ class IgnoreRetract:
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
-class Arithmetic:
-    """``sum`` and ``product`` of integers and floats."""
+class Numbers:
+    """Base of functions whose state is an array of numbers or booleans, and which groups have a value."""
 
     def __init__(self, column: pa.Array, groups: int, name: str) -> None:
         self._type = column.type
         self._name = name
         self._valid = column.is_valid().to_numpy(zero_copy_only=False)
-        self._float = pa.types.is_floating(column.type)
-        self._input: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
+        self._input: npt.NDArray[Any] = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
         self._state = np.zeros(groups, self._input.dtype)
         self._has_value = np.zeros(groups, bool)
+
+    def set(self, groups: Int64s, rows: Int64s) -> None:
+        """Take the rows' values."""
+        self._state[groups] = self._input[rows]
+        self._has_value[groups] = self._valid[rows]
+
+    def finish(self) -> pa.Array:
+        """Return the results."""
+        return pa.array(self._state, self._type, mask=~self._has_value)
+
+
+class Arithmetic(Numbers):
+    """``sum`` and ``product`` of integers and floats."""
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
         """Add or multiply."""
@@ -264,15 +277,6 @@ class Arithmetic:
         else:
             has_value = self._has_value[groups]
             self._change(groups[has_value], rows[has_value], "divide")
-
-    def set(self, groups: Int64s, rows: Int64s) -> None:
-        """Take the rows' values."""
-        self._state[groups] = self._input[rows]
-        self._has_value[groups] = self._valid[rows]
-
-    def finish(self) -> pa.Array:
-        """Return the results."""
-        return pa.array(self._state, self._type, mask=~self._has_value)
 
     def _change(self, groups: Int64s, rows: Int64s, how: str) -> None:
         valid = self._valid[rows]
@@ -290,7 +294,7 @@ class Arithmetic:
     def _added(self, old: npt.NDArray[Any], new: npt.NDArray[Any], how: str) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
             result: npt.NDArray[Any] = old + new if how == "sum" else old - new
-            if not self._float:
+            if result.dtype.kind != "f":
                 # Overflow: the result's sign is impossible for the operands' signs.
                 other = new if how == "sum" else ~new
                 self._check(((old ^ result) & (other ^ result)) < 0)
@@ -298,7 +302,7 @@ class Arithmetic:
 
     def _multiplied(self, old: npt.NDArray[Any], new: npt.NDArray[Any], how: str) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
-            if self._float:
+            if old.dtype.kind == "f":
                 result: npt.NDArray[Any] = old * new if how == "product" else old / new
                 return result
             if how == "divide":
@@ -344,15 +348,8 @@ def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
     return agg, retract
 
 
-class Booleans:
+class Booleans(CannotRetract, Numbers):
     """``bool_and`` and ``bool_or``."""
-
-    def __init__(self, column: pa.Array, groups: int, name: str) -> None:
-        self._name = name
-        self._valid = column.is_valid().to_numpy(zero_copy_only=False)
-        self._input = column.fill_null(False).to_numpy(zero_copy_only=False)
-        self._state = np.zeros(groups, bool)
-        self._has_value = np.zeros(groups, bool)
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
         """Combine the values by AND or OR."""
@@ -364,20 +361,6 @@ class Booleans:
         self._has_value[groups] = True
 
     agg_reversed = agg
-
-    def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Raise :class:`InvalidRequest`: the function cannot retract."""
-        if len(rows):
-            raise retract_error(self._name)
-
-    def set(self, groups: Int64s, rows: Int64s) -> None:
-        """Take the rows' values."""
-        self._state[groups] = self._input[rows]
-        self._has_value[groups] = self._valid[rows]
-
-    def finish(self) -> pa.Array:
-        """Return the results."""
-        return pa.array(self._state, pa.bool_(), mask=~self._has_value)
 
 
 _Change = Callable[[Any, Any], Any]

@@ -147,15 +147,11 @@ def fetch_parts(
     """As :func:`fetch_rows`, in parts (at least one) whose pages are in memory one after the other."""
     footer = footer_of(store, task)
     at = 0
-    try:
+    with _naming(store, task):
         for rows, stats in read_parts(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names):
             counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
             yield rows, positions[at : at + rows.num_rows]
             at += rows.num_rows
-    except CorruptError as e:
-        raise _within(e, task.path) from e
-    except NotFound as e:
-        raise _missing(e, store, task) from e
 
 
 def stream(
@@ -170,7 +166,7 @@ def stream(
     footer = footer_of(store, task)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
-    try:
+    with _naming(store, task):
         size = stored_bytes(footer, names, numbers)
         counts.add(bytes=size, requests=1, row_groups=len(numbers))
         with store.open_input(task.path, task.size) as source:
@@ -186,19 +182,8 @@ def stream(
             )
             for batch in batches:
                 end = start + batch.num_rows
-                if picked is None:
-                    yield batch, np.arange(start, end, dtype=np.int64)
-                else:
-                    low, high = np.searchsorted(picked, (start, end))
-                    if high - low == batch.num_rows:
-                        yield batch, picked[low:high]
-                    elif high > low:
-                        yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
+                yield from _picked(batch, start, picked)
                 start = end
-    except CorruptError as e:
-        raise _within(e, task.path) from e
-    except NotFound as e:
-        raise _missing(e, store, task) from e
     announced = sum(footer.row_groups[n].rows for n in numbers)
     if start - first != announced:
         raise CorruptError(
@@ -224,27 +209,30 @@ def stream_whole(
     counts.add(bytes=task.size, requests=1)
     start = end = 0
     last = task.row_count if picked is None else int(picked[-1]) + 1 if len(picked) else 0
-    try:
-        with store.open_input(task.path, task.size) as source:
-            for batch in reader_for(task.path)(source, names, batch_size=_BATCH_ROWS):
-                end = start + batch.num_rows
-                if end > task.row_count:
-                    break
-                if picked is None:
-                    yield batch, np.arange(start, end, dtype=np.int64)
-                else:
-                    low, high = np.searchsorted(picked, (start, end))
-                    if high > low:
-                        yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
-                start = end
-                if picked is not None and start >= last:
-                    return
-    except CorruptError as e:
-        raise _within(e, task.path) from e
-    except NotFound as e:
-        raise _missing(e, store, task) from e
+    with _naming(store, task), store.open_input(task.path, task.size) as source:
+        for batch in reader_for(task.path)(source, names, batch_size=_BATCH_ROWS):
+            end = start + batch.num_rows
+            if end > task.row_count:
+                break
+            yield from _picked(batch, start, picked)
+            start = end
+            if picked is not None and start >= last:
+                return
     if start != task.row_count or end > task.row_count:
         raise CorruptError(f"{end} rows came where the manifest says {task.row_count}", None, task.path)
+
+
+def _picked(batch: pa.RecordBatch, start: int, picked: Ints | None) -> Iterator[Rows]:
+    """A batch whose first row is ``start`` of its file, or its picked rows if there are any, with their positions."""
+    end = start + batch.num_rows
+    if picked is None:
+        yield batch, np.arange(start, end, dtype=np.int64)
+        return
+    low, high = np.searchsorted(picked, (start, end))
+    if high - low == batch.num_rows:
+        yield batch, picked[low:high]
+    elif high > low:
+        yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
 
 
 def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
@@ -274,13 +262,19 @@ def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> 
     return sum(c.compressed for c in chunks) < pages * _SMALL_PAGE
 
 
+@contextmanager
+def _naming(store: Store, task: FileTask) -> Iterator[None]:
+    """Errors of the block name the file; for one that is missing, they say what to do."""
+    try:
+        yield
+    except CorruptError as e:
+        raise _within(e, task.path) from e
+    except NotFound as e:
+        raise (NotFound(f"{e} ({task.path})") if store.exists(task.path) else _gone(task.path)) from e
+
+
 def _within(error: CorruptError, path: str) -> CorruptError:
     return error if error.path else error.within(path)
-
-
-def _missing(error: NotFound, store: Store, task: FileTask) -> NotFound:
-    """The error for a missing column, with the file, or for a missing file, with what to do."""
-    return NotFound(f"{error} ({task.path})") if store.exists(task.path) else _gone(task.path)
 
 
 def _gone(path: str) -> NotFound:
