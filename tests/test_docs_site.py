@@ -29,7 +29,7 @@ def load(name: str) -> Any:
 def test_every_option_procedure_command_and_export_is_in_the_reference() -> None:
     import bitlake
     from bitlake.cli.app import COMMANDS
-    from bitlake.engine.procedures.call import PROCEDURES
+    from bitlake.engine.procedures import PROCEDURES
     from bitlake.metadata.options import OPTIONS
 
     pages = {name: make() for name, make in load("docs_reference").PAGES.items()}

@@ -10,11 +10,10 @@ import pyarrow as pa
 from bitlake.catalog.catalog import Catalog
 from bitlake.engine import ddl, dml, insert, partitions, rows, show
 from bitlake.engine.explain import explain
-from bitlake.engine.procedures.call import call, show_procedures
+from bitlake.engine.procedures import call, show_procedures
 from bitlake.engine.procedures.maintenance import vacuum
-from bitlake.engine.session import NeedsSpark, Session
+from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
-from bitlake.engine.settings import change_setting
 from bitlake.errors import BitlakeError
 from bitlake.expressions.parameters import Args, with_values
 from bitlake.formatting import one_line

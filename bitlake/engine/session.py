@@ -4,7 +4,8 @@
 Spark does in another way, and what this process cannot do: the methods that raise :class:`NeedsSpark` here.
 
 Options of the session (``spark.paimon.*``) and relations of a statement choose what a table stands for: its latest
-state, a moment, or the changes between two moments (:func:`table_scan`, :func:`relation_scan`).
+state, a moment, or the changes between two moments (:func:`table_scan`, :func:`relation_scan`).  SET and RESET change
+those settings that statements honour in this process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, cast, constant
+from bitlake.expressions.literals import zone
 from bitlake.expressions.sql_text import quote
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.column_bounds import physical_values
@@ -43,6 +45,7 @@ from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.partitions import max_partition
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
+from bitlake.sql import statements as st
 from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
 from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.duckdb_engine import run_query
@@ -525,3 +528,39 @@ def _time(session: Session, value: Any) -> int:
     if text.isdigit():
         return int(text)
     return session.millis(quote(text))
+
+
+_ZONE = re.compile(r"SET\s+TIME\s+ZONE\s+'([^']*)'\s*", re.I)
+_SET = re.compile(r"SET\s+`?(spark\.[^\s=`]+)`?\s*=(.*)", re.I | re.S)
+_RESET = re.compile(r"RESET\s+`?(spark\.[^\s`]+)`?\s*", re.I)
+_VALUES = {CASE_SENSITIVE: ("true", "false"), PARTITION_OVERWRITE: ("static", "dynamic")}
+
+
+def change_setting(session: Session, statement: st.Other) -> pa.Table:
+    """SET name = value, SET TIME ZONE, RESET name; raises :class:`NeedsSpark` for all else that is Spark's."""
+    text = statement.text.strip()
+    reset, zoned, given = _RESET.fullmatch(text), _ZONE.fullmatch(text), _SET.fullmatch(text)
+    if reset is not None and _is_honoured(reset[1]):
+        session.set(reset[1], None)
+        return nothing()
+    if zoned is not None:
+        name, value = TIME_ZONE, zoned[1]
+    elif given is not None and _is_honoured(given[1]):
+        name, value = given[1], given[2].strip()
+    else:
+        raise NeedsSpark(text[:60])
+    _check(name, value)
+    session.set(name, value)
+    return result({"key": str, "value": str}, [(name, value)])
+
+
+def _is_honoured(name: str) -> bool:
+    return name.startswith(OPTION) or name in (TIME_ZONE, *_VALUES)
+
+
+def _check(name: str, value: str) -> None:
+    allowed = _VALUES.get(name)
+    if allowed is not None and value.lower() not in allowed:
+        raise InvalidRequest(f"'{name}' is {' or '.join(allowed)}, not '{value}'")
+    if name == TIME_ZONE:
+        zone(value)  # raises for one that is unknown

@@ -20,8 +20,8 @@ from bitlake._clock import now_ms
 from bitlake.expressions import literals
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import spark_types as ty
-from bitlake.sql.duckdb_aggregates import direction, group_key, is_aggregate, ordered
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
+from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ordered
 from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, widen
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import STRINGS, SqlText
