@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from bitlake.engine.engine import CoreEngine
     from bitlake.expressions.condition import Where
     from bitlake.file_store_table import FileStoreTable
     from bitlake.runtime import Runner
@@ -432,11 +433,7 @@ class Lake:
             return self._sql_engine().sql(text, args)
         if engine != "duckdb":
             raise InvalidRequest(f"unknown engine '{engine}'; expected spark or duckdb")
-        from bitlake.engine.engine import CoreEngine
-
-        if self._spark is not None:
-            self._sql_engine()  # its settings and views hold for statements here, too
-        return CoreEngine(self._catalog, self._session, self._to_spark).sql(text, args)
+        return core_engine(self).sql(text, args)
 
     def write(
         self,
@@ -654,6 +651,15 @@ class Lake:
 def lake_has_spark(lake: Lake) -> bool:
     """Whether a lake's Spark session has been started or given, whose settings and views its statements may need."""
     return lake._engine is not None or lake._spark is not None
+
+
+def core_engine(lake: Lake) -> CoreEngine:
+    """What runs statements of a lake without Spark, for bitlake's own modules."""
+    from bitlake.engine.engine import CoreEngine
+
+    if lake._spark is not None:
+        lake._sql_engine()  # its settings and views hold for statements here, too
+    return CoreEngine(lake._catalog, lake._session, lake._to_spark)
 
 
 def catalog_of(lake: Lake) -> Catalog:

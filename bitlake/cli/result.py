@@ -23,7 +23,7 @@ from pyarrow import csv
 
 from bitlake.cli.output import Output, Screen
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.lake import lake_has_spark
+from bitlake.lake import core_engine, lake_has_spark
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -199,11 +199,10 @@ class Result:
         started = time.perf_counter()
         if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):
             from bitlake.engine.engine import is_left_to_spark  # Spark's engine needs another
-            from bitlake.sql.duckdb_engine import fetch
 
             try:
-                found = lake.sql(text, engine="duckdb")
-                rows = found if isinstance(found, pa.Table) else fetch(found, limit + 1 if limit else 0)
+                found = core_engine(lake).run(text)
+                rows = found if isinstance(found, pa.Table) else found.fetch(limit + 1 if limit else 0)
                 more = 0 < limit < rows.num_rows
                 return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
             except (UnsupportedFeature, InvalidRequest) as e:

@@ -12,6 +12,7 @@ from bitlake.engine import ddl, dml, insert, partitions, rows, show
 from bitlake.engine.explain import explain
 from bitlake.engine.procedures import call, show_procedures
 from bitlake.engine.procedures.maintenance import vacuum
+from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError
@@ -94,13 +95,17 @@ class CoreEngine:
         ``args`` are the values of its parameters, by name or in order.  Raises :class:`NeedsSpark`, and
         :class:`bitlake.sql.duckdb_values.NotTranslatable` for queries, before anything is done.
         """
+        made = self.run(text, args)
+        return made.relation() if isinstance(made, QueryResult) else made
+
+    def run(self, text: str, args: Args | None = None) -> pa.Table | QueryResult:
+        """As :meth:`sql`, where a query that needs no DuckDB is not handed to it."""
         session = self.session
         written = text if args is None else with_values(text, args)
         begun = session.begin(written)
         statement = parse_statement(begun)
         if isinstance(statement, st.Query):
-            # Moments in a query are read as they were written.
-            return session.relation(session.original if session.has_moments else statement.text)
+            return run_query(session, statement.text)
         handler = _HERE.get(type(statement)) or HANDLERS.get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")

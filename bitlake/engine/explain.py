@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from bitlake.engine.metadata_only import Answer, answer, prepare
 from bitlake.engine.session import Session, result
 from bitlake.errors import UnsupportedFeature
 from bitlake.formatting import counted
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
+from bitlake.sql.aggregate_pushdown import Aggregates
 from bitlake.sql.duckdb_binding import direct_files
 from bitlake.sql.parser import parse_statement
 from bitlake.tools.explain.explanation import explain_scan
@@ -26,6 +28,12 @@ def details(scan: TableScan) -> str:
     return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
 
 
+def explain_answer(answer: Answer) -> str:
+    """The plan of a query that metadata and indexes answer."""
+    plan = explain_text(answer.scan.plan())
+    return f"  answered   from metadata and indexes; no data file is opened\n\n{plan}{details(answer.scan)}"
+
+
 def binding(scan: TableScan) -> str:
     """How DuckDB gets a scan's rows."""
     files = direct_files(scan)
@@ -37,6 +45,11 @@ def binding(scan: TableScan) -> str:
 def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
     check_explained(statement)
-    _, scans = session.scans(statement.query)
-    parts = [f"{explain_text(scan.plan())}\n{binding(scan)}{details(scan)}" for scan in scans]
+    prepared = prepare(session, statement.query)
+    found = None
+    if isinstance(prepared.shape, Aggregates):
+        found = answer(session, prepared.shape, prepared.scans[0], "python")
+    if found is not None:
+        return result({"plan": str}, [(explain_answer(found),)])
+    parts = [f"{explain_text(scan.plan())}\n{binding(scan)}{details(scan)}" for scan in prepared.scans]
     return result({"plan": str}, [("\n\n".join(parts) or "the query reads no lake table",)])

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from bitlake.engine.insert import Insertion, check_count, match_names
+from bitlake.engine.query import run_query
 from bitlake.engine.session import NeedsSpark, Session, exact_value
-from bitlake.errors import InvalidRequest
+from bitlake.errors import EvaluationFailed, InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.writer import prepare_rows, write_changes
-from bitlake.scan.dataset import import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.schema.create import ColumnSpec, columns_of
 from bitlake.schema.evolution import default_column
@@ -206,14 +206,16 @@ def query_rows(session: Session, text: SqlText) -> ArrowRows | ConstantRows:
     constants = constant_rows(session, text)
     if constants is not None:
         return constants
-    schema = session.relation(text).limit(0).to_arrow_table().schema
+    found = run_query(session, text)
+    schema = found.schema
+    if len({n.lower() for n in schema.names}) < len(schema.names):
+        raise NeedsSpark("storing columns of one name")
 
     def read() -> Iterator[pa.Table]:
         try:
-            for batch in session.relation(text).to_arrow_reader(_BATCH_ROWS):
-                yield pa.Table.from_batches([batch])
-        except import_duckdb().Error as e:
-            raise NeedsSpark(f"the query {text} (DuckDB: {e})") from e
+            yield from found.batches(_BATCH_ROWS)
+        except EvaluationFailed as e:
+            raise NeedsSpark(f"the query {text} ({e})") from e
 
     return ArrowRows(session, schema, read, lambda: _specs(session, text, schema))
 

@@ -48,7 +48,6 @@ from bitlake.snapshot.time_travel import When
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
 from bitlake.sql.ddl import type_to_ddl
-from bitlake.sql.duckdb_engine import run_query
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.text import SqlNull, SqlText, TableName
@@ -237,15 +236,6 @@ class Session:
             found = self._moments[name.table] = relation_scan(self, relation)
         return found
 
-    @property
-    def has_moments(self) -> bool:
-        """Whether the statement names moments of tables, or changes between two."""
-        return bool(self._relations)
-
-    def open_scan(self, name: TableName) -> TableScan | None:
-        """:meth:`scan` of a lake table; None for other names, and for temporary views."""
-        return self.scan(name) if self.has(name) else None
-
     def identify(self, name: TableName) -> Identifier:
         """The table's full name, in the current database unless it says another, by :attr:`names`."""
         if name.table in self._relations:
@@ -276,16 +266,6 @@ class Session:
         """Raise :class:`NeedsSpark` if the session gives expressions another meaning than Spark's default, ANSI's."""
         if not self.is_on("spark.sql.ansi.enabled", default=True):
             raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false")
-
-    def relation(self, text: SqlText) -> Any:
-        """The rows of a query as a DuckDB relation.
-
-        Raises :class:`bitlake.sql.duckdb_values.NotTranslatable`, and as :meth:`check_meaning` does.
-        """
-        self.check_meaning()
-        if self.names is Names.EXACT:
-            raise NeedsSpark("a query whose names are case-sensitive")
-        return run_query(text, self.open_scan, self.database, self.timezone, self.catalog.store.caches)
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
         """What a query reads of each lake table, in the order these stand in its text; nothing is read."""

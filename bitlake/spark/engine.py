@@ -14,6 +14,7 @@ from bitlake.catalog.catalog import Catalog, View
 from bitlake.catalog.identifier import Identifier
 from bitlake.engine.engine import HANDLERS
 from bitlake.engine.insert import Insertion, insert_all
+from bitlake.engine.metadata_only import prepare
 from bitlake.engine.session import nothing, result
 from bitlake.engine.session_state import SessionState
 from bitlake.engine.show import like_names
@@ -327,7 +328,7 @@ class SparkEngine:
         statement = parse_statement(begun)
         if not isinstance(statement, st.Query):
             raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {begun}")
-        return query.prepare(self.context, statement.text).scans
+        return prepare(self.context, statement.text).scans
 
     def frame(self, scan: TableScan) -> DataFrame:
         """A scan as a DataFrame."""

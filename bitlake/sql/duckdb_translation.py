@@ -55,10 +55,15 @@ class Translation:
     types: tuple[SparkType, ...]
 
 
-def translate(text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str = "UTC") -> Translation:
+def translate(
+    text: SqlText,
+    tables: Mapping[str, Sequence[DataField]],
+    timezone: str = "UTC",
+    names: Sequence[str] | None = None,
+) -> Translation:
     """A query in DuckDB's SQL; ``tables``: the columns of each table that the text names.
 
-    Raises :class:`NotTranslatable`.
+    ``names``: those of the result, where they are not what Spark calls its columns.  Raises :class:`NotTranslatable`.
     """
     if not isinstance(text.tree, exp.Query):
         raise NotTranslatable(text, "it is not a query that can be parsed")
@@ -67,15 +72,12 @@ def translate(text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone
         query = queries.query(text.tree, None, {})
     except RecursionError as e:
         raise NotTranslatable(text, "it is nested too deeply") from e
-    names = [c.name for c in query.columns]
-    for i, column in enumerate(query.columns, 1):
-        if column.name is None or column.type == ty.NULL:
+    called = [c.name for c in query.columns] if names is None else names
+    for i, (name, column) in enumerate(zip(called, query.columns, strict=True), 1):
+        if name is None or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
-    # DuckDB counts columns of one name.
-    if len({str(n).lower() for n in names}) < len(names):
-        raise NotTranslatable(text, "two columns of its result have the same name")
-    return Translation(query.sql, tuple(map(str, names)), tuple(c.type for c in query.columns))
+    return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns))
 
 
 @dataclass(frozen=True, slots=True)

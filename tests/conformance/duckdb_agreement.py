@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import bitlake
+from bitlake.cli.result import Result
 from bitlake.errors import EvaluationFailed, UnsupportedFeature
-from bitlake.sql.duckdb_engine import fetch
 from bitlake.sql.parser import split_statements
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -53,7 +53,7 @@ class Outcome:
 def on_duckdb(lake: bitlake.Lake, text: str) -> tuple[pa.Table | None, str]:
     """A query's rows by DuckDB; or None, and why it would run on Spark under `auto`."""
     try:
-        return fetch(lake.sql(text, engine="duckdb")), ""
+        return Result.of(lake, text, 0, "duckdb").rows, ""
     except UnsupportedFeature as e:
         return None, re.sub(r"^.*? as Spark does: |; use engine='spark'$", "", str(e).replace("\n", " "))
     except EvaluationFailed as e:

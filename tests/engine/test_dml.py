@@ -57,7 +57,7 @@ def test_a_query_is_read_before_its_own_table_is_replaced(lake: bitlake.Lake) ->
         ("CREATE TABLE m AS SELECT count(*) FROM t", "a table with the columns of SELECT count(*) FROM t"),
         (
             "CREATE TABLE m AS SELECT a.id, b.id FROM t a JOIN t b ON a.id = b.id",
-            "columns of its result have the same name",
+            "storing columns of one name",
         ),
         ("DELETE FROM t WHERE id IN (SELECT id FROM k)", "table 'default.t': WHERE id IN (SELECT id FROM k)"),
         ("DELETE FROM t WHERE id = '1x'", "WHERE id = '1x'"),

@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from pyspark.sql import DataFrame
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
+from bitlake.engine.metadata_only import prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quote, quoted
@@ -29,7 +30,7 @@ from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingColumn, spark_errors
-from bitlake.spark.read.query import missing_column, prepare
+from bitlake.spark.read.query import missing_column
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql import statements as st

@@ -15,28 +15,26 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.engine.explain import check_explained, details
+from bitlake.engine.explain import check_explained, details, explain_answer
+from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
 from bitlake.engine.session import nothing, result
-from bitlake.engine.target import exact_scan, is_plain
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
-from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingColumn, MissingTable, spark_errors
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
-from bitlake.spark.read.scan import SparkReader, choose, frame_schema, is_forced, looked_at
+from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.types import comment_of, spark_type
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql import statements as st
@@ -48,7 +46,6 @@ from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit, SqlText
 from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
 from bitlake.tools.explain.text import explain_text
-from bitlake.types import arrow_type
 
 _RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
 """Statements of Spark's that read the tables they name when they are run, and keep no name of them."""
@@ -60,29 +57,6 @@ _FULL_SCAN = "spark.paimon.read.allow.fullScan"
 _PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedQuery:
-    """A query taken apart: its tables' scans, in the order they stand in the text."""
-
-    analysis: QueryAnalysis
-    scans: tuple[TableScan, ...]
-    shape: Aggregates | TopRows | None = None
-
-
-def prepare(context: EngineContext, text: SqlText) -> PreparedQuery:
-    """Find the lake tables of a query and describe what each must give; nothing is read."""
-
-    analysis, scans = context.scans(text)
-    # What metadata can answer, unless a way to read the files is forced.
-    plain = all(type(scan) is TableScan and not is_forced(scan) for scan in scans)
-    plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
-    shape = analysis.shape if plain and usable(analysis.shape, scans) else None
-    if isinstance(shape, TopRows):
-        first = first_rows(context, shape, scans[0])
-        scans = scans if first is None else (first,)
-    return PreparedQuery(analysis, scans, shape)
-
-
 def query(context: EngineContext, text: SqlText, for_view: bool = False) -> DataFrame:
     """Run a query; returns Spark's lazy DataFrame.
 
@@ -92,10 +66,11 @@ def query(context: EngineContext, text: SqlText, for_view: bool = False) -> Data
     if for_view:
         prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
     if isinstance(prepared.shape, Aggregates):
+        found = answer(context, prepared.shape, prepared.scans[0], "spark")
         run = functools.partial(_run, context, prepared)
-        answered = answer(context, prepared.shape, prepared.scans[0], run)
-        if answered is not None:
-            return answered
+        frame = None if found is None else answered(context, prepared.shape, found, run)
+        if frame is not None:
+            return frame
     _check_full_scan(context, prepared.scans)
     if isinstance(prepared.shape, TopRows):
         few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_run, context, prepared))
@@ -255,16 +230,17 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
     check_explained(statement)
     prepared = prepare(context, statement.query)
-    parts = []
+    parts, scans = [], prepared.scans
     if isinstance(prepared.shape, Aggregates):
         run = functools.partial(_run, context, prepared)
-        if answer(context, prepared.shape, prepared.scans[0], run) is not None:
-            parts.append("  answered   from metadata and indexes; no data file is opened")
+        found = answer(context, prepared.shape, prepared.scans[0], "spark")
+        if found is not None and answered(context, prepared.shape, found, run) is not None:
+            parts, scans = [explain_answer(found)], ()
     here = False
     if isinstance(prepared.shape, TopRows):
         run = functools.partial(_run, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
-    for scan in prepared.scans:
+    for scan in scans:
         seen = looked_at(scan) if type(scan) is TableScan else scan
         choice = choose(seen.plan(), seen.row_limit is not None)
         how = [
@@ -315,38 +291,10 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     return QueryExplanation(statement.text, plain, plan)
 
 
-MAX_GROUPS = 100_000
-"""More groups than this are Spark's to count: they would all pass through the driver."""
 JUDGED_ROWS = 10_000
 """The most rows judged here to find the first n of an order that survive a filter; beyond it Spark sorts all."""
 Rewritten = Callable[[Sequence[DataFrame], Sequence[Edit]], DataFrame]
 """Runs the query with a DataFrame in its one table's place, and with edits of its text."""
-
-
-def usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableScan]) -> bool:
-    """Whether a query's shape speaks of no column whose order or equality Spark may see otherwise."""
-    if isinstance(shape, sh.TopRows):
-        used = {c for c, _, _ in shape.order}
-    elif shape is not None:
-        used = {i.column for i in shape.items if i.column is not None} | ({shape.key} if shape.key else set())
-    else:
-        return False
-    by_name = {f.name: f for f in scans[0].state.schema.fields}
-    return all(is_plain(by_name[c].type) for c in used)
-
-
-def first_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan) -> TableScan | None:
-    """A scan of the rows that a query with a LIMIT can show, or None."""
-    exact = exact_scan(context, scan, shape.predicate)
-    if exact is None:
-        return None
-    if not shape.order:
-        return exact.limit(shape.rows)
-    words = [
-        (c, "desc" if descending else "asc", "first" if nulls_first else "last")
-        for c, descending, nulls_first in shape.order
-    ]
-    return exact.top_n(words, shape.rows)
 
 
 def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: TableScan, run: Rewritten) -> DataFrame | None:
@@ -383,98 +331,30 @@ def _read_here(scan: TableScan) -> pa.Table | None:
     return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
 
 
-def answer(context: EngineContext, shape: sh.Aggregates, scan: TableScan, run: Rewritten) -> DataFrame | None:
-    """The aggregates as a local relation, or None where data would have to be read."""
-    exact = exact_scan(context, scan, shape.predicate)
-    if exact is None:
-        return None
-    try:
-        columns = _columns(shape, exact.aggregates(may_read=False), exact)
-    except NeedsData:
-        return None
-    if columns is None:
-        return None
-    exact.record("spark")
-    types = run([context.spark.createDataFrame([], frame_schema(exact))], ()).schema
-    names = [f.name for f in types.fields]
-    wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
+def answered(context: EngineContext, shape: sh.Aggregates, answer: Answer, run: Rewritten) -> DataFrame | None:
+    """The aggregates as a local relation, with the names and types that Spark gives them; None where these differ."""
+    types = run([context.spark.createDataFrame([], frame_schema(answer.scan))], ()).schema
+    kinds = [spark_type(f.type) for f in answer.fields]
     if shape.edits is not None:
-        return _rest(context, shape, columns, wanted, types, run)
-    if len(types.fields) != len(columns) or len(set(names)) != len(names):
+        return _rest(context, shape, answer, kinds, types, run)
+    names = [f.name for f in types.fields]
+    if len(set(names)) != len(names) or [f.dataType for f in types.fields] != kinds:
         return None
-    if [f.dataType for f in types.fields] != wanted:
-        return None
-    return local_frame(context.spark, pa.table([c for _, c in columns], names=names), types)
+    return local_frame(context.spark, answer.rows.rename_columns(names), types)
 
 
 def _rest(
     context: EngineContext,
     shape: sh.Aggregates,
-    columns: Sequence[tuple[T.DataType | None, pa.ChunkedArray]],
+    answer: Answer,
     kinds: Sequence[T.DataType],
     types: T.StructType,
     run: Rewritten,
 ) -> DataFrame | None:
     """What the query makes of its aggregates, by Spark; ``types``: its result's."""
     assert shape.edits is not None
-    names = [shape.key if i.kind == sh.KEY and shape.key else sh.item_name(n) for n, i in enumerate(shape.items)]
-    made = T.StructType([T.StructField(n, kind, True) for n, kind in zip(names, kinds, strict=True)])
-    found = run([local_frame(context.spark, pa.table([c for _, c in columns], names=names), made)], shape.edits)
+    made = T.StructType([T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)])
+    found = run([local_frame(context.spark, answer.rows, made)], shape.edits)
     if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
         return None
     return found if found.columns == types.names else found.toDF(*types.names)
-
-
-def _columns(
-    shape: sh.Aggregates, answers: ScanAggregates, scan: TableScan
-) -> list[tuple[T.DataType | None, pa.ChunkedArray]] | None:
-    """The output columns: Spark type (None: LONG) and values."""
-    fields = {f.name: f for f in scan.state.schema.fields}
-    out: list[tuple[T.DataType | None, pa.ChunkedArray]] = []
-    if shape.key is not None:
-        plain = all(i.kind == sh.KEY for i in shape.items)
-        if plain:
-            values = pa.chunked_array([answers.distinct(shape.key)])
-            counts = pa.chunked_array([], pa.int64())
-        else:
-            counted = answers.group_count(shape.key)
-            values, counts = counted.column(0), counted.column(1)
-        if len(values) > MAX_GROUPS:
-            return None
-        for item in shape.items:
-            if item.kind == sh.KEY:
-                out.append((spark_type(fields[shape.key].type), values))
-            elif item.kind == sh.COUNT_ROWS:
-                out.append((None, counts))
-            else:  # COUNT(key): 0 for the group of NULL
-                zero = pa.scalar(0, pa.int64())
-                out.append((None, pc.if_else(values.is_valid(), counts, zero)))
-        return out
-    extremes: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
-    for item in shape.items:
-        if item.kind in (sh.MIN, sh.MAX):
-            assert item.column is not None
-            if item.column not in extremes:
-                extremes[item.column] = answers.min_max(item.column)
-            kind = arrow_type(fields[item.column].type)
-            end = extremes[item.column][item.kind == sh.MAX]
-            out.append((spark_type(fields[item.column].type), pa.chunked_array([_array(end)], kind)))
-            continue
-        if item.kind in (sh.EXISTS, sh.NOT_EXISTS):
-            there = answers.exists() is (item.kind == sh.EXISTS)
-            out.append((T.BooleanType(), pa.chunked_array([pa.array([there])])))
-            continue
-        number = answers.count(item.column) if item.kind != sh.COUNT_DISTINCT else _distinct(answers, item.column)
-        out.append((None, pa.chunked_array([pa.array([number], pa.int64())])))
-    return out
-
-
-def _array(value: pa.Scalar) -> pa.Array:
-    """One value as an array; Arrow makes none of nanoseconds by way of Python."""
-    return pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type)
-
-
-def _distinct(answers: ScanAggregates, column: str | None) -> int:
-    assert column is not None
-    values = answers.distinct(column)
-    return len(values) - int(values.null_count)

@@ -89,11 +89,6 @@ _LASTING: CacheName[int, weakref.ref[DataFrame]] = CacheName("cached frames", 64
 _REFERENCE_BYTES = 256
 
 
-def is_forced(scan: TableScan) -> bool:
-    """Whether an option of the table or session says how its files are read."""
-    return scan.state.schema.opts.of(opt.SPARK_READ_PATH) != "auto"
-
-
 def is_lasting(caches: Caches, frame: DataFrame) -> bool:
     """Whether the same frame will be given again for the same files."""
     reference = caches[_LASTING].get(id(frame))

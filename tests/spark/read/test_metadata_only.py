@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from answers import rows_of
+from answers import plain, rows_of
 from builders import every_type
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import bitlake
+from bitlake.cli.result import Result
 from bitlake.scan.plan import SkipReason
 
 pytestmark = pytest.mark.spark
@@ -106,6 +108,23 @@ def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
     assert sorted(rows_of(found), key=repr) == sorted(rows_of(wanted), key=repr)
     assert found.schema.names == wanted.schema.names
     assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+
+
+@pytest.mark.parametrize("text", AGGREGATES + [t for t in MORE_THAN_AGGREGATES if "EXISTS" not in t])
+def test_without_spark_no_data_file_is_opened_either(lake: bitlake.Lake, text: str) -> None:
+    """Rows, names and types are those of Spark; of an EXISTS without alias the name is not known."""
+    wanted = lake.spark.sql(text.format("plain_t"))
+    found = Result.of(lake, text.format("gone"), 0, "duckdb").rows
+    rows = [list(map(plain, row)) for row in zip(*(c.to_pylist() for c in found.columns), strict=True)]
+    ordered = text in MORE_THAN_AGGREGATES
+    expected = rows_of(wanted)
+    assert (rows if ordered else sorted(rows, key=repr)) == (expected if ordered else sorted(expected, key=repr))
+    assert found.schema.names == wanted.schema.names
+    assert from_arrow_schema(found.schema).simpleString() == wanted.schema.simpleString()
+    relation = lake.sql(text.format("gone"), engine="duckdb")
+    assert relation.columns == found.schema.names and len(relation.fetchall()) == len(rows)
+    (explained,) = lake.sql("EXPLAIN " + text.format("gone"), engine="duckdb")["plan"].to_pylist()
+    assert "answered   from metadata and indexes" in explained and "files      0 of" in explained
 
 
 @pytest.mark.parametrize(

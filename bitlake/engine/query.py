@@ -1,0 +1,120 @@
+"""Queries in this process: answered from metadata and indexes, else run by DuckDB, with Spark's names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
+from bitlake.engine.session import NeedsSpark, Session
+from bitlake.metadata.schema import Names, near
+from bitlake.scan.dataset import import_duckdb
+from bitlake.scan.scan import TableScan
+from bitlake.sql import spark_types as ty
+from bitlake.sql.aggregate_pushdown import Aggregates
+from bitlake.sql.duckdb_engine import failed, fetch, relation_of, run, translate_over
+from bitlake.sql.duckdb_translation import Translation
+from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn
+from bitlake.sql.spark_types import SparkType
+from bitlake.sql.text import SqlText
+from bitlake.types import DataField
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The rows of a query: an Arrow table, or a DuckDB relation that is evaluated when rows are fetched.
+
+    ``names`` are Spark's, of which several may be the same.
+    """
+
+    session: Session
+    names: tuple[str, ...]
+    rows: Any
+
+    def fetch(self, limit: int = 0) -> pa.Table:
+        """The first ``limit`` rows, or all; raises as :func:`bitlake.sql.duckdb_engine.fetch` does."""
+        if isinstance(self.rows, pa.Table):
+            return self.rows.slice(0, limit) if limit else self.rows
+        return fetch(self.rows, limit).rename_columns(self.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, for which no row is computed."""
+        rows = self.rows if isinstance(self.rows, pa.Table) else fetch(self.rows.limit(0)).rename_columns(self.names)
+        return rows.schema
+
+    def batches(self, size: int) -> Iterator[pa.Table]:
+        """All rows in batches, computed again by each call; raises as :meth:`fetch` does."""
+        if isinstance(self.rows, pa.Table):
+            yield self.rows
+            return
+        try:
+            for batch in self.rows.to_arrow_reader(size):
+                yield pa.Table.from_batches([batch]).rename_columns(self.names)
+        except import_duckdb().Error as e:
+            raise failed(e) from e
+
+    def relation(self) -> Any:
+        """The rows as a DuckDB relation, which gives columns of one name a number."""
+        if not isinstance(self.rows, pa.Table):
+            return self.rows
+        return relation_of(self.rows, self.session.timezone, self.session.catalog.store.caches)
+
+
+def run_query(session: Session, text: SqlText) -> QueryResult:
+    """The rows of a query.
+
+    Raises :class:`NotTranslatable` for a query that DuckDB would answer in another way, and :class:`NeedsSpark`.
+    """
+    session.check_meaning()
+    if session.names is Names.EXACT:
+        raise NeedsSpark("a query whose names are case-sensitive")
+    prepared = prepare(session, text)
+    if prepared.analysis.by_spark or any(use.file_metadata for use in prepared.analysis.tables):
+        raise NotTranslatable(text, "only Spark knows the file of a row")
+    scans = [s if s.columns else s.select(s.state.schema.field_names[:1]) for s in prepared.scans]  # rows are counted
+    try:
+        query, names = translate_over(prepared.analysis, list(map(_fields, scans)), session.database, session.timezone)
+    except UnknownColumn as e:
+        known = {f.name for scan in scans for f in scan.state.schema.fields}
+        raise UnknownColumn(e.node, near(e.node.name, sorted(known))) from e
+    if isinstance(prepared.shape, Aggregates):
+        found = answer(session, prepared.shape, prepared.scans[0], "python")
+        rows = None if found is None else _answered(session, prepared, prepared.shape, found, query)
+        if rows is not None:
+            return QueryResult(session, query.names, rows)
+    tables = dict(zip(names, scans, strict=True))
+    return QueryResult(session, query.names, run(query, tables, session.timezone, session.catalog.store.caches))
+
+
+def _fields(scan: TableScan) -> list[DataField]:
+    return [f for f in scan.state.schema.fields if f.name in scan.columns]
+
+
+def _answered(session: Session, prepared: PreparedQuery, shape: Aggregates, found: Answer, query: Translation) -> Any:
+    """The rows of a query whose aggregates are known; None where they would have other types."""
+    if shape.edits is None:
+        kinds = tuple(ty.of_column(f.type) for f in found.fields)
+        if kinds != query.types or ty.OPAQUE in kinds:
+            return None
+        columns = [_typed(c, kind, session.timezone) for c, kind in zip(found.rows.columns, kinds, strict=True)]
+        return pa.table(columns, names=query.names)
+    try:
+        rest, (name,) = translate_over(
+            prepared.analysis, [found.fields], session.database, session.timezone, shape.edits, query.names
+        )
+    except NotTranslatable:
+        return None
+    if rest.types != query.types:
+        return None
+    return run(rest, {name: found.rows}, session.timezone, session.catalog.store.caches)
+
+
+def _typed(values: pa.ChunkedArray, kind: SparkType, timezone: str) -> pa.ChunkedArray:
+    """A column of the Arrow type that DuckDB gives it."""
+    if kind == ty.TIMESTAMP:
+        return values.cast(pa.timestamp("us", timezone))
+    return values.cast(pa.timestamp("us")) if kind == ty.TIMESTAMP_NTZ else values

@@ -1,0 +1,111 @@
+"""Queries in this process: what metadata and indexes answer, moments of tables, and columns of one name."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.cli.result import Result
+from bitlake.errors import BitlakeError, UnsupportedFeature
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    """A table of two files, of which the second has the smaller numbers."""
+    lake = bitlake.connect(tmp_path / "lake")
+    rows = pa.table({"id": range(100), "kind": [f"k{i % 3}" for i in range(100)]})
+    options = {"file-index.bitmap.columns": "kind", "file-index.range-bitmap.columns": "id"}
+    table = lake.create_table("t", rows.slice(50), options=options)
+    table.append(rows.slice(0, 50))
+    return lake
+
+
+def fetched(lake: bitlake.Lake, text: str) -> list[tuple[object, ...]]:
+    """The rows of a query, which are the same for the command line and as a relation."""
+    table = Result.of(lake, text, 0, "duckdb").rows
+    rows = [tuple(row.values()) for row in table.rename_columns(list(map(str, range(table.num_columns)))).to_pylist()]
+    assert lake.sql(text, engine="duckdb").fetchall() == rows
+    return rows
+
+
+def without_data(lake: bitlake.Lake, rows: str) -> None:
+    """Delete the data files of the table that hold these rows."""
+    for path in lake.table("t").scan(where=rows).dataset().files:
+        Path(path).unlink()
+
+
+def test_first_rows_open_the_files_that_have_them(lake: bitlake.Lake) -> None:
+    without_data(lake, "id < 50")
+    assert fetched(lake, "SELECT id, kind FROM t ORDER BY id DESC LIMIT 2 OFFSET 1") == [(98, "k2"), (97, "k1")]
+    assert fetched(lake, "SELECT id + 1 AS n FROM t WHERE kind = 'k0' ORDER BY id DESC LIMIT 1") == [(100,)]
+    (plan,) = lake.sql("EXPLAIN SELECT id FROM t ORDER BY id DESC LIMIT 2", engine="duckdb")["plan"].to_pylist()
+    assert "order by   id DESC" in plan and "files      1 of 2 read" in plan and "rows       2 of 100" in plan
+    with pytest.raises(BitlakeError, match="is missing"):
+        fetched(lake, "SELECT id FROM t ORDER BY id LIMIT 1")
+
+
+def test_what_an_answer_does_not_suffice_for_reads_data(lake: bitlake.Lake) -> None:
+    assert fetched(lake, "SELECT kind, sum(id) FROM t GROUP BY kind ORDER BY 1") == [
+        ("k0", 1683),
+        ("k1", 1617),
+        ("k2", 1650),
+    ]
+    assert fetched(lake, "SELECT count(*) FROM t WHERE id % 2 = 0") == [(50,)]
+    without_data(lake, "true")
+    assert fetched(lake, "SELECT kind, count(*) FROM t WHERE id >= 98 GROUP BY kind ORDER BY kind") == [
+        ("k0", 1),
+        ("k2", 1),
+    ]
+
+
+def test_answers_have_the_types_of_queries(tmp_path: Path) -> None:
+    """Of Arrow's, those that DuckDB has for Spark's, by either way."""
+    lake = bitlake.connect(tmp_path)
+    at = dt.datetime(2026, 1, 1, 12)
+    rows = pa.table(
+        {
+            "z": pa.array([at, None], pa.timestamp("us", "UTC")),
+            "n": pa.array([at, None], pa.timestamp("ms")),
+            "d": pa.array([at.date(), None]),
+        }
+    )
+    lake.create_table("t", rows)
+    lake.sql("SET spark.sql.session.timeZone = Europe/Berlin", engine="duckdb")
+    answered = Result.of(lake, "SELECT max(z) z, max(n) n, max(d) d FROM t", 0, "duckdb").rows
+    read = Result.of(lake, "SELECT z, n, d FROM t WHERE length(cast(d AS STRING)) > 0", 0, "duckdb").rows
+    assert answered == read and answered.schema.field("z").type == pa.timestamp("us", "Europe/Berlin")
+    assert lake.sql("SELECT max(z) FROM t", engine="duckdb").fetchall()[0][0].hour == 13
+
+
+def test_moments_of_tables(lake: bitlake.Lake) -> None:
+    lake.table("t").history.create_tag("first", 1)
+    for moment in ("VERSION AS OF 1", "FOR VERSION AS OF 'first'", "FOR SYSTEM_VERSION AS OF 1"):
+        assert fetched(lake, f"SELECT count(*), min(t.id) FROM t {moment}") == [(50, 50)]
+        assert fetched(lake, f"SELECT sum(id) FROM t {moment} WHERE id < 52") == [(101,)]
+    later = "TIMESTAMP AS OF TIMESTAMP '2999-01-01' - INTERVAL 1 DAY"
+    assert fetched(lake, f"SELECT count(*) FROM t {later} AS x") == [(100,)]
+    since = "SELECT count(*) FROM t now LEFT ANTI JOIN t VERSION AS OF 1 old ON now.id = old.id"
+    assert fetched(lake, since) == [(50,)]
+    joined = "SELECT count(now.kind) FROM t now JOIN t VERSION AS OF 1 AS old ON now.id = old.id AND old.kind > 'k0'"
+    assert fetched(lake, joined) == [(33,)]
+    assert fetched(lake, "SELECT count(id) FROM paimon_incremental_query('t', 1, 2)") == [(50,)]
+    with pytest.raises(BitlakeError, match="snapshot 9"):
+        lake.sql("SELECT * FROM t VERSION AS OF 9", engine="duckdb")
+    with pytest.raises(UnsupportedFeature, match="rand"):
+        lake.sql("SELECT * FROM t TIMESTAMP AS OF rand()", engine="duckdb")
+
+
+def test_columns_of_one_name(lake: bitlake.Lake) -> None:
+    """Results have Spark's names; relations of DuckDB's need names of their own; stores of rows are Spark's."""
+    text = "SELECT * FROM t a JOIN t b ON a.id = b.id WHERE a.id = 3"
+    assert Result.of(lake, text, 0, "duckdb").rows.schema.names == ["id", "kind", "id", "kind"]
+    assert lake.sql(text, engine="duckdb").columns == ["id", "kind", "id_1", "kind_1"]
+    assert fetched(lake, text) == [(3, "k0", 3, "k0")]
+    assert fetched(lake, "SELECT count(*) n, count(*) N FROM t") == [(100, 100)]
+    for insert in ("INSERT INTO t", "INSERT INTO t BY NAME", "CREATE TABLE u AS"):
+        with pytest.raises(UnsupportedFeature, match="columns of one name"):
+            lake.sql(f"{insert} SELECT id AS kind, kind FROM t", engine="duckdb")
