@@ -485,7 +485,11 @@ def _frozen(value: Any) -> Hashable:
 
 
 def _unique(values: Iterable[Any]) -> list[Any]:
-    return list({_frozen(v): v for v in reversed(list(values))}.values())[::-1]
+    """The values without repetitions, each where it comes first."""
+    first: dict[Hashable, Any] = {}
+    for value in values:
+        first.setdefault(_frozen(value), value)
+    return list(first.values())
 
 
 # --- maps, which Arrow returns as lists of pairs ----------------------------------------------------------------------

@@ -63,7 +63,7 @@ class ChangelogMaker:
         parts += [(before, before_row[updated], updated, UPDATE_BEFORE), (after, updated, updated, UPDATE_AFTER)]
         changes = [_of_kind(table.take(pa.array(rows)), kind) for table, rows, _, kind in parts if len(rows)]
         if not changes:
-            return after.slice(0, 0)
+            return after.schema.empty_table()
         keys = np.concatenate([k for _, rows, k, _ in parts if len(rows)])
         combined = pa.concat_tables(changes)
         return combined if len(changes) == 1 else combined.take(pa.array(np.argsort(keys, kind="stable")))

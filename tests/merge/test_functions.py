@@ -189,3 +189,39 @@ def test_taking_back_decimals() -> None:
     assert fold("sum", kind, [six, None], (1,)) == six
     with pytest.raises(InvalidRequest, match="cannot retract a row with 0"):
         fold("product", kind, [six, Decimal("0.00")], (1,))
+
+
+def test_elements_of_lists_are_equal_as_java_compares_them() -> None:
+    """NaN equals NaN, and other floats only themselves; also inside of nested values."""
+    nan, kind = float("nan"), pa.list_(pa.float64())
+    kept = fold("collect", kind, [[1.5, nan], [2.5, 1.5, nan]], distinct="true")
+    assert [str(v) for v in kept] == ["1.5", "nan", "2.5"]
+    left = fold("collect", kind, [[1.5, nan, nan, 2.5], [nan, 2.5]], (1,))
+    assert [str(v) for v in left] == ["1.5", "nan"]
+    nested = pa.list_(pa.list_(pa.int32()))
+    assert fold("collect", nested, [[[1], [1, 2]], [[], [1, 2], [1]]], distinct="true") == [[1], [1, 2], []]
+    assert fold("collect", nested, [[[1], [], [1]], [[1]]], (1,)) == [[], [1]]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_list_of_rows_grows_to_its_limit(limit: int, keyed: bool) -> None:
+    """From there on new keys are left out, and held keys are still replaced."""
+    options = {"nested_key": "k"} if keyed else {}
+    one, two, three = ({"k": k, "v": "old", "s": 1} for k in (1, 2, 3))
+    late = {"k": 1, "v": "new", "s": 1}
+    found = fold("nested_update", pa.list_(ITEM), [[one, two], [three, late]], count_limit=str(limit), **options)
+    room = max(limit - 2, 0)
+    if keyed:
+        assert found == [late, *[two, three][: limit - 1]]
+    else:
+        assert found == [*[one, two][:limit], *[three, late][:room]]
+
+
+def test_elements_are_collected_in_the_order_of_calls() -> None:
+    """Paimon's collect adds older rows at the end as well."""
+    group = np.zeros(1, np.int64)
+    state = accumulator(Function("collect", {}), pa.array([[1, 2], [3]], pa.list_(pa.int32())), 1)
+    state.agg(group, np.array([0]))
+    state.agg_reversed(group, np.array([1]))
+    assert state.finish().to_pylist() == [[1, 2, 3]]

@@ -64,3 +64,16 @@ def test_changes_come_in_key_order_old_before_new() -> None:
     assert found == [wanted, [w for w in wanted if w not in same]]
     none = ChangelogMaker(None).rows(before, place, after, np.zeros(7, bool))
     assert none.num_rows == 0 and none.schema == after.schema
+
+
+def test_an_old_row_that_is_a_delete_is_none_and_a_single_change_is_enough() -> None:
+    before, after = rows([(1, "gone", 3), (2, "undone", 1)]), rows([(1, "a", 0), (2, "b", 3), (3, "c", 2)])
+    maker, every = ChangelogMaker(None), np.ones(3, bool)
+    found = maker.rows(before, np.array([0, 1, -1]), after, every)
+    assert [tuple(r.values()) for r in found.to_pylist()] == [(1, "a", 0), (3, "c", 0)]
+    for place in range(2):  # a key that is not in the changelog is not in it, whatever the others are
+        chosen = np.arange(3) == 2 * place
+        found = maker.rows(before, np.array([0, 1, -1]), after, chosen)
+        assert found.column("k").to_pylist() == [1 + 2 * place]
+    nothing = maker.rows(before, np.array([0, 1, -1]), after, np.arange(3) == 1)
+    assert nothing.num_rows == 0 and nothing.schema == after.schema

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from caches import forget
 from lsm_bucket import BucketTable
@@ -195,3 +196,15 @@ def test_files_of_the_least_size_are_kept(tmp_path: Path, more: int, rewritten: 
     assert sorted(e.file.file_name for e in done.before) == sorted(e.file.file_name for e in files)
     assert len(done.new_files) == (1 if rewritten else 0)
     assert {e.file.level for e in done.after} == {5} and sum(e.file.row_count for e in done.after) == 2
+
+
+def test_times_from_10_to_the_12_on_are_milliseconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a BIGINT column; 10^12 milliseconds are 10^9 seconds."""
+    monkeypatch.setattr(_clock, "now_ms", lambda: 10**12 + 2000)
+    options = {"record-level.expire-time": "1900 ms", "record-level.time-field": "a"}
+    context, _ = context_of(tmp_path, [("k", "INT NOT NULL"), ("a", "BIGINT")], ["k"], options)
+    expire = RecordExpire.of(context)
+    assert expire is not None and expire.oldest == 10**9 + 1
+    times = [10**9, 10**9 + 1, 10**12 - 1, 10**12, 10**12 + 999, 10**12 + 1000, None]
+    kept = expire.keep(pa.table({"a": pa.array(times, pa.int64())}))
+    assert kept.column("a").to_pylist() == [10**9 + 1, 10**12 - 1, 10**12 + 1000, None]

@@ -71,6 +71,7 @@ MORE = pa.schema(
         pa.field("lr", pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())]))),
         pa.field("mr", pa.map_(pa.string(), pa.struct([("x", pa.int32()), ("y", pa.string())]))),
         pa.field("raw", pa.binary()),
+        pa.field("short", pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
     ]
 )
 PARTIAL = {"merge-engine": "partial-update"}
@@ -164,7 +165,17 @@ REFUSED = [
     ({**AGGREGATION, "fields.default-aggregate-function": "sum"}, "'sum' takes numbers"),
     ({"fields.z.ignore-retract": "true"}, "names column 'z'"),
     ({"fields.r.x.aggregate-function": "sum"}, "goes inside the struct"),
+    ({**PARTIAL, "fields.m.sequence-group": "s"}, "'m' is MAP.*cannot order rows"),
+    ({**PARTIAL, "fields.n,m.sequence-group": "s"}, "cannot order rows"),
+    (aggregate("short", "merge_map_with_keytime"), "takes MAP to ROW of at least two columns"),
+    (aggregate("r", "nested_update"), "'nested_update' takes ARRAY<ROW>"),
+    (
+        {**PARTIAL, "partial-update.remove-record-on-delete": "true", "partial-update.ignore-delete": "true"},
+        "contradict each other",
+    ),
+    (aggregate("b", "bool_and", distinct="perhaps"), "true or false"),
     # files
+    ({"changelog-file.compression": "lz4", "file.format": "avro"}, "avro files take no compression 'lz4'"),
     ({"file.format.per.level": "0:csv"}, "file.format.per.level"),
     (
         {"file.format.per.level": "0:avro", "file.compression.per.level": "0:lz4"},
@@ -235,6 +246,29 @@ ALLOWED: list[dict[str, str]] = [
     {"record-level.expire-time": "1 d", "record-level.time-field": "t"},
     {"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "5:lz4", "changelog-file.format": "avro"},
     {"rowkind.field": "s", "ignore-delete": "true", "changelog-producer": "full-compaction"},
+    {"changelog.num-retained.min": "3", "changelog.num-retained.max": "3"},
+    {"streaming-read-overwrite": "true"},
+    {"streaming-read-overwrite": "true", "changelog-producer": "input"},
+    {"full-compaction.delta-commits": "3", "changelog-producer": "full-compaction"},
+    {**PARTIAL, "fields.n.sequence-group": "l,m"},
+    {**PARTIAL, "partial-update.remove-record-on-delete": "true"},
+    {**PARTIAL, "fields.n.sequence-group": "s", "partial-update.ignore-delete": "true"},
+    aggregate("lr", "nested_update"),
+    aggregate("lr", "nested_partial_update", nested_key="x"),
+    {**aggregate("n", "sum", ignore_retract="false"), "aggregation.remove-record-on-delete": "true"},
+    {"fields.r.stats-mode": "none"},
+    {"changelog-file.compression": "lz4", "file.format": "orc"},
+    {
+        "lookup-wait": "true",
+        "changelog-producer.lookup-wait": "true",
+        "batch-scan-mode": "none",
+        "scan.mode": "default",
+    },
+    {
+        "partition.mark-done-action": "success-file",
+        "chain-table.enabled": "false",
+        "fields.m.map.storage-layout": "default",
+    },
 ]
 
 
@@ -259,6 +293,23 @@ def test_options_that_paimon_takes_are_taken(tmp_path: Path, options: dict[str, 
 def test_append_tables_take_no_options_of_keys(tmp_path: Path, options: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         bitlake.connect(tmp_path).create_table("t", MORE, options=options)
+
+
+def test_a_default_function_is_for_columns_that_neither_key_nor_order(tmp_path: Path) -> None:
+    fields = pa.schema([("s", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us"))])
+    options = {**AGGREGATION, "fields.default-aggregate-function": "sum", "primary-key": "s", "sequence.field": "t"}
+    lake = bitlake.connect(tmp_path)
+    assert lake.create_table("t", fields, options=options).schema.primary_keys == ("s",)
+    with pytest.raises(InvalidRequest, match="column 't' is TIMESTAMP"):
+        lake.create_table("u", fields, options={k: v for k, v in options.items() if k != "sequence.field"})
+
+
+def test_append_tables_may_order_rows_and_compact_buckets(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    for i, options in enumerate(
+        ({"sequence.field": "n"}, {"bucket": "2", "bucket-key": "n", "full-compaction.delta-commits": "3"})
+    ):
+        assert lake.create_table(f"t{i}", MORE, partition_by=["p"], options=options).schema.options == options
 
 
 @pytest.mark.parametrize("function", ["theta_sketch", "hll_sketch"])

@@ -203,6 +203,50 @@ def test_format_compression_and_statistics_by_level(tmp_path: Path) -> None:
     assert log.file.value_stats.null_counts == (0, 0, 0)
 
 
+def kept_stats(schema: TableSchema, root: Path, level: int = 0) -> tuple[int, int]:
+    """How many columns of a new file have value statistics (the first ones), and how many of its key have bounds."""
+    writer = writer_of(schema, root, level)
+    writer.write(made_rows(schema, 20))
+    (entry,) = writer.finish()
+    columns = schema.field_names if entry.file.value_stats_cols is None else entry.file.value_stats_cols
+    assert columns == schema.field_names[: len(columns)]
+    keys = decode_row([schema.field(k).type for k in schema.primary_keys], entry.file.key_stats.max)
+    return len(columns), sum(k is not None for k in keys)
+
+
+@pytest.mark.parametrize(
+    ("first", "parquet", "avro"),
+    [(-1, 3, (3, 2)), (0, 0, (0, 0)), (1, 1, (0, 1)), (2, 2, (0, 2)), (3, 3, (0, 2)), (4, 3, (0, 2)), (5, 3, (1, 2))],
+)
+def test_the_first_columns_keep_statistics(first: int, parquet: int, avro: tuple[int, int], tmp_path: Path) -> None:
+    """As Paimon's ``createStatsFactories``: keys and system columns count in Avro files, and in no other."""
+    options = {"metadata.stats-keep-first-n-columns": str(first)}
+    assert kept_stats(made_schema(**options), tmp_path) == (parquet, 2)
+    assert kept_stats(made_schema(**options, **{"file.format": "avro"}), tmp_path) == avro
+
+
+def test_statistics_by_level(tmp_path: Path) -> None:
+    schema = made_schema(**{"metadata.stats-mode": "none", "metadata.stats-mode.per.level": "1:full"})
+    assert [kept_stats(schema, tmp_path, level) for level in (0, 1, 2)] == [(0, 2), (3, 2), (0, 2)]
+    assert kept_stats(made_schema(**{"changelog-file.stats-mode": "none"}), tmp_path) == (3, 2)
+
+
+def test_a_columns_own_statistics_mode_counts_as_one_of_the_first(tmp_path: Path) -> None:
+    names = made_schema().field_names
+    for own, keep, expected in (
+        (2, "1", (names[0], names[2])),
+        (0, "1", (names[0],)),
+        (0, "0", (names[0],)),
+        (1, "2", (names[0], names[1])),
+    ):
+        options = {f"fields.{names[own]}.stats-mode": "full", "metadata.stats-keep-first-n-columns": keep}
+        schema = made_schema(**options)
+        writer = writer_of(schema, tmp_path)
+        writer.write(made_rows(schema, 20))
+        (entry,) = writer.finish()
+        assert entry.file.value_stats_cols == expected
+
+
 def test_thin_files_have_the_key_once(tmp_path: Path) -> None:
     schema = made_schema(**{"data-file.thin-mode": "true", "metadata.stats-mode": "none"})
     writer = writer_of(schema, tmp_path)
@@ -222,3 +266,14 @@ def test_what_a_failed_writer_made_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable), writer_of(schema, tmp_path, store=store) as writer:
         writer.write(made_rows(schema, 40))
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("kinds", [[0], [1], [2], [3], [0, 2], [0, 1], [1, 3, 3], [2, 2, 1], [0, 1, 2, 3]], ids=str)
+def test_rows_that_take_back_are_counted(kinds: list[int], tmp_path: Path) -> None:
+    schema = made_schema()
+    rows = made_rows(schema, len(kinds))
+    at = rows.column_names.index("_VALUE_KIND")
+    writer = writer_of(schema, tmp_path)
+    writer.write(rows.set_column(at, rows.schema.field(at), pa.array(kinds, pa.int8())))
+    (entry,) = writer.finish()
+    assert entry.file.delete_row_count == sum(k in (1, 3) for k in kinds)

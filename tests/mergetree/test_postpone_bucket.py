@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.mergetree import writer
+from bitlake.mergetree.postpone_bucket import schema_with_buckets
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema(
@@ -79,3 +82,49 @@ def test_rows_wait_if_the_option_says_so(tmp_path: Path) -> None:
     assert found(table) == {} and {e.bucket for e in table._core.state().entries()} == {-2}
     table.maintenance.compact()
     assert found(table) == {("a", 1): 1}
+
+
+def test_writers_of_postponed_rows_have_numbers_below_2_to_the_31_less_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paimon draws ``nextInt(Integer.MAX_VALUE)`` and reads the number as an int."""
+
+    class Highest(random.Random):
+        def randrange(self, stop: int, *rest: object) -> int:  # type: ignore[override]
+            return stop - 1
+
+    monkeypatch.setattr(writer.random, "Random", Highest)
+    table = make(tmp_path, postpone__batch_write_fixed_bucket="false")
+    table.upsert(pa.table({"p": ["a"], "id": [1], "v": [1]}, schema=SCHEMA))
+    (entry,) = table._core.state().entries()
+    assert f"-s-{2**31 - 2}-w-" in entry.file.file_name
+    assert (entry.file.min_sequence_number, entry.file.max_sequence_number, entry.total_buckets) == (-1, -1, -2)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "size", "buckets"),
+    [
+        ({"postpone.target-row-num-per-bucket": "10"}, (4, 6), 1, 1),
+        ({"postpone.target-row-num-per-bucket": "10"}, (5, 6), 1, 2),
+        ({"postpone.target-row-num-per-bucket": "10"}, (10, 11), 10**9, 3),
+        ({"postpone.target-size-per-bucket": "100 b"}, (5, 6), 50, 1),
+        ({"postpone.target-size-per-bucket": "100 b"}, (5, 6), 51, 2),
+        ({"postpone.default-bucket-num": "7", "postpone.target-row-num-per-bucket": "10"}, (5, 6), 1, 7),
+        ({"postpone.target-row-num-per-bucket": "10"}, (0, 0), 0, 1),
+    ],
+)
+def test_the_number_of_buckets_of_a_new_partition(
+    tmp_path: Path, options: dict[str, str], rows: tuple[int, int], size: int, buckets: int
+) -> None:
+    """By number, else by rows, else by bytes, rounded up; of a partition that has buckets, their number."""
+    table = make(tmp_path, postpone__batch_write_fixed_bucket="false")
+    table.upsert(pa.table({"p": ["a"], "id": [1], "v": [1]}, schema=SCHEMA))
+    (entry,) = table._core.state().entries()
+    schema = table.schema.with_options(options)
+    files = [replace(entry, file=replace(entry.file, row_count=n, file_size=size)) for n in rows]
+    assert schema_with_buckets(schema, entry.partition, files, files).num_buckets == buckets
+    other = [replace(e, bucket=0, total_buckets=n, partition=p) for e, n, p in (
+        (entry, 3, b"another"), (entry, 5, entry.partition)
+    )]  # fmt: skip
+    assert schema_with_buckets(schema, entry.partition, files, other).num_buckets == 5
+    assert schema_with_buckets(schema, entry.partition, files, other[:1]).num_buckets == buckets

@@ -160,6 +160,10 @@ def test_a_task_with_too_many_rows_leaves_nothing(lake: bitlake.Lake, monkeypatc
     with pytest.raises(InvalidRequest, match="use more tasks"):
         write_task(job_of(table), 1, [batch(list(range(20)), "x")])
     assert not files(table)
+    one = lake.create_table("one", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    with pytest.raises(InvalidRequest, match="more than 3 rows"):
+        write_task(job_of(one), 1, [batch(list(range(4)), "x")])
+    assert not files(one) and write_task(job_of(one), 1, [batch(list(range(3)), "x")])
 
 
 def placed(lake: bitlake.Lake, where: str, **options: str) -> Table:
@@ -266,3 +270,27 @@ def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:
     given = pa.record_batch([[1, 2], ["b", None], ["+U", "-D"]], names=["id", "v", "kind"])
     commit_tasks(table._core, job, [write_task(job, 0, [given])])
     assert rows(table) == {1: "b"}
+
+
+def test_buckets_that_tasks_wrote_to_are_compacted(lake: bitlake.Lake) -> None:
+    """After the commit of all tasks, where the table has more runs than it may have."""
+    for write_only in ("false", "true"):
+        options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2", "write-only": write_only}
+        table = lake.create_table(f"t_{write_only}", SCHEMA, primary_key=["id"], options=options)
+        job = job_of(table)
+        commit_tasks(table._core, job, [write_task(job, t, [batch([1, t + 2], f"{t}")]) for t in range(3)])
+        assert rows(table) == {1: "2", 2: "0", 3: "1", 4: "2"}
+        levels = [e.file.level for e in table._core.state().entries()]
+        assert (len(levels), set(levels)) == ((3, {0}) if write_only == "true" else (1, {2}))
+
+
+def test_a_task_numbers_its_rows_in_a_range_of_its_own(lake: bitlake.Lake) -> None:
+    """2^28 numbers for each, after those of the table."""
+    table = keyed(lake, bucket="1", write_only="true")
+    table.upsert(pa.table([[1, 2], ["old", "old"]], schema=SCHEMA))
+    job = job_of(table)
+    for number in (0, 1, 3):
+        (change,) = write_task(job, number, [batch([5, 6, 7], "x")]).changes
+        (entry,) = change.new_files
+        first = 2 + number * 2**28
+        assert (entry.file.min_sequence_number, entry.file.max_sequence_number) == (first, first + 2)
