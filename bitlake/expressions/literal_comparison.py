@@ -27,7 +27,20 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.functions import CLOCK_UNITS
 from bitlake.expressions.terms import Typed
-from bitlake.expressions.tree import FALSE, And, Comparison, In, IsNull, Like, Op, Or, Predicate, Wild, like_pieces
+from bitlake.expressions.tree import (
+    FALSE,
+    TRUE,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Op,
+    Or,
+    Predicate,
+    Wild,
+    like_pieces,
+)
 from bitlake.expressions.wall_clock import MICROS_PER_DAY, days_from_civil
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, STRINGS, TIMESTAMPS, AtomicType, DataField, Root
@@ -44,7 +57,10 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
         case Comparison(_, op, value):
             if value is None:
                 return FALSE
-            return comparison(field, kind, op.negated if negated else op, value, timezone)
+            op = op.negated if negated else op
+            if kind.root in INTEGERS and op in _UPWARDS and beyond_long(value):
+                return TRUE if (value > 0) is _UPWARDS[op] else FALSE
+            return comparison(field, kind, op, value, timezone)
         case In(_, values, inner):
             known = [v for v in values if v is not None]
             if (inner != negated) and len(known) < len(values):
@@ -52,6 +68,21 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
             return membership(field, kind, known, inner != negated, timezone)
         case Like(_, pattern, inner, escape):
             return like(field, kind, pattern, inner != negated, escape)
+
+
+_UPWARDS = {Op.LT: True, Op.LE: True, Op.GT: False, Op.GE: False}
+"""Whether an operator holds for all values below its literal."""
+
+
+def beyond_long(value: Any) -> bool:
+    """Whether an exact number lies outside of BIGINT.
+
+    Spark decides ``<``, ``<=``, ``>`` and ``>=`` of an integer and such a literal without looking at the rows, for NULL
+    as well (``DecimalPrecisionTypeCoercion.integralAndDecimalLiteral``).
+    """
+    if isinstance(value, Decimal) and not value.is_finite():
+        return False
+    return isinstance(value, int | Decimal) and not -(1 << 63) <= value < 1 << 63
 
 
 def spark_rounds(kind: AtomicType, value: Any) -> bool:

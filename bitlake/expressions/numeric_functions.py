@@ -262,7 +262,8 @@ def _absolute(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _sign(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     (a,) = arrays
-    found = np.sign(_numbers(a, 0))
+    numbers = _numbers(a, 0)
+    found = np.copysign(np.sign(numbers), numbers)  # -0.0 keeps its sign
     return pa.array(found, pa.float64(), mask=mask_of(a))
 
 

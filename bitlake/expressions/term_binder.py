@@ -260,7 +260,8 @@ class RowsTest:
 def _is_null(term: Typed, negated: bool) -> Predicate:
     if term.is_literal:
         return Constant(term.is_null != negated)
-    return Computed(RowsTest(term, IsNull(VALUE, negated)))
+    test = RowsTest(term, IsNull(VALUE, negated))
+    return Computed(test) if columns_in(term) else Constant(test.of_constants() is True)
 
 
 # --- terms ------------------------------------------------------------------------------------------------------------
@@ -380,12 +381,12 @@ class TermBinder:
             if one.is_literal and one.root is Root.VARCHAR and other.root is Root.DATE:
                 one = cast_typed(one, DATE, self.zone)
                 return (one, other) if other is b else (other, one)
-        kind = self._common([a, b])
+        kind = self._common([a, b], compared=True)
         return cast_typed(a, kind, self.zone), cast_typed(b, kind, self.zone)
 
-    def _common(self, terms: Sequence[Typed]) -> AtomicType:
-        """The type that Spark gives several terms."""
-        known = [t for t in terms if not t.is_null]
+    def _common(self, terms: Sequence[Typed], *, compared: bool = False) -> AtomicType:
+        """The type that Spark gives several terms; a compared literal has no more digits than are written."""
+        known = [t if compared or not t.is_literal else replace(t, function="folded") for t in terms if not t.is_null]
         if not known:
             return STRING
         widest = known[0]

@@ -152,7 +152,8 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
     """A constant with its type.  Arithmetic of integers is not folded: its type decides whether it overflows."""
     if node.find(exp.Column, exp.Bracket):
         return None
-    inner = node.this if isinstance(node, exp.Neg) else node
+    # The negative of a cast may overflow the cast's type.
+    inner = node.this if isinstance(node, exp.Neg) and not isinstance(node.this, exp.Cast) else node
     if not isinstance(inner, exp.Literal | exp.Null | exp.Boolean | exp.RawString | exp.HexString | exp.Cast):
         return _folded(node, tz)
     try:

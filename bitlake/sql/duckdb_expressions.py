@@ -16,6 +16,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literal_comparison import beyond_long
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
@@ -370,10 +371,22 @@ _OPERATORS = {
 }
 
 
+_ORDERED = (exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+def _check_range(node: exp.Expr, value: Value, limit: Value) -> None:
+    """Refuse what Spark decides without looking at the rows, and NULL with them."""
+    for a, b in ((value, limit), (limit, value)):
+        if a.type.is_integer and b.literal is not None and beyond_long(b.literal):
+            raise NotTranslatable(node, "Spark compares NULL, too, with a number beyond BIGINT")
+
+
 @translates(*_OPERATORS)
 def _comparison(e: Expressions, node: exp.Binary) -> Value:
     check_operands(node, node.left, node.right)
     left, right = e.values([node.left, node.right])
+    if isinstance(node, _ORDERED):
+        _check_range(node, left, right)
     (a, b), _ = alike(node, padded(node, [left, right]))
     ours, sparks = _OPERATORS[type(node)]
     name = named(f"({{}} {sparks} {{}})", left, right) if sparks else None
@@ -387,6 +400,8 @@ def _between(e: Expressions, node: exp.Between) -> Value:
     low, high = node.args["low"], node.args["high"]
     check_operands(node, node.this, low, high)
     values = e.values([node.this, low, high])
+    for end in values[1:]:
+        _check_range(node, values[0], end)
     # Spark compares with each end in a type of its own.
     (a, b), _ = alike(node, values[:2])
     (c, d), _ = alike(node, [values[0], values[2]])

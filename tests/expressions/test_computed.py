@@ -14,6 +14,7 @@ import pytest
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.statistics import ColumnStats, Verdict, judge, test_stats
 from bitlake.expressions.tree import (
@@ -161,3 +162,31 @@ def test_the_log_of_scans_names_its_columns_and_keeps_what_can_be_read_again() -
     assert terms_of(tree) == (ScanTerm("b", "<>"), ScanTerm("a", "computed"), ScanTerm("b", "computed"))
     assert condition_text(tree, FIELDS) == "b <> 0 AND NOT (a % b = 0)"
     assert condition_text(Computed(Divides(shown=False)), FIELDS) is None
+
+
+def test_null_tests_of_constants_are_decided_at_once() -> None:
+    # A scan evaluated them over a table without columns, which has no rows.
+    for text, expected in {
+        "abs(-3) IS NOT NULL": TRUE,
+        "(12 % -7) IS NULL": FALSE,
+        "nullif(1, 1) IS NULL": TRUE,
+    }.items():
+        assert bind(parse_predicate(text), FIELDS) == expected, text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a <= 9223372036854775808", TRUE),
+        ("a < 9223372036854775808.5", TRUE),
+        ("a > 9223372036854775808", FALSE),
+        ("a >= -9223372036854775809", TRUE),
+        ("a < -9223372036854775808.1", FALSE),
+        ("NOT (a >= 9223372036854775808)", TRUE),
+        ("a <= 9223372036854775807", IsNull("a", True)),
+        ("a >= -9223372036854775808", IsNull("a", True)),
+        ("a = 9223372036854775808", FALSE),
+    ],
+)
+def test_spark_answers_for_null_where_a_literal_lies_beyond_bigint(text: str, expected: Predicate) -> None:
+    assert bind(parse_predicate(text), FIELDS) == expected
