@@ -105,12 +105,10 @@ ROOMS = {
     "mergetree": Room(("bitlake/mergetree/*.py",), _MERGETREE_TESTS),
     "planning": Room(
         (
-            "bitlake/scan/planner.py",
             "bitlake/snapshot/manifests.py",
             "bitlake/scan/page_pruning.py",
             "bitlake/snapshot/partitions.py",
             "bitlake/scan/plan*.py",
-            "bitlake/scan/pruning.py",
         ),
         _TABLE_TESTS,
     ),

@@ -16,9 +16,9 @@ from bitlake.errors import CorruptError
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, SimpleStats
-from bitlake.scan import metadata_pruning
-from bitlake.scan.metadata_pruning import MetadataPruning
+from bitlake.scan import planner
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
+from bitlake.scan.planner import MetadataPruning
 from bitlake.snapshot.manifests import FileColumns, LiveFiles, columns_of_files
 
 CONDITIONS = [
@@ -109,7 +109,7 @@ def test_damaged_statistics_matter_only_where_they_are_needed(table: bitlake.Tab
 def test_nothing_is_described_unless_it_is_looked_at(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = table.scan(where="id > 100000")
     with monkeypatch.context() as patch:
-        patch.setattr(metadata_pruning, "_stats_detail", None)
+        patch.setattr(planner, "_stats_detail", None)
         plan = scan.plan()
         assert plan.files == ()
         assert plan.metrics.files_skipped == {"statistics": plan.metrics.files}
