@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
-from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.expressions.evaluate import physical_array
@@ -304,7 +303,7 @@ class BucketReader:
         rows = selection or Selection.all(True)
         vector = self.vectors.get(entry.file.file_name)
         if vector is not None and not deleted:
-            rows = _without(rows, vector.rows, entry.file.row_count)
+            rows = rows.minus(vector.rows, entry.file.row_count)
         if rows.is_empty:
             return
         request = ReadRequest(self._with_system(self.schema), tuple(columns), None)
@@ -333,14 +332,6 @@ class BucketReader:
         if extended is None:
             extended = self._extended[schema.id] = replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))
         return extended
-
-
-def _without(selection: Selection, deleted: BitMap, row_count: int) -> Selection:
-    if selection.rows is None and not selection.is_empty:
-        every = BitMap()
-        every.add_range(0, row_count)
-        return Selection.of(every - deleted, True)
-    return selection.minus(deleted, row_count)
 
 
 def _with_path(error: BitlakeError, path: str) -> BitlakeError:

@@ -168,14 +168,10 @@ class _UniversalCompaction:
         return self._options.of(opt.OFFPEAK_RATIO) if inside else 0
 
     def unit(self, count: int) -> CompactUnit:
-        """Return the first ``count`` runs, and more if their rows would otherwise stay in level 0."""
+        """Return the first ``count`` runs, to be merged into the level below the next run's."""
         runs = self._runs
-        level = self._max if count == len(runs) else max(0, runs[count].level - 1)
-        while level == 0 and count < len(runs):
-            level = runs[count].level
-            count += 1
-        if count == len(runs):
-            level = self._max
+        # :meth:`grown` takes all runs of levels 0 and 1, so this is level 1 at least.
+        level = self._max if count == len(runs) else runs[count].level - 1
         return CompactUnit(tuple(e for r in runs[:count] for e in r.files), level)
 
 

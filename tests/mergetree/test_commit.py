@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -161,14 +162,25 @@ def test_level_0_is_left_to_the_next_writer_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = made(tmp_path, **DV)
-    monkeypatch.setattr(publish, "_WAIT_MS", 0)
+    waits: list[float] = []
+    losses = []
     with monkeypatch.context() as patch:
 
+        class Longest(random.Random):
+            def uniform(self, a: float, b: float) -> float:
+                assert a == 0
+                return b
+
         def lose(*_: Any) -> None:
+            losses.append(1)
             raise CommitConflict("lost")
 
         patch.setattr(Publisher, "_commit_compactions", lose)
+        patch.setattr(publish.random, "Random", Longest)
+        patch.setattr(publish.time, "sleep", waits.append)
         snapshot = table.upsert(rows_of([1], "a"))
+    assert len(losses) == publish.COMPACT_TRIES
+    assert waits == [0.1, 0.2, 0.4, *[0.8] * (publish.COMPACT_TRIES - 4)], "seconds at most, between tries"
     assert snapshot is not None and snapshot.commit_kind == "APPEND"
     assert "left to the next writer" in caplog.text
     assert read(table) == {} and read(table, level_0=True) == {1: "a"}
@@ -310,3 +322,25 @@ def test_a_change_of_the_hash_index_alone_is_committed_and_no_change_is_not(tmp_
     snapshot = publisher.publish(state, index, operation="WRITE")
     assert snapshot is not None and snapshot.index_manifest is not None
     assert not table._core.state().entries()
+
+
+def test_a_compaction_that_fails_when_computed_again_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the files of the buckets that fail, nor those of buckets whose compaction was still good."""
+    table = made(tmp_path, **DV, bucket="4", **{"write-only": "true"})
+    table.upsert(rows_of(range(100), "a"))
+    state = table._core.state()
+    publisher = table._core.publisher(state)
+    compactions = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
+    table.upsert(rows_of([1], "b"))
+    table.alter_options(unset=["write-only"])
+    table.upsert(rows_of([1], "c"))
+
+    def fail(*_: Any) -> Any:
+        raise StorageUnavailable("no disk")
+
+    monkeypatch.setattr(publish, "compact_buckets", fail)
+    with pytest.raises(StorageUnavailable):
+        publisher.compact(state, compactions, operation=None)
+    assert strays(table) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,9 +18,13 @@ from store_wrappers import FaultyStore
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
+from bitlake.mergetree import compaction
 from bitlake.mergetree.bucket import BucketReader
+from bitlake.mergetree.changelog import ChangelogMaker
 from bitlake.mergetree.compaction import RecordExpire, compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
+from bitlake.scan import column_reader
+from bitlake.schema.merge_spec import MergeSpec
 from bitlake.snapshot.index_manifest import index_path
 
 DV = {"deletion-vectors.enabled": "true"}
@@ -208,3 +213,85 @@ def test_times_from_10_to_the_12_on_are_milliseconds(tmp_path: Path, monkeypatch
     times = [10**9, 10**9 + 1, 10**12 - 1, 10**12, 10**12 + 999, 10**12 + 1000, None]
     kept = expire.keep(pa.table({"a": pa.array(times, pa.int64())}))
     assert kept.column("a").to_pylist() == [10**9 + 1, 10**12 - 1, 10**12 + 1000, None]
+
+
+@pytest.mark.parametrize(("output", "drops"), [(3, False), (4, True), (5, True)])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_delete_rows_stay_while_files_below_may_have_their_keys(
+    output: int, drops: bool, vectors: bool, tmp_path: Path
+) -> None:
+    """Paimon's ``dropDelete``: from the highest level with files on, and always with deletion vectors."""
+    context, store = context_of(tmp_path, [("k", "INT NOT NULL")], ["k"], DV if vectors else {})
+
+    numbers = itertools.count()
+
+    def row(key: int, kind: int) -> dict[str, int]:
+        return {"k": key, "_SEQUENCE_NUMBER": next(numbers), "_VALUE_KIND": kind}
+
+    (old,) = put_files(context, store, 4, rows_of(context, [row(1, 0), row(9, 0)]))
+    files = put_files(context, store, 0, rows_of(context, [row(1, 3), row(2, 0)]), rows_of(context, [row(2, 0)]))
+    state = state_of(context, store, [old, *files])
+    done = compact_unit(context, store, state, CompactUnit(tuple(files if output == 3 else state.files), output))
+    rows, deletes = sum(e.file.row_count for e in done.after), sum(e.file.delete_row_count or 0 for e in done.after)
+    dropped = drops or vectors
+    assert (rows, deletes) == ((1 if output == 3 else 2, 0) if dropped else (2, 1))
+
+
+def test_keys_of_a_kept_file_are_looked_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every key's row above is marked, however the keys are cut."""
+    context, store = context_of(tmp_path, [("k", "INT NOT NULL")], ["k"], {**DV, "target-file-size": "1 b"})
+    made = [[{"k": k, "_SEQUENCE_NUMBER": n, "_VALUE_KIND": 0} for k in range(n, 20, 2 - n)] for n in (0, 1)]
+    (old,) = put_files(context, store, 5, rows_of(context, made[0]))
+    (new,) = put_files(context, store, 0, rows_of(context, made[1]))
+    monkeypatch.setattr(column_reader, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(compaction, "MEMORY", 1)
+    looked_up: list[int] = []
+    inner = compaction.KeyLookup.find
+
+    def find(self: Any, keys: Any) -> Any:
+        looked_up.append(len(keys[0]))
+        return inner(self, keys)
+
+    monkeypatch.setattr(compaction.KeyLookup, "find", find)
+    for at_once, parts in ((4, [4, 4, 4, 4, 3]), (5, [8, 8, 3]), (8, [8, 8, 3]), (100, [19])):
+        monkeypatch.setattr(compaction, "_KEYS_AT_ONCE", at_once)
+        looked_up.clear()
+        done = compact_unit(context, store, state_of(context, store, [old, new]), CompactUnit((new,), 4))
+        assert [e.file.file_name for e in done.after] == [new.file.file_name] and looked_up == parts
+        (index,) = done.index
+        assert [(r.data_file, r.cardinality) for r in index.new[0].ranges or ()] == [(old.file.file_name, 9)]
+
+
+def test_statistics_of_another_type_do_not_tell_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do those of a file without the column."""
+    monkeypatch.setattr(_clock, "now_ms", lambda: NOW * 1000)
+    options = {"record-level.expire-time": "1 h", "record-level.time-field": "t"}
+    for stored, expired in (("TIMESTAMP(3)", True), ("TIMESTAMP(6)", False), (None, False)):
+        columns = [("k", "INT NOT NULL"), *([] if stored is None else [("t", stored)])]
+        old, store = context_of(tmp_path, columns, ["k"], options if stored else {})
+        made = {"k": 1, "_SEQUENCE_NUMBER": 0, "_VALUE_KIND": 0, **({"t": datetime(1970, 1, 2)} if stored else {})}
+        (entry,) = put_files(old, store, 0, rows_of(old, [made]))
+        new, _ = context_of(tmp_path, [("k", "INT NOT NULL"), ("t", "TIMESTAMP(3)")], ["k"], options)
+        new = replace(new, schema=replace(new.schema, id=1), schemas={0: old.schema, 1: new.schema})
+        expire = RecordExpire.of(new)
+        assert expire is not None and expire.expired(entry) == expired
+
+
+def test_ignored_deletes_are_not_in_a_full_compactions_changelog(tmp_path: Path) -> None:
+    """-D rows from a time before the option count neither as rows nor as changes."""
+    context, _ = context_of(tmp_path, [("k", "INT NOT NULL"), ("v", "INT")], ["k"], {"ignore-delete": "true"})
+    rows = [(1, 0, 5), (1, 3, 0), (2, 3, 0), (3, 0, 0), (4, 0, 5), (4, 2, 0), (5, 3, 5), (5, 0, 0)]
+    made = [{"k": k, "v": i, "_SEQUENCE_NUMBER": i, "_VALUE_KIND": kind} for i, (k, kind, _) in enumerate(rows)]
+    levels = pa.array([level for _, _, level in rows], pa.int32())
+    chunk = rows_of(context, made).append_column("_LEVEL", levels)
+    spec = MergeSpec.of(context.schema)
+    merged = compaction.FullMerge(spec, ("k", "v"), 5, ChangelogMaker(None)).merge(chunk)
+    assert list(zip(*merged.rows.select(["k", "v"]).to_pydict().values(), strict=True)) == [
+        (1, 0),
+        (3, 3),
+        (4, 5),
+        (5, 7),
+    ]
+    assert merged.changelog is not None
+    changes = merged.changelog.select(["k", "v", "_VALUE_KIND"]).to_pydict().values()
+    assert list(zip(*changes, strict=True)) == [(3, 3, 0), (4, 4, 1), (4, 5, 2), (5, 7, 0)]

@@ -19,13 +19,14 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
+from bitlake.mergetree.rescale import rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.commit import commit
-from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 from bitlake.write.writer import write_rows
 
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int64())])
@@ -438,3 +439,29 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
     table.upsert(batch({1: 9}))
     last = history(table)
     assert last[: len(written)] == written and last[-1] == ("APPEND", {1: 9, 2: 3})
+
+
+def test_partitions_are_rescaled_until_all_their_files_are(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("p", pa.int32(), nullable=False))
+    options = {"primary-key": "k,p", "bucket": "2"}
+    table = bitlake.connect(tmp_path).create_table("t", schema, partition_by=["p"], options=options)
+    table.append(pa.table({"k": range(60), "v": range(60), "p": [i % 3 for i in range(60)]}, schema=schema))
+    before = table.scan().to_arrow().sort_by("k")
+    overwrites: list[Overwrite] = []
+
+    def rewrite(state: Any, overwrite: Overwrite) -> None:
+        overwrites.append(overwrite)
+        if len(overwrites) == 1:
+            return  # as if another writer had come first
+        publisher = table._core.publisher(state)
+        rows = prepare_rows("t", state.schema, [table.scan(where="p = 1").to_arrow()])
+        changes = write_changes(state, rows, publisher.user, fresh=True)
+        publisher.publish(state, changes, operation="OVERWRITE", overwrite=overwrite)
+
+    rescale_partitions(table._core, 5, "p = 1", rewrite)
+    assert [(o.dynamic, o.computed_on) for o in overwrites] == [(True, 1)] * 2
+    assert table.scan().to_arrow().sort_by("k").equals(before) and table.schema.num_buckets == 2
+    totals = {(e.partition, e.total_buckets) for e in table._core.state().entries()}
+    assert sorted(n for _, n in totals) == [2, 2, 5]
+    rescale_partitions(table._core, 5, "p = 1", rewrite)
+    assert len(overwrites) == 2, "nothing is left to do"

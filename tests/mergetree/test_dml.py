@@ -16,6 +16,7 @@ import bitlake
 from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
+from bitlake.mergetree.dml import complete_changelog, deletes_by_rewrite, deletes_by_rows
 from bitlake.table.table import Table
 from bitlake.write.commit import OutcomeUnknown
 
@@ -155,3 +156,58 @@ def test_a_store_that_fails_at_any_call_leaves_old_or_new_and_no_strays(after: b
         if not store.failed:
             break
     assert number > 3
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "rewrite"),
+    [
+        ({}, True, False),
+        ({"ignore-delete": "true"}, False, True),
+        ({"ignore-delete": "true", "deletion-vectors.enabled": "true"}, False, False),
+        ({"merge-engine": "first-row"}, False, True),
+        (SUM, False, True),
+        ({**SUM, "aggregation.remove-record-on-delete": "true"}, True, False),
+        ({**SUM, "deletion-vectors.enabled": "true"}, False, False),
+        ({"merge-engine": "partial-update"}, False, True),
+        ({"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}, True, False),
+        ({"merge-engine": "partial-update", "fields.v.sequence-group": "w"}, False, True),
+        (
+            {
+                "merge-engine": "partial-update",
+                "fields.v.sequence-group": "w",
+                "partial-update.remove-record-on-sequence-group": "v",
+            },
+            True,
+            False,
+        ),
+        ({"primary-key": ""}, False, False),
+    ],
+)
+def test_how_rows_are_deleted(tmp_path: Path, options: dict[str, str], rows: bool, rewrite: bool) -> None:
+    """By -D rows if the engine removes rows by them, else by vectors or by rewriting; an append table has neither."""
+    if "primary-key" in options:
+        table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
+    else:
+        table = made(tmp_path, **options)
+    state = table._core.state()
+    assert (deletes_by_rows(state), deletes_by_rewrite(state)) == (rows, rewrite)
+
+
+@pytest.mark.parametrize(
+    ("producer", "shown"), [("none", True), ("input", True), ("lookup", False), ("full-compaction", False)]
+)
+def test_changes_that_the_changelog_does_not_show_are_compacted(tmp_path: Path, producer: str, shown: bool) -> None:
+    """With lookup level 0 has them, with full compactions all levels but the highest."""
+    options = {"changelog-producer": producer, "bucket": "1", "write-only": "true"}
+    table = made(tmp_path, **options)
+    table.upsert(arrow([(1, "a", 1, "x")]))
+    assert complete_changelog(table._core, table._core.state()).snapshot_id == (1 if shown else 2)
+    if shown:
+        return
+    state = table._core.state()
+    assert {e.file.level for e in state.entries()} == {5}
+    assert complete_changelog(table._core, state) is state, "nothing is left to show"
+    table.upsert(arrow([(1, "a", 2, "x")]))
+    table.upsert(arrow([(2, "b", 2, "x")]))
+    after = complete_changelog(table._core, table._core.state())
+    assert {e.file.level for e in after.entries()} <= ({4, 5} if producer == "lookup" else {5})

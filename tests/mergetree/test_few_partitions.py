@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.mergetree.bucket import bucket_states, hash_index_states
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.state import TableState
 from bitlake.table.table import Table
@@ -88,3 +89,14 @@ def test_other_partitions_are_not_looked_at(tmp_path: Path, kind: str, monkeypat
     monkeypatch.undo()
     assert table.scan(where="v = 'second'").count() == 12
     assert table.scan(where="day = 'd1'").count() == 14
+
+
+def test_buckets_with_hash_indexes_are_those_of_the_table(tmp_path: Path) -> None:
+    table = made(tmp_path, KINDS["dynamic vectors"])
+    steps(table)
+    state = table._core.state()
+    known = {slot: b for slot, b in bucket_states(state).items() if b.hashes is not None}
+    found = hash_index_states(state)
+    assert known and any(b.vectors is not None for b in known.values())
+    assert {slot: b.hashes for slot, b in found.items()} == {slot: b.hashes for slot, b in known.items()}
+    assert {(b.total_buckets, b.files, b.vectors) for b in found.values()} == {(-1, (), None)}

@@ -13,7 +13,7 @@ import bitlake
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.mergetree import dml, task_writes
 from bitlake.mergetree import writer as upserts
-from bitlake.mergetree.task_writes import TaskJob, check_tasks, commit_tasks, discard_tasks, write_task
+from bitlake.mergetree.task_writes import TaskJob, TaskResult, check_tasks, commit_tasks, discard_tasks, write_task
 from bitlake.table.table import Table
 from bitlake.write.commit import is_committed, last_identifier
 from bitlake.write.commit_plan import BatchCommitted, Overwrite
@@ -294,3 +294,13 @@ def test_a_task_numbers_its_rows_in_a_range_of_its_own(lake: bitlake.Lake) -> No
         (entry,) = change.new_files
         first = 2 + number * 2**28
         assert (entry.file.min_sequence_number, entry.file.max_sequence_number) == (first, first + 2)
+
+
+def test_tasks_leave_compaction_to_the_commit(lake: bitlake.Lake) -> None:
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2", "deletion-vectors.enabled": "true"}
+    table = lake.create_table("k", SCHEMA, primary_key=["id"], options=options)
+    table.upsert(pa.table([[1, 2], ["old", "old"]], schema=SCHEMA))
+    result = write_task(job_of(table), 0, [batch([1], "x")])
+    assert result and not result.changes[0].compaction and len(result.changes[0].new_files) == 1
+    assert not TaskResult() and not TaskResult(number=3)
+    assert TaskResult(files=result.changes[0].new_files) and TaskResult(staged=("rows",))
