@@ -24,6 +24,7 @@ from bench.s3_read import s3_read
 from bench.scale import scale
 from bench.selective import selective
 from bench.tpch import tpch
+from bench.tpch_duckdb import tpch_duckdb
 from bench.vectors import vectors
 
 try:
@@ -304,6 +305,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "planning": planning,
     "scale": scale,
     "tpch": tpch,
+    "tpch_duckdb": tpch_duckdb,
     "vectors": vectors,
     "pk_write": pk_write,
     "pk_growth": pk_growth,

@@ -77,7 +77,13 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
         raise NotTranslatable(text, "only Spark knows the file of a row")
     scans = [s if s.columns else s.select(s.state.schema.field_names[:1]) for s in prepared.scans]  # rows are counted
     try:
-        query, names = translate_over(prepared.analysis, list(map(_fields, scans)), session.database, session.timezone)
+        query, names = translate_over(
+            prepared.analysis,
+            list(map(_fields, scans)),
+            session.database,
+            session.timezone,
+            session.catalog.store.caches,
+        )
     except UnknownColumn as e:
         known = {f.name for scan in scans for f in scan.state.schema.fields}
         raise UnknownColumn(e.node, near(e.node.name, sorted(known))) from e
@@ -104,7 +110,13 @@ def _answered(session: Session, prepared: PreparedQuery, shape: Aggregates, foun
         return pa.table(columns, names=query.names)
     try:
         rest, (name,) = translate_over(
-            prepared.analysis, [found.fields], session.database, session.timezone, shape.edits, query.names
+            prepared.analysis,
+            [found.fields],
+            session.database,
+            session.timezone,
+            session.catalog.store.caches,
+            shape.edits,
+            query.names,
         )
     except NotTranslatable:
         return None

@@ -80,6 +80,11 @@ def translate(
     return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns))
 
 
+def today(timezone: str) -> dt.date:
+    """The session's date."""
+    return dt.datetime.fromtimestamp(now_ms() / 1000, literals.zone(timezone)).date()
+
+
 @dataclass(frozen=True, slots=True)
 class _Query:
     """A translated query: its columns are called c0, c1 … in the SQL, and as Spark calls them in ``columns``."""
@@ -103,7 +108,7 @@ class _Queries:
     def __init__(self, text: SqlText, tables: Mapping[str, Sequence[DataField]], timezone: str) -> None:
         self.tables = tables
         self.timezone = timezone
-        self.today = dt.datetime.fromtimestamp(now_ms() / 1000, literals.zone(timezone)).date()
+        self.today = today(timezone)
         self.text = text
         self.count = 0
 
