@@ -91,9 +91,9 @@ def _query(bench: Bench, connection: Any, number: int) -> dict[tuple[str, str], 
 
 
 def _plain(rows: Any) -> list[list[str]]:
-    """Values by their digits: DuckDB's average of decimals is a DOUBLE, Spark's a DECIMAL."""
+    """Values to three places: DuckDB's average of decimals is a DOUBLE, Spark's a DECIMAL."""
 
     def digits(value: Any) -> str:
-        return f"{float(value):.9g}" if hasattr(value, "__float__") else str(value)
+        return f"{float(value):.3f}" if hasattr(value, "__float__") else str(value)
 
     return [list(map(digits, row.values())) for row in rows.to_pylist()]
