@@ -71,7 +71,7 @@ maintenance: $(READY)
 model: $(READY)
 	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/mergetree/test_model.py $(ARGS)
 
-## engines   2,000 random predicates through DuckDB, Polars and, if it is installed, DataFusion: rows, plans, and what was pushed
+## engines   2,000 random predicates through DuckDB, Polars and DataFusion: rows, plans, and what was pushed
 engines: $(READY)
 	BITLAKE_PREDICATES=2000 $(BIN)/python -m pytest -q tests/scan/test_engine_predicates.py $(ARGS)
 
