@@ -532,3 +532,34 @@ def test_another_writer_takes_the_id_of_a_try_that_failed(tmp_path: Path) -> Non
     assert (made.id, store.tries) == (2, 3)
     assert names(paths) == {"theirs", "ours"}
     assert STORE.read(paths.latest_hint) == b"2"
+
+
+class Expiring(LocalStore):
+    """Expires the older snapshots as soon as a snapshot is created, as a process beside this one may."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        made = super().create(path, data)
+        if made and path.endswith("/snapshot-3"):
+            for number in (1, 2):
+                self.delete(path[:-1] + str(number))
+        return made
+
+
+def test_a_commit_whose_base_expires_at_once_stands(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("a"))
+    append(paths, schema, entry("b"))
+    forget()
+    assert append(paths, schema, entry("c"), store=Expiring()).id == 3
+    assert names(paths) == {"a", "b", "c"}
+
+
+def test_statistics_are_kept_until_the_schema_changes(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("a"))
+    assert commit(STORE, paths, CommitPlan("ANALYZE", statistics="stat-1"), schema, "me") is not None
+    assert append(paths, schema, entry("b")).statistics == "stat-1"
+    changed = dataclasses.replace(schema, id=1)
+    assert STORE.create(paths.schema(1), changed.to_json().encode())
+    forget()
+    assert append(paths, changed, entry("c")).statistics is None
