@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
-from bitlake.expressions.statistics import ColumnStats, Verdict
+from bitlake.expressions.statistics import ColumnBounds, ColumnStats, Form, Verdict, judge_leaf
 from bitlake.expressions.statistics import test_stats as prove
+from bitlake.expressions.tree import Comparison, In, Like, Op
 from bitlake.types import DataField, parse_type
 
 FIELDS = [
@@ -91,3 +98,80 @@ def test_a_maximum_cut_at_the_last_character_before_the_surrogates() -> None:
     """Paimon writes U+D7FF + 1 as '?', a maximum below its values."""
     stats = {"s": ColumnStats("a", "b?", 0, truncated=True)}
     assert prove(bind(parse_predicate("s > 'b\ud7ff'"), FIELDS), stats, 5) is SOME
+
+
+_TRUTH: dict[Op, Callable[[Any, Any], bool]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
+Leaf = Comparison | In | Like
+NUMBERS = list(range(6))
+WORDS = ["a", "az", "b", "ba", "bz", "c", "ca"]
+
+
+def _holds(leaf: Leaf, value: Any) -> bool:
+    match leaf:
+        case Comparison(_, op, literal):
+            return _TRUTH[op](value, literal)
+        case In(_, values, negated):
+            return (value in values) != negated
+        case Like(_, pattern, negated):
+            return value.startswith(pattern[:-1]) != negated
+
+
+def _leaves(values: list[Any]) -> list[Leaf]:
+    literals = [-1, *values, 6] if values is NUMBERS else ["A", *values[::2], "d"]
+    made: list[Leaf] = [Comparison("x", op, v) for op in Op for v in literals]
+    made += [In("x", tuple(literals[i::k]), negated) for i in range(4) for k in (3, 4) for negated in (False, True)]
+    if values is WORDS:
+        made += [Like("x", f"{p}%", negated, "\\") for p in ("a", "b", "bz", "d") for negated in (False, True)]
+    return made
+
+
+def _expected(leaf: Leaf, low: Any, high: Any, values: list[Any], nulls: int | None) -> Verdict:
+    """By trying every value between the bounds.  A list of values proves ALL or NONE only of a single value."""
+    if nulls == 3:
+        return NONE
+    found = {_holds(leaf, v) for v in values if low <= v <= high}
+    if isinstance(leaf, In) and low != high and found == {not leaf.negated}:
+        return SOME
+    return SOME if len(found) == 2 else ALL if found == {True} and nulls == 0 else SOME if found == {True} else NONE
+
+
+@pytest.mark.parametrize("values", [NUMBERS, WORDS], ids=["numbers", "words"])
+def test_verdicts_are_as_sharp_as_the_bounds_allow(values: list[Any]) -> None:
+    files = [(low, high, n) for i, low in enumerate(values) for high in values[i:] for n in (0, 1, 3, None)]
+    for leaf in _leaves(values):
+        expected = [_expected(leaf, *f[:2], values, f[2]) for f in files]
+        assert [prove(leaf, {"x": ColumnStats(*f)}, 3) for f in files] == expected, leaf
+        for together in (5, len(files)):
+            found: list[int] = []
+            for start in range(0, len(files), together):
+                some = files[start : start + together]
+                found += judge_leaf(leaf, _bounds(some), np.full(len(some), 3)).tolist()
+            assert found == [e.value for e in expected], (leaf, together)
+
+
+def _bounds(files: list[tuple[Any, Any, int | None]]) -> ColumnBounds:
+    known = np.ones(len(files), bool)
+    nulls = np.array([-1 if n is None else n for _, _, n in files], np.int64)
+    if isinstance(files[0][0], int):
+        low, high = (np.array([f[i] for f in files], np.int64) for i in (0, 1))
+        return ColumnBounds(Form.INTEGER, low, high, known, known, nulls, False)
+    texts = [pa.array([f[i].encode() for f in files], pa.large_binary()) for i in (0, 1)]
+    return ColumnBounds(Form.TEXT, *texts, known, known, nulls, False)
+
+
+def test_a_maximum_that_was_cut_may_stand_for_longer_texts() -> None:
+    # Paimon cuts texts to 16 characters and adds one to the last; "?" is what it leaves where that cannot be encoded.
+    cut = {"x": ColumnStats("a", "b?", 0, truncated=True)}
+    assert prove(Comparison("x", Op.GT, "b\ud7ff"), cut, 3) is SOME
+    assert prove(Comparison("x", Op.GT, "b\ue001"), cut, 3) is NONE
+    assert prove(Comparison("x", Op.GT, "b\ue000"), cut, 3) is NONE
+    assert prove(Comparison("x", Op.EQ, "b\ue000"), cut, 3) is SOME
+    whole = {"x": ColumnStats("a", "b?", 0)}
+    assert prove(Comparison("x", Op.GT, "b?"), whole, 3) is NONE
