@@ -18,6 +18,7 @@ from click.shell_completion import get_completion_class
 
 import bitlake
 from bitlake.cli.failures import Usage, report_failure, terminal_width
+from bitlake.cli.imports import leave_out_pandas
 from bitlake.cli.parameters import LAKE_OPTIONS, Group
 
 COMMANDS = {
@@ -46,8 +47,8 @@ COMMANDS = {
 }
 """Every command, in the order of the help page: its module in this package, and its name in the module."""
 
-_SPARK = frozenset(("sql", "demo", "--sql", "--spark"))
-"""Arguments that start Spark, which needs pandas."""
+_SPARK = frozenset(("demo", "--sql", "--spark"))
+"""Arguments that always start Spark, which needs pandas."""
 _COMPLETE = "_BITLAKE_COMPLETE"
 """The variable in which a shell's completion script asks for completions."""
 _HELP_WIDTH = 80
@@ -121,27 +122,6 @@ cli = LazyGroup(
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-class _WithoutPandas:
-    """An import hook in whose presence pandas counts as not installed.
-
-    Arrow imports pandas, where it is installed, to find out whether the list that it converts is a pandas object.
-    That takes 0.2 to 0.3 s, and no command that runs without Spark handles pandas objects.  The hook has no base class,
-    because importing ``importlib.abc`` takes 10 ms.
-    """
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        """Refuse pandas; leave other modules to the next hook."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError("this command does not use pandas", name=fullname)
-
-
-def _prepare_process() -> None:
-    """Leave out what a command without Spark does not need."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads for linear algebra
-    if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _WithoutPandas())
-
-
 def _command_first(arguments: list[str]) -> list[str]:
     """``--lake X tables`` → ``tables --lake X``: the options of every command may precede the command."""
     flags = {name for option in LAKE_OPTIONS if option.is_flag for name in option.opts}
@@ -160,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(300_000, 20, 20)  # start-up makes many objects and no garbage
     words = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     if not _SPARK.intersection(word.partition("=")[0] for word in words):
-        _prepare_process()
+        leave_out_pandas()
     with report_failure(words) as outcome:
         if _COMPLETE in os.environ:
             cli.main([], "bitlake", _COMPLETE)  # prints completions and ends the process

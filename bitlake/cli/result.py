@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import csv
 
+from bitlake.cli.imports import allow_pandas
 from bitlake.cli.output import Output, Screen
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.lake import core_engine, lake_has_spark
+from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import parquet as pq
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -213,6 +214,7 @@ class Result:
                     raise InvalidRequest(f"{e}; {install}") from e
         if out is not None:
             starting(out)
+        allow_pandas()
         frame = lake.sql(text)
         if not frame.columns:
             return Result(text, pa.table({}), False, time.perf_counter() - started)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bitlake.catalog.catalog import Catalog
-from bitlake.engine import ddl, dml, insert, partitions, rows, show
-from bitlake.engine.explain import explain
-from bitlake.engine.procedures import call, show_procedures
-from bitlake.engine.procedures.maintenance import vacuum
 from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
@@ -25,50 +22,68 @@ from bitlake.sql.duckdb_values import NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.text import SqlText
 
+if TYPE_CHECKING:
+    from bitlake.engine import rows
+
 Handler = Callable[[Session, Any], pa.Table]
 
-HANDLERS: Mapping[type[Any], Handler] = {
-    st.CreateDatabase: ddl.create_database,
-    st.DropDatabase: ddl.drop_database,
-    st.AlterDatabase: ddl.alter_database,
-    st.UseDatabase: ddl.use_database,
-    st.CreateTable: ddl.create_table,
-    st.CreateTableLike: ddl.create_table_like,
-    st.DropTable: ddl.drop_table,
-    st.RenameTable: ddl.rename_table,
-    st.RefreshTable: ddl.refresh_table,
-    st.AlterTableSet: ddl.alter_set,
-    st.AlterTableUnset: ddl.alter_unset,
-    st.AlterColumns: ddl.alter_columns,
-    st.AlterTag: ddl.alter_tag,
-    st.Analyze: ddl.analyze,
-    st.InsertInto: insert.insert,
-    st.Truncate: partitions.truncate,
-    st.DropPartitions: partitions.drop_partitions,
-    st.AddPartitions: partitions.add_partitions,
-    st.Call: call,
-    st.Vacuum: vacuum,
-    st.ShowProcedures: show_procedures,
-    st.ShowDatabases: show.databases,
-    st.ShowCurrentNamespace: show.current_namespace,
-    st.ShowTables: show.tables,
-    st.ShowTableExtended: show.extended,
-    st.ShowCreateTable: show.create_table,
-    st.ShowPartitions: show.partitions,
-    st.ShowTblProperties: show.properties,
-    st.ShowColumns: show.columns,
-    st.ShowTags: show.tags,
-    st.Describe: show.describe,
-    st.DescribeDatabase: show.describe_database,
-}
-"""What statements are carried out by, in this process and on Spark."""
-_HERE: Mapping[type[Any], Handler] = {
-    st.Explain: explain,
-    st.Other: change_setting,
-    st.DeleteFrom: dml.delete,
-    st.Update: dml.update,
-}
-"""What only this process carries out so; Spark has its own."""
+
+@cache
+def handlers() -> Mapping[type[Any], Handler]:
+    """What statements are carried out by, in this process and on Spark."""
+    # Imported lazily: a query needs none of them (tests/cli/test_startup.py).
+    from bitlake.engine import ddl, insert, partitions, show
+    from bitlake.engine.procedures import call, show_procedures
+    from bitlake.engine.procedures.maintenance import vacuum
+
+    return {
+        st.CreateDatabase: ddl.create_database,
+        st.DropDatabase: ddl.drop_database,
+        st.AlterDatabase: ddl.alter_database,
+        st.UseDatabase: ddl.use_database,
+        st.CreateTable: ddl.create_table,
+        st.CreateTableLike: ddl.create_table_like,
+        st.DropTable: ddl.drop_table,
+        st.RenameTable: ddl.rename_table,
+        st.RefreshTable: ddl.refresh_table,
+        st.AlterTableSet: ddl.alter_set,
+        st.AlterTableUnset: ddl.alter_unset,
+        st.AlterColumns: ddl.alter_columns,
+        st.AlterTag: ddl.alter_tag,
+        st.Analyze: ddl.analyze,
+        st.InsertInto: insert.insert,
+        st.Truncate: partitions.truncate,
+        st.DropPartitions: partitions.drop_partitions,
+        st.AddPartitions: partitions.add_partitions,
+        st.Call: call,
+        st.Vacuum: vacuum,
+        st.ShowProcedures: show_procedures,
+        st.ShowDatabases: show.databases,
+        st.ShowCurrentNamespace: show.current_namespace,
+        st.ShowTables: show.tables,
+        st.ShowTableExtended: show.extended,
+        st.ShowCreateTable: show.create_table,
+        st.ShowPartitions: show.partitions,
+        st.ShowTblProperties: show.properties,
+        st.ShowColumns: show.columns,
+        st.ShowTags: show.tags,
+        st.Describe: show.describe,
+        st.DescribeDatabase: show.describe_database,
+    }
+
+
+@cache
+def _handlers_here() -> Mapping[type[Any], Handler]:
+    """What only this process carries out so; Spark has its own."""
+    from bitlake.engine import dml
+    from bitlake.engine.explain import explain
+
+    return {
+        st.Explain: explain,
+        st.Other: change_setting,
+        st.DeleteFrom: dml.delete,
+        st.Update: dml.update,
+    }
 
 
 class _CoreSession(Session):
@@ -76,10 +91,14 @@ class _CoreSession(Session):
 
     def query_rows(self, text: SqlText) -> rows.ArrowRows | rows.ConstantRows:
         """The rows of a query."""
+        from bitlake.engine import rows
+
         return rows.query_rows(self, text)
 
     def scanned_rows(self, scan: TableScan) -> rows.ArrowRows:
         """The rows of a scan."""
+        from bitlake.engine import rows
+
         return rows.scanned_rows(self, scan)
 
 
@@ -106,7 +125,7 @@ class CoreEngine:
         statement = parse_statement(begun)
         if isinstance(statement, st.Query):
             return run_query(session, statement.text)
-        handler = _HERE.get(type(statement)) or HANDLERS.get(type(statement))
+        handler = _handlers_here().get(type(statement)) or handlers().get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")
         with job(one_line(written, 60), session.catalog.runtime.shows_progress):

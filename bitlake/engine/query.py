@@ -11,11 +11,10 @@ import pyarrow as pa
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
 from bitlake.engine.session import NeedsSpark, Session
 from bitlake.metadata.schema import Names, near
-from bitlake.scan.dataset import import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql import spark_types as ty
 from bitlake.sql.aggregate_pushdown import Aggregates
-from bitlake.sql.duckdb_engine import failed, fetch, relation_of, run, translate_over
+from bitlake.sql.duckdb_engine import failed, fetch, import_duckdb, relation_of, run, translate_over
 from bitlake.sql.duckdb_translation import Translation
 from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn
 from bitlake.sql.spark_types import SparkType

@@ -301,8 +301,7 @@ def count_name(field: DataField) -> str:
 
 def _merged(parts: Sequence[pa.Table], field: DataField) -> pa.Table:
     """One row for each distinct value, counts added."""
-    count = count_name(field)
-    kind = arrow_type(field.type)
+    count, kind = count_name(field), arrow_type(field.type)
     if not parts:
         return pa.table([pa.array([], kind), pa.array([], pa.int64())], names=[field.name, count])
     whole = pa.concat_tables(parts)
@@ -310,5 +309,11 @@ def _merged(parts: Sequence[pa.Table], field: DataField) -> pa.Table:
     if _has_type(field, _FLOATS):
         plain = pc.add(values, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
         values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
-    groups = pa.table({"v": values, "n": whole.column(1)}).group_by("v", use_threads=False).aggregate([("n", "sum")])
-    return pa.table([groups.column("v").cast(kind), groups.column("n_sum").cast(pa.int64())], names=[field.name, count])
+    # Not by Arrow's group_by, for which it imports its datasets: that takes 0.1 s, once.
+    chunks = values.dictionary_encode("encode").chunks  # without empty ones, and all with the same dictionary
+    if not chunks:
+        return whole.slice(0, 0)
+    groups = chunks[0].dictionary
+    counts = np.zeros(len(groups), np.int64)
+    np.add.at(counts, np.concatenate([c.indices.to_numpy() for c in chunks]), whole.column(1).to_numpy())
+    return pa.table([groups, pa.array(counts)], names=[field.name, count])

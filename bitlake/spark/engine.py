@@ -24,7 +24,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.catalog.catalog import Catalog, View
 from bitlake.catalog.identifier import Identifier
-from bitlake.engine.engine import HANDLERS
+from bitlake.engine.engine import handlers
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
 from bitlake.engine.session import nothing, result
@@ -310,7 +310,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
-"""What statements are carried out by besides :data:`bitlake.engine.engine.HANDLERS`."""
+"""What statements are carried out by besides :func:`bitlake.engine.engine.handlers`."""
 
 
 class SparkRows:
@@ -433,7 +433,7 @@ class SparkEngine:
         statement = parse_statement(text)
         if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
-        handler = _HANDLERS.get(type(statement)) or HANDLERS.get(type(statement))
+        handler = _HANDLERS.get(type(statement)) or handlers().get(type(statement))
         if handler is not None:
             made = handler(self.context, statement)
             return self.context.frame(made) if isinstance(made, pa.Table) else made

@@ -14,10 +14,8 @@ import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
 from bitlake.runtime import CacheName, Caches
-from bitlake.scan.dataset import import_duckdb
 from bitlake.scan.scan import TableScan
 from bitlake.sql.analyzer import QueryAnalysis
-from bitlake.sql.duckdb_binding import bind_scan, connect
 from bitlake.sql.duckdb_translation import Translation, today, translate
 from bitlake.sql.duckdb_values import NotTranslatable, identifier
 from bitlake.sql.spark_types import OPAQUE
@@ -56,15 +54,24 @@ def translate_over(
     return made, tables
 
 
+def import_duckdb() -> Any:
+    """The ``duckdb`` module; raises :class:`InvalidRequest` where it is not installed."""
+    # Imported lazily: Arrow's datasets take 0.1 s, and what metadata answer needs none.
+    from bitlake.scan import dataset
+
+    return dataset.import_duckdb()
+
+
 def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone: str, caches: Caches) -> Any:
     """A translated query over tables as a DuckDB relation, which is evaluated when rows are fetched.
 
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
     connection = _connection(tables, timezone, caches)
+    duckdb = import_duckdb()
     try:
         relation = _named(connection, f"({query.sql})", query.names)
-    except import_duckdb().Error as e:
+    except duckdb.Error as e:
         raise NotTranslatable(query.sql, f"DuckDB refuses it ({e})") from e
     for name, ours, sparks in zip(query.names, relation.types, query.types, strict=True):
         if sparks != OPAQUE and str(ours) != sparks.duckdb:
@@ -80,6 +87,8 @@ def relation_of(table: pa.Table, timezone: str, caches: Caches) -> Any:
 
 def _connection(tables: Mapping[str, TableScan | pa.Table], timezone: str, caches: Caches) -> Any:
     duckdb = import_duckdb()
+    from bitlake.sql.duckdb_binding import bind_scan, connect
+
     connection = connect(caches)
     try:
         connection.execute("SET TimeZone = ?", [timezone])

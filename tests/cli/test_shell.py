@@ -20,7 +20,7 @@ from prompt_toolkit.document import Document
 import bitlake
 from bitlake.cli.output import Output
 from bitlake.cli.run import LakeOptions, Run
-from bitlake.cli.sql import Names, is_complete
+from bitlake.cli.shell import Names, is_complete
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
 UP, TAB, ENTER, CTRL_C, CTRL_D = "\x1b[A", "\t", "\r", "\x03", "\x04"

@@ -1,4 +1,4 @@
-"""``bitlake sql`` as a process: one Spark session for a file of statements."""
+"""``bitlake sql`` as a process: one session for a file of statements, with Spark from the first that needs it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ CREATE TABLE made (k INT, v STRING, d DECIMAL(20, 2));
 INSERT INTO made VALUES (1, 'a;b', 12345678901234567.10), (2, NULL, NULL);
 SELECT * FROM made ORDER BY k;
 SELECT k AS x, v AS x FROM made WHERE k = 1;
+SELECT explode(array(k, 7)) AS e FROM made WHERE k = 1;
 SELECT * FROM mad;
 SELECT 'never';
 """
@@ -28,11 +29,12 @@ def test_a_file_of_statements(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> N
     """It stops at the first that fails, names it, and what came before is told and stays."""
     (tmp_path / "script.sql").write_text(SCRIPT)
     done = cli("sql", "-f", str(tmp_path / "script.sql"), "--json", code=1)
-    _, _, rows, twice = done.json["statements"]
+    _, _, rows, twice, exploded = done.json["statements"]
     assert [c["name"] for c in rows["columns"]] == ["k", "v", "d"]
     assert rows["rows"] == [[1, "a;b", "12345678901234567.10"], [2, None, None]]
     assert twice["rows"] == [[1, "a;b"]] and [c["name"] for c in twice["columns"]] == ["x", "x"]
-    assert "statement 5: " in done.err and "did you mean made?" in done.err
+    assert exploded["rows"] == [[1], [7]]
+    assert "statement 6: " in done.err and "did you mean made?" in done.err
     assert lake.table("made").scan().count() == 2
     lake.drop_table("made")
 

@@ -28,6 +28,10 @@ HEAVY = (
     "prompt_toolkit",
     "rich",
     "bitlake.table.writes",
+    "duckdb",
+    "pyarrow.dataset",
+    "bitlake.engine.ddl",
+    "bitlake.engine.procedures",
 )
 ARRAYS = {"numpy", "pyarrow", "fastavro"}
 _RUN = """
@@ -96,6 +100,14 @@ def test_conditions_load_no_more_than_their_parser(lake: bitlake.Lake, home: Pat
 def test_reading_loads_nothing_that_writes(lake: bitlake.Lake, home: Path) -> None:
     lines = ["export orders all.json --overwrite -w amount<3", "explain orders --analyze", "verify orders"]
     assert loaded(home, lake, *lines) == {*ARRAYS, "sqlglot", "pyarrow.compute", "pyarrow.parquet"}
+
+
+def test_a_query_that_metadata_answer_loads_no_engine(lake: bitlake.Lake, home: Path) -> None:
+    (home / "answered.sql").write_text("SELECT status, count(*) FROM orders GROUP BY status")
+    assert loaded(home, lake, "sql -f answered.sql") == {*ARRAYS, "sqlglot", "pyarrow.compute", "rich"}
+    (home / "computed.sql").write_text("SELECT status, sum(amount) FROM orders GROUP BY status")
+    computed = loaded(home, lake, "sql -f computed.sql")
+    assert computed <= {*ARRAYS, "sqlglot", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "duckdb", "rich"}
 
 
 _KERNELS = """
