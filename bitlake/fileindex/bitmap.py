@@ -91,7 +91,7 @@ class BitmapWriter:
         """Return the payload."""
         coded = self._coder.finish()
         body = _Body(self._keys, coded)
-        head = [_HEAD.pack(self._version or 2, len(coded.codes), coded.cardinality, body.nulls > 0)]
+        head = [_HEAD.pack(self._version, len(coded.codes), coded.cardinality, body.nulls > 0)]
         if self._version == 1:
             head.append(_I4.pack(body.null_offset) if body.nulls else b"")
             head.append(pack(self._keys, coded.dictionary.take(pa.array(body.order)), body.offsets[body.order])[0])

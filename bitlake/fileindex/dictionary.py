@@ -115,9 +115,7 @@ def _by_sorting(keys: Keys, column: pa.Array) -> Coded:
 
 
 def _ranks(sortable: Ints, keys: Keys) -> tuple[Ints, npt.NDArray[np.int32]]:
-    """Return (the distinct keys in order, the code of each value)."""
-    if len(sortable) == 0:
-        return sortable, np.zeros(0, np.int32)
+    """Return (the distinct keys in order, the code of each value) of at least one value."""
     least, most = int(sortable.min()), int(sortable.max())
     if most - least < 4 * len(sortable):  # dense: count instead of sorting
         offsets = sortable.astype(np.int64) - least

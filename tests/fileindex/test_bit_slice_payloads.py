@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, Op
 from bitlake.fileindex.bsi import BSI, BsiReader
-from bitlake.fileindex.payload import LazyBytes, Page, Section
+from bitlake.fileindex.payload import Fault, LazyBytes, Page, Section
 from bitlake.fileindex.range_bitmap import RANGE_BITMAP, RangeBitmapReader
 from bitlake.types import parse_type
 from tests.fileindex.payloads import check_every_comparison
@@ -406,10 +406,19 @@ def test_what_inspect_says_of_a_range_bitmap_that_contradicts_itself(
 
 @pytest.mark.parametrize(("entry", "value"), [(0, -4096), (4, -1), (4, 10**6), (0, 10**6), (8, 10**6), (12, -1)])
 def test_a_slice_that_does_not_fit_is_shown_with_its_fault(entry: int, value: int) -> None:
+    """In a summary as well, which counts no rows."""
     data = bytearray(GOOD)
     struct.pack_into(">i", data, END + 14 + entry, value)
-    faults = [s.fault is not None for s in shown(RANGE_BITMAP, bytes(data)).children[2].children]
-    assert faults == [False, False, entry < 8, entry >= 8, False]
+    for page in (EVERYTHING, None):
+        parts = shown(RANGE_BITMAP, bytes(data), page).children[2].children
+        assert [s.fault is not None for s in parts] == [False, False, entry < 8, entry >= 8, False]
+        (bad,) = [s for s in parts if s.fault is not None]
+        assert bad.fault == Fault(f"{bad.size:,} bytes do not fit", bad.offset)
+    struct.pack_into(">i", data, END + 14, 0)
+    struct.pack_into(">i", data, END + 18, 0)
+    assert shown(RANGE_BITMAP, bytes(data)).children[2].children[2].fault == Fault(
+        "a bitmap ends inside its header", END + 14 + 24 + len(bitmap(list(CODES)))
+    )
 
 
 def test_a_dictionary_without_room_for_its_keys_has_a_fault_in_a_summary_too() -> None:

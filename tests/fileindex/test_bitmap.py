@@ -275,3 +275,36 @@ def test_every_byte_that_says_what_a_payload_is(version: str) -> None:
         if value > 1:
             with pytest.raises(CorruptError, match="not a bitmap index"):
                 reader("INT", good[:9] + bytes((value,)) + good[10:], 3).test(Comparison("c", Op.EQ, 1))
+
+
+@pytest.mark.parametrize(("rows", "buckets"), [
+    ([16, *range(12)], 16), ([16, *range(12), None], 16), ([16, *range(12), 3], 32), ([16, *range(12), None, 3], 32),
+    ([16, *range(12), None, None, 16, None], 32), ([*range(12), 16, 16], 32),
+])  # fmt: skip
+def test_values_in_the_order_of_a_java_map(rows: list[int | None], buckets: int) -> None:
+    """A map of 16 buckets, where 0 and 16 share one, grows at the first call after its 13th key.
+
+    Only a value that comes again makes such a call; a NULL does not.
+    """
+    data = written("INT", pa.array(rows, pa.int32()), {"version": "1"})
+    at = 10 + 4 * (None in rows)
+    keys = [int.from_bytes(data[i : i + 4], "big") for i in range(at, at + 13 * 8, 8)]
+    assert keys == ([*range(12), 16] if buckets == 32 else [0, 16, *range(1, 12)])
+
+
+@pytest.mark.parametrize("size", [4, 15, 16, 27, 28, 29, 40, 100, 1000])
+@pytest.mark.parametrize("kind", ["INT", "STRING"])
+def test_blocks_hold_as_many_values_as_fit(size: int, kind: str) -> None:
+    """A block is its number of values, and 8 bytes and the key for each; one value at least."""
+    rows = [f"{i:04}" for i in range(30)] if kind == "STRING" else list(range(30))
+    entry = 8 + (4 + 4 if kind == "STRING" else 4)
+    data = written(kind, pa.array(rows, pa.int32() if kind == "INT" else pa.string()), {"index-block-size": f"{size}b"})
+    fit = max(1, (size - 4) // entry)
+    counts = [min(fit, 30 - start) for start in range(0, 30, fit)]
+    assert int.from_bytes(data[10:14], "big") == len(counts)
+    at = 14 + len(counts) * (entry - 4)
+    assert int.from_bytes(data[at : at + 4], "big") == 30 * entry + 4 * len(counts) == len(data) - at - 4
+    for count in counts:
+        assert int.from_bytes(data[at + 4 : at + 8], "big") == count
+        at += 4 + count * entry
+    check_every_comparison(reader(kind, data, 30), rows, [rows[0], rows[29], rows[min(fit, 29)]])

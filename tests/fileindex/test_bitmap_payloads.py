@@ -259,3 +259,41 @@ def test_damage_of_one_bitmap_is_shown_at_its_value() -> None:
         assert set(faults) == {"8"} and faults["8"].offset == BODY_AT + offset
     section = shown(second(TWO, counts={1: 3}))
     assert [s.name for s in flat(section) if s.fault is not None] == ["block 1"]
+
+
+def test_the_first_bitmap_of_a_first_version_without_nulls() -> None:
+    """It begins where the values end, at offset 0, and ends where the next one begins."""
+    data = first((3, -2), (8, 0), (9, len(EIGHT)), nulls=None, body=EIGHT + NINE)
+    facts = {s.name: s.facts for s in flat(shown(data))}
+    assert facts["8"] == {"rows": 3, "bitmap at": 34, "bytes": len(EIGHT)}
+    assert facts["9"] == {"rows": 2, "bitmap at": 34 + len(EIGHT), "bytes": len(NINE)}
+
+
+@pytest.mark.parametrize("base", [0, 1000])
+def test_every_part_of_both_versions_with_its_place(base: int) -> None:
+    """Places count from the start of the file, in which the payload begins at ``base``."""
+
+    def parts(data: bytes) -> list[Any]:
+        section = Section("it", base, len(data), base=base)
+        BITMAP.describe(section, lazy(data), parse_type("INT"), Page())
+        return [(s.name, s.offset, s.size, s.facts) for s in flat(section)]
+
+    def value(text: str, body: int, offset: int, rows: Sequence[int]) -> Any:
+        facts = {"rows": len(rows), "bitmap at": base + body + offset, "bytes": len(bitmap(rows))}
+        return text, None, None, facts
+
+    def values(body: int) -> list[Any]:
+        eight = value("8", body, len(NULLS), [0, 4, 5])
+        return [("3", None, None, {"row": 1}), eight, value("9", body, len(NULLS + EIGHT), [3, 6])]
+
+    head = ("head", base, 10, {"has NULLs": True})
+    assert parts(first()) == [
+        head, ("values", base + 14, 24, {"": 3}), *values(38), ("bitmaps", base + 38, len(BODY), {}),
+        value("NULL", 38, 0, [2, 7, 8]),
+    ]  # fmt: skip
+    assert parts(second(TWO)) == [
+        head, ("block index", base + 18, 24, {"blocks": 2, "bytes of blocks": 44}),
+        ("blocks", base + START, 44, {"": 2}), ("block 0", base + START, 16, {"values": 1}), values(BODY_AT)[0],
+        ("block 1", base + START + 16, 28, {"values": 2}), *values(BODY_AT)[1:],
+        ("bitmaps", base + BODY_AT, len(BODY), {}), value("NULL", BODY_AT, 0, [2, 7, 8]),
+    ]  # fmt: skip

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -135,3 +136,63 @@ def test_a_header_that_is_cut_or_longer_than_its_members() -> None:
     with pytest.raises(CorruptError, match="its members take") as e:
         read_header(longer)
     assert e.value.offset == 12
+
+
+def test_where_an_index_may_lie() -> None:
+    """Behind the header and within the container; -1 with no byte is the empty marker."""
+    good = encode_container({"a": {"bitmap": b"xyz"}})
+    length, at = header_length(good), good.index(b"bitmap") + 6
+
+    def placed(start: int, n: int) -> bytes:
+        return good[:at] + struct.pack(">ii", start, n) + good[at + 8 :]
+
+    for place in ((length, 3), (length, 0), (length + 1, 2), (length + 3, 0), (-1, 0)):
+        assert read_header(placed(*place)).columns == {"a": {"bitmap": place}}
+    for start, n in ((length - 1, 1), (length, -1), (length, 4), (length + 3, 1), (-1, 1), (-1, -1), (0, 0), (-2, 0)):
+        with pytest.raises(CorruptError, match=f"'bitmap' is said to have {n} bytes at {start} of {len(good)}") as e:
+            read_header(placed(start, n))
+        assert e.value.offset == at
+
+
+def test_a_column_is_named_once() -> None:
+    """The place of the error is where the name comes again."""
+    column = b"\0\1a" + bytes(4)
+    length = 16 + 4 + 2 * len(column) + 4
+    head = struct.pack(">qii", container.MAGIC, 1, length)
+    with pytest.raises(CorruptError, match="names a column twice") as e:
+        read_header(head + struct.pack(">i", 2) + 2 * column + bytes(4))
+    assert e.value.offset == 20 + len(column)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 12, 13, 14, 100])
+def test_containers_of_any_number_of_columns(count: int) -> None:
+    indexes = {f"c{i}": {"bitmap": bytes([i]) * i, "bsi": None} for i in range(count)}
+    data = encode_container(indexes)
+    found = read_header(data)
+    assert set(found.columns) == set(indexes) and found.checksums is None
+    for name, inner in indexes.items():
+        start, n = found.columns[name]["bitmap"]
+        assert data[start : start + n] == inner["bitmap"] and found.columns[name]["bsi"] == (-1, 0)
+
+
+@pytest.mark.parametrize(("module", "writer"), [
+    (bitmap, bitmap.BitmapWriter), (range_bitmap, range_bitmap.RangeBitmapWriter),
+])  # fmt: skip
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_payload_that_reaches_the_limit_of_offsets(
+    module: Any, writer: Any, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a bitmap both its bitmaps and its blocks of values are limited; of a range-bitmap, the whole."""
+
+    def payload() -> bytes:
+        made = writer(parse_type("INT"), {})
+        made.add(pa.array([*range(50)] * repeats, pa.int32()))
+        return bytes(made.finish())
+
+    whole, blocks = payload(), 4 + 50 * 12
+    limit = len(whole) if module is range_bitmap else max(blocks, len(whole) - (10 + 4 + 8 + 4 + blocks))
+    monkeypatch.setattr(module, "_MAX", limit)
+    assert payload() == whole
+    monkeypatch.setattr(module, "_MAX", limit - 1)
+    with pytest.raises(UnsupportedFeature, match="of 50 values takes more than 2 GiB"):
+        payload()

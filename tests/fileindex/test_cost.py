@@ -23,6 +23,8 @@ def test_rows_far_apart_have_pages_to_spare() -> None:
     assert pages_spared(BitMap(range(0, 4096 * 50, 4096)), 0.6) == pytest.approx(20)
     assert pages_spared(BitMap(range(10)), 0.5) == pytest.approx(2**-10)
     assert pages_spared(BitMap(), 0.5) == 0
+    assert pages_spared(BitMap([0, 10 * 4096]), 0.5) == 1, "pages between hold no row that could be spared"
+    assert pages_spared(BitMap([4095, 4096, 8191]), 0.5) == 0.5 + 0.25
 
 
 def test_an_index_of_half_of_the_rows_is_asked_where_others_leave_few(tmp_path: Path) -> None:

@@ -34,10 +34,20 @@ def keys(text: str) -> Keys:
         ("TIMESTAMP(6)", pa.array([5], pa.timestamp("us")), [5]),
         ("TIMESTAMP(6)", pa.array([5], pa.timestamp("ms", "UTC")), [5000]),
         ("TIMESTAMP(9)", pa.array([-1, 1001, None], pa.timestamp("ns")), [-1, 1, None]),
+        ("TIMESTAMP(9)", pa.array([10**18 - 1, 10**18], pa.timestamp("ns")), [10**15 - 1, 10**15]),
+        ("TIMESTAMP(6)", pa.array([10**9, None], pa.timestamp("s")), [10**15, None]),
+        ("TIMESTAMP(3)", pa.array([10**9, None], pa.timestamp("s")), [10**12, None]),
+        ("TIMESTAMP(3)", pa.array([10**15 - 1, 10**15], pa.timestamp("us")), [10**12 - 1, 10**12]),
+        ("TIMESTAMP(3)", pa.array([10**18 - 1, 10**18], pa.timestamp("ns")), [10**12 - 1, 10**12]),
         ("DECIMAL(9, 2)", pa.array([decimal.Decimal("-1.50"), None, decimal.Decimal("2")]), [-150, None, 200]),
         ("STRING", pa.array(["é", None, ""]), ["é".encode(), None, b""]),
         ("VARBINARY(5)", pa.array([b"\0", None]), [b"\0", None]),
         ("FLOAT", pa.array([1.0, None], pa.float32()), [0x3F800000, None]),
+        ("DATE", pa.array([-1, None], pa.int64()), [-1, None]),
+        ("TIME(3)", pa.array([1500, None], pa.int64()), [1500, None]),
+        ("TIMESTAMP(3)", pa.array([-7, None], pa.int64()), [-7, None]),
+        ("SMALLINT", pa.array([2.0, None]), [2, None]),
+        ("BIGINT", pa.array([2.0, None]), [2, None]),
     ],
 )
 def test_keys_of_arrays_plain_sliced_and_dictionaries(kind: str, array: pa.Array, want: list) -> None:
@@ -80,6 +90,9 @@ def test_equal_keys() -> None:
     assert keys("CHAR(2)").equal_keys("ab") == ([b"ab"], True)
     assert keys("STRING").equal_keys("ab ") == ([b"ab "], True)
     assert keys("TIMESTAMP(9)").equal_keys(1999) == ([1], False)
+    assert keys("TIMESTAMP(9)").equal_keys(10**18 - 1) == ([10**15 - 1], False)
+    assert keys("TIMESTAMP(7)").equal_keys(-1) == ([-1], False)
+    assert keys("TIMESTAMP(6)").equal_keys(10**15 - 1) == ([10**15 - 1], True)
     assert keys("TINYINT").equal_keys(300) == ([], True)
 
 
@@ -128,3 +141,20 @@ def test_rows_of_many_bitmaps_are_counted_by_their_headers() -> None:
     with pytest.raises(CorruptError, match="not a Roaring bitmap") as e:
         cardinalities(body, offsets + np.array([0, 0, 1, 0, 0, 0]))
     assert e.value.offset == offsets[2] + 1
+
+
+def test_a_body_too_short_for_any_bitmap() -> None:
+    """Without bitmaps there is nothing to count; a bitmap there ends outside of it."""
+    for size in range(8):
+        assert cardinalities(memoryview(bytes(size)), np.zeros(0, np.int64)).tolist() == []
+        with pytest.raises(CorruptError, match="ends outside of it"):
+            cardinalities(memoryview(bytes(size)), np.zeros(1, np.int64))
+
+
+def test_what_stands_below_a_null_decimal_does_not_count() -> None:
+    """Arrow leaves the bytes of a NULL undefined: here a number of more than 64 bits."""
+    words = np.array([[5, 0], [1, 1], [7, 0]], np.int64)
+    array = pa.Array.from_buffers(pa.decimal128(38, 0), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(words)])
+    assert keys("DECIMAL(38, 0)").of_array(array).to_pylist() == [5, None, 7]
+    with pytest.raises(UnsupportedFeature, match="64 bits"):
+        keys("DECIMAL(38, 0)").of_array(pa.Array.from_buffers(pa.decimal128(38, 0), 3, [None, pa.py_buffer(words)]))

@@ -236,3 +236,12 @@ def test_the_size_of_a_chunk_if_none_is_named(kind: str, default: str) -> None:
     assert written(kind, array) == written(kind, array, {"chunk-size": default})
     other = "1023b" if default == "0b" else "17kb"
     assert written(kind, array) != written(kind, array, {"chunk-size": other})
+
+
+@pytest.mark.parametrize("length", [4070, 4071, 4072, 9000])
+def test_first_keys_about_as_long_as_what_is_read_of_a_chunk(length: int) -> None:
+    """4,096 bytes of a chunk's header are read at first, of which a key of 4,071 bytes needs all."""
+    rows = [letter * length for letter in "abc"]
+    made = reader("STRING", written("STRING", pa.array(rows), {"chunk-size": "0b"}), 3)
+    check_every_comparison(made, rows, [*rows, "b", "bb" * length, "d"])
+    assert made.distinct().to_pylist() == rows  # type: ignore[union-attr]

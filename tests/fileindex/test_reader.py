@@ -158,6 +158,9 @@ def test_top_n() -> None:
     index = opened(data, 4)
     assert index.top_n("i", 2, descending=True, nulls_first=False) == BitMap([0, 2])
     assert index.top_n("i", 1, descending=True, nulls_first=False, found=BitMap([0, 3])) == BitMap([0])
+    tied = opened(container({"i": [3, 3, 9, 3]}, [("i", "range-bitmap")]), 4)
+    assert tied.top_n("i", 2, True, False) == BitMap([2, 3]), "strictly two rows, unless all ties are asked for"
+    assert tied.top_n("i", 2, True, False, strict=False) == BitMap([0, 1, 2, 3])
     assert index.top_n("s", 1, True, False) is None and index.top_n("plain", 1, True, False) is None
 
 
@@ -181,3 +184,17 @@ def test_mutated_containers_never_crash() -> None:
         cut = bytes(data[: rng.randrange(len(data))]) if rng.random() < 0.2 else bytes(data)
         got = opened(cut, 20).evaluate(predicate)
         assert got.is_empty or got.positions(20)[-1] < 20
+
+
+def test_the_first_fetch_is_of_16_kb() -> None:
+    """Small containers are fetched whole with their header."""
+    data, fetched = container({"i": list(range(5000))}, [("i", "range-bitmap")]), []
+
+    def fetch(offset: int, n: int) -> bytes:
+        fetched.append((offset, n))
+        return data[offset : offset + n]
+
+    index = open_index(fetch, len(data), FIELDS, 5000)
+    assert fetched == [(0, 16 * 1024)] and len(data) > 17 * 1024
+    assert index.evaluate(Comparison("i", Op.GE, 4990)).positions(5000).tolist() == [*range(4990, 5000)]
+    assert index.bytes_read == sum(n for _, n in fetched)

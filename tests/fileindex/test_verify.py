@@ -13,6 +13,7 @@ from bitlake.fileindex.bloom_filter import BloomWriter
 from bitlake.fileindex.registry import INDEX_TYPES
 from bitlake.tools.verify.indexes import IndexCheck
 from bitlake.types.datatypes import parse_type
+from tests.fileindex.test_bit_slice_payloads import dictionary, ranged, slices
 
 ROWS = 500
 INTS = pa.array([None if i % 7 == 3 else (i * i) % 97 - 40 for i in range(ROWS)], pa.int64())
@@ -103,3 +104,47 @@ def test_hashes_are_of_distinct_values() -> None:
     writer.add(TEXTS)
     writer.add(TEXTS)
     assert len(writer.hashes()) == len(TEXTS.drop_null().unique())
+
+
+@pytest.mark.parametrize("index", ["bsi", "range-bitmap"])
+@pytest.mark.parametrize(("rows", "message"), [
+    ([5, 1, 7, 7], "it says that row 1 is not NULL, and it is"),
+    ([5, None, 7, None], "it says that row 3 is NULL, and it is not"),
+    ([6, None, 7, 7], "it says another value of row 0, and of 0 more"),
+    ([5, None, 8, 9], "it says another value of row 2, and of 1 more"),
+    ([5, None, 7, 7], None),
+])  # fmt: skip
+def test_the_first_row_that_differs(index: str, rows: list[int | None], message: str | None) -> None:
+    stored = payload(index, "BIGINT", pa.array(rows, pa.int64()), {})
+    assert checked(index, "BIGINT", pa.array([5, None, 7, 7], pa.int64()), {}, stored) == message
+
+
+@pytest.mark.parametrize("row", [0, 3, 69])
+def test_a_key_that_a_dictionary_holds_and_does_not_find(row: int) -> None:
+    """Key 3 stands after the first key of its chunk, 10, which no row has; more rows than are looked up."""
+    rows = [3 if i == row else (20, 30)[i % 2] for i in range(70)]
+    keys = [10, 3, 20, 30]
+    stored = ranged(70, keys, dictionary([keys]), slices({i: keys.index(v) for i, v in enumerate(rows)}, 2))
+    expected = f"asked for a value it finds other rows, such as {row}"
+    assert checked("range-bitmap", "BIGINT", pa.array(rows), {}, stored) == expected
+
+
+def test_rows_above_a_key_are_looked_up_as_well() -> None:
+    """Key 8 is found; 3, which follows it in the dictionary, is not greater."""
+    stored = ranged(3, [8, 3, 9], dictionary([[8, 3, 9]]), slices({0: 0, 1: 2, 2: 1}, 2))
+    expected = "asked for a value it finds other rows, such as 2"
+    assert checked("range-bitmap", "BIGINT", pa.array([8, 9, 3]), {}, stored) == expected
+
+
+def test_the_bounds_in_the_header_of_a_range_bitmap() -> None:
+    """Each byte of the smallest and largest key counts; what follows them, such as unused bytes, does not."""
+    column = pa.array([3, 8, None, 300])
+    keys, codes = [3, 8, 300], slices({0: 0, 1: 1, 3: 2}, 2)
+    good = ranged(4, keys, dictionary([keys]), codes)
+    for stored in (good, ranged(4, keys, dictionary([[3], [8], [300]]), codes),
+                   ranged(4, keys, dictionary([keys]) + bytes(1 << 24), codes)):  # fmt: skip
+        assert checked("range-bitmap", "BIGINT", column, {}, stored) is None
+    for at in range(13, 29):
+        stored = good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :]
+        expected = "its smallest or largest value is not the column's"
+        assert checked("range-bitmap", "BIGINT", column, {}, stored) == expected
