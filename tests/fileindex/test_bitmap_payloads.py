@@ -74,6 +74,9 @@ BODY_AT = START + 16 + 28
            nulls=(len(EIGHT), len(NULLS))),
     second([[(3, 0, len(bitmap([1]))), *((k, o + len(bitmap([1])), n) for k, o, n in ENTRIES[1:])]],
            body=bitmap([1]) + BODY, nulls=(len(bitmap([1])), len(NULLS))),
+    second([[(3, -2, 18), *ENTRIES[1:]]]),
+    second([[(3, -2, -1), (8, 0, len(EIGHT)), (9, len(EIGHT), len(NINE))]], body=EIGHT + NINE + NULLS,
+           nulls=(len(EIGHT + NINE), len(NULLS))),
 ])  # fmt: skip
 def test_blocks_and_orders_of_any_kind(data: bytes) -> None:
     check_every_comparison(reader(data), ROWS, [2, 3, 4, 8, 9, 10])
