@@ -327,3 +327,19 @@ def test_a_millisecond_has_a_million_nanoseconds() -> None:
             else:
                 with pytest.raises(CorruptError, match="nanoseconds"):
                     read()
+
+
+@pytest.mark.parametrize("slot", [bytes(8), b"\xff" * 8, b"\xff\0\0\0\0\0\0\x81", b"\xff" * 4 + b"\x7f\0\0\0"])
+def test_what_stands_in_the_slot_of_a_null_does_not_count(slot: bytes) -> None:
+    """Not even where it is not UTF-8, or names a place outside of the row."""
+    for kind in KINDS:
+        types = [parse_type(kind), parse_type("INT")]
+        fields = [DataField(0, "a", types[0]), DataField(1, "b", types[1])]
+        row = encode_row_with_arity(types, [None, 7])
+        row = row[:12] + slot + row[20:]
+        stats = SimpleStats(row, row, None)
+        alone = column_stats(one(stats)[0], fields)["a"]
+        assert (alone.min, alone.max) == (None, None), kind
+        bounds = column_bounds([stats], fields, None, ["a", "b"])
+        assert not bounds["a"].has_low.any() and not bounds["a"].has_high.any(), kind  # type: ignore[union-attr]
+        assert bounds["b"].low.tolist() == [7], kind  # type: ignore[union-attr]
