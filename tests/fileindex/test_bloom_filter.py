@@ -29,6 +29,7 @@ def test_sizes() -> None:
     assert shape(1_000_000, 0.1)[0] // 8 + 4 == 599_071
     assert shape(1_000_000, 0.1)[1] == 3
     assert shape(500, 0.1)[0] // 8 + 4 == 304
+    assert [shape(1000, fpp)[1] for fpp in (0.9, 0.5, 0.3, 0.1, 0.01, 1e-9)] == [1, 1, 2, 3, 7, 30]
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda p: p["type"])
@@ -125,6 +126,26 @@ def test_bad_options(option: dict[str, str]) -> None:
         BloomWriter(parse_type("INT"), option)
 
 
+@pytest.mark.parametrize("option", [{"items": "1"}, {"items": "2147483647", "fpp": "0.9"}, {"fpp": "1e-9"}])
+def test_options_at_their_limits(option: dict[str, str]) -> None:
+    BloomWriter(parse_type("INT"), option)
+
+
+def test_bytes_that_a_look_up_reads() -> None:
+    """At most 256 KB; a filter is larger only if a list of values is long."""
+    made = reader("INT", b"\0\0\0\1\xff")
+    for length in (5, 256 * 1024, 256 * 1024 + 1, 10**9):
+        assert made.bytes_to_read(Comparison("c", Op.EQ, 1), length, 10**6) == min(length, 262_144)
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1])
+def test_bits_are_counted_of_filters_up_to_a_megabyte(size: int) -> None:
+    section = Section("it", 0, size)
+    payload = LazyBytes(lambda offset, n: (b"\0\0\0\1" + bytes(size))[offset : offset + n], size)
+    BLOOM_FILTER.describe(section, payload, parse_type("INT"), Page())
+    assert ("set" in section.children[1].facts) == (size == 1 << 20)
+
+
 def test_broken_payloads() -> None:
     for data in (b"", b"\0\0", b"\0\0\0\3", b"\0\0\0\0\1", b"\xff\0\0\0\1", b"\x7f\0\0\0\1"):
         with pytest.raises(CorruptError):
@@ -182,6 +203,9 @@ def test_a_filter_too_large_to_store_gets_the_most_bits_and_still_holds_all(monk
     # The best number of hash functions for bits m and values n is m / n * ln 2.
     assert len(data) == 4 + 1000 and data[:4] == b"\0\0\0\2"
     assert absent(data, writer) == (0, 3000)
+    monkeypatch.setattr(bloom_filter, "_MAX_BITS", 800)
+    assert writer.finish()[:4] == b"\0\0\0\1", "one at least"
+    monkeypatch.setattr(bloom_filter, "_MAX_BITS", 8000)
     with pytest.raises(InvalidRequest, match="2\\^31 bits"):
         BloomWriter(parse_type("BIGINT"), {"items": "3000"})
 

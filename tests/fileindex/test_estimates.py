@@ -62,6 +62,13 @@ def test_types_that_a_range_bitmap_takes() -> None:
     assert {kind: RANGE_BITMAP.supports(parse_type(kind)) for kind in kinds} == kinds
 
 
+def test_what_kind_of_index_each_is() -> None:
+    """A bloom filter selects no rows, and building it sorts no values; the others do both."""
+    for index in (BITMAP, RANGE_BITMAP, BSI):
+        assert index.selects_rows and index.sorts_values and not index.evaluates
+    assert not BLOOM_FILTER.selects_rows and not BLOOM_FILTER.sorts_values and BLOOM_FILTER.evaluates == "= and IN"
+
+
 def test_bytes_that_grow_with_values_and_with_rows() -> None:
     """Of 1,000 bytes the 20 values take 24 each; there are three times the values and ten times the rows."""
     column = SampledColumn(rows=100, file_rows=1000, distinct=20, file_distinct=60.0, value_bytes=12.0)

@@ -129,6 +129,16 @@ def test_top_n_keeps_ties_of_signed_zeros() -> None:
     assert len(made.top_n(2, True, False)) == 2
 
 
+def test_the_top_of_no_rows() -> None:
+    made = reader("INT", written("INT", pa.array([3, None, 3, None], pa.int32())), 4)
+    for k in (0, -1):
+        for nulls_first in (True, False):
+            for strict in (True, False):
+                assert made.top_n(k, True, nulls_first, strict=strict) == BitMap()
+    assert made.top_n(1, True, True, strict=False) == BitMap([1, 3])
+    assert made.top_n(1, True, False, strict=False) == BitMap([0, 2])
+
+
 def test_many_values_read_little() -> None:
     rng = np.random.default_rng(3)
     numbers = rng.permutation(100_000)

@@ -26,8 +26,10 @@ FIELDS = [
 def test_sizes_have_binary_units() -> None:
     sizes = {"7": 7, "7 b": 7, "7kb": 7 << 10, "7 KB": 7 << 10, "7 mb": 7 << 20, "1 gb": 1 << 30}
     assert {text: memory(text) for text in sizes} == sizes
-    with pytest.raises(ValueError, match="below 2 gb"):
-        memory("2 gb")
+    assert memory(str(2**31 - 1)) == 2**31 - 1
+    for text in ("2 gb", str(2**31), "1 tb"):
+        with pytest.raises(ValueError, match="below 2 gb"):
+            memory(text)
 
 
 @pytest.mark.parametrize(
