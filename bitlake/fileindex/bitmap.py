@@ -640,7 +640,7 @@ def _describe(section: Section, payload: LazyBytes, keys: keyed.Keys, page: Page
     version, rows, values, nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
     section.facts.update({"version": version, "rows": rows, "values": values})
     section.add("head", 0, _READ_HEAD, {"has NULLs": bool(nulls)})
-    if version not in (1, 2) or nulls > 1 or rows < 0 or not 0 <= values <= rows:
+    if version not in (1, 2) or nulls > 1 or not 0 <= values <= rows:
         raise CorruptError(f"this is not a bitmap index: version {version}, {values:,} values in {rows:,} rows", 0)
     (_describe_v1 if version == 1 else _describe_v2)(section, payload, keys, rows, values, bool(nulls), page)
 
@@ -661,7 +661,8 @@ def _describe_v1(
     starts = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
     ends = dict(pairwise([*starts.tolist(), payload.length - body]))
     if null_offset is not None:
-        _describe_value(section, payload, body, "NULL", null_offset, ends.get(null_offset, -1), rows)
+        length = ends.get(null_offset, null_offset) - null_offset
+        _describe_value(section, payload, body, "NULL", null_offset, length, rows)
     if page is not None:
         for i, text in zip(page.of(values), keyed.key_texts(keys, entries, page.of(values)), strict=True):
             offset = int(offsets[i])
@@ -693,8 +694,7 @@ def _describe_v2(
     blocks = section.add("blocks", at, size, {"": count})
     section.add("bitmaps", body, payload.length - body)
     if null_place is not None:
-        offset, length = null_place
-        _describe_value(section, payload, body, "NULL", offset, length if offset >= 0 else -1, rows)
+        _describe_value(section, payload, body, "NULL", *null_place, rows)
     if page is None:
         return
     seen = 0

@@ -134,7 +134,7 @@ def _ranks(sortable: Ints, keys: Keys) -> tuple[Ints, npt.NDArray[np.int32]]:
 
 def _codes(indices: pa.Array) -> npt.NDArray[np.int32]:
     filled = indices.fill_null(-1) if indices.null_count else indices
-    codes: npt.NDArray[np.int32] = filled.to_numpy(zero_copy_only=False)
+    codes: npt.NDArray[np.int32] = filled.to_numpy()
     return codes
 
 

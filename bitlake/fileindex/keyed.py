@@ -139,7 +139,7 @@ class Keys:
         return array.cast(self.arrow)
 
     def _float_bits(self, array: pa.Array) -> pa.Array:
-        values = array.fill_null(0).to_numpy(zero_copy_only=False)
+        values = array.fill_null(0).to_numpy()
         bits = values.view(self.dtype)
         nan = np.isnan(values)
         if nan.any():
@@ -224,7 +224,7 @@ class Keys:
     def numpy(self, keys: pa.Array) -> Ints:
         """Return fixed-width keys as numpy integers; a NULL's is arbitrary."""
         filled = keys.fill_null(0) if keys.null_count else keys
-        values: Ints = filled.to_numpy(zero_copy_only=False)
+        values: Ints = filled.to_numpy()
         return values
 
     def bloom_hashes(self, keys: pa.Array) -> UInt64s:

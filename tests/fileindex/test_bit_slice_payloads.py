@@ -239,6 +239,7 @@ def test_chunks_and_slices_of_any_number(chunks: list[list[int]], bits: int) -> 
     (ranged(9, KEYS, dictionary(CHUNKS), ALL, version=2), UnsupportedFeature, None),
     (ranged(9, KEYS, dictionary(CHUNKS), ALL, header=12), CorruptError, 0),
     (ranged(9, KEYS, dictionary(CHUNKS), ALL, header=len(GOOD) - 3), CorruptError, 0),
+    (ranged(9, KEYS, b"", b""), CorruptError, AT), (ranged(9, KEYS, dictionary(CHUNKS), b""), CorruptError, END),
     (ranged(8, KEYS, dictionary(CHUNKS), ALL), CorruptError, 5),
     (ranged(9, KEYS, dictionary(CHUNKS), ALL, distinct=10), CorruptError, 9),
     (ranged(9, KEYS, dictionary(CHUNKS), ALL, distinct=-1), CorruptError, 9),
@@ -315,6 +316,15 @@ def test_codes_without_a_key() -> None:
         with pytest.raises(CorruptError, match=match) as e:
             ranged_reader(ranged(9, KEYS, dictionary(CHUNKS, headers=headers), ALL)).distinct()
         assert e.value.offset == HEADERS
+
+
+@pytest.mark.parametrize("bits", [0, 1])
+def test_one_value_needs_no_slice(bits: int) -> None:
+    data = ranged(3, [7], dictionary([[7]]), slices({0: 0, 2: 0}, bits))
+    check_every_comparison(ranged_reader(data, 3), [7, None, 7], [6, 7, 8])
+    assert ranged_reader(data, 3).value_counts(None).counts.tolist() == [2]  # type: ignore[union-attr]
+    assert ranged_reader(data, 3).top_n(1, True, False) == BitMap([2])
+    assert not any(s.fault for part in shown(RANGE_BITMAP, data).children for s in (part, *part.children))
 
 
 def test_a_slice_is_read_where_the_directory_says() -> None:

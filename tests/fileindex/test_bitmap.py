@@ -96,6 +96,7 @@ def test_like() -> None:
 
     def ask(pattern: str) -> list[int] | None:
         got = made.test(Like("c", pattern))
+        assert got is None or got.exact
         return None if got is None else got.positions(len(rows)).tolist()
 
     assert ask("app%") == [0, 1] and ask("%ple") == [0, 3] and ask("%pl%") == [0, 1, 3] and ask("é%") == [4]
@@ -290,6 +291,13 @@ def test_values_in_the_order_of_a_java_map(rows: list[int | None], buckets: int)
     at = 10 + 4 * (None in rows)
     keys = [int.from_bytes(data[i : i + 4], "big") for i in range(at, at + 13 * 8, 8)]
     assert keys == ([*range(12), 16] if buckets == 32 else [0, 16, *range(1, 12)])
+
+
+@pytest.mark.parametrize("kind", ["INT", "STRING"])
+def test_the_size_of_a_block_if_none_is_named(kind: str) -> None:
+    array = pa.array([*range(5000)], pa.int32()).cast(pa.int32() if kind == "INT" else pa.string())
+    assert written(kind, array) == written(kind, array, {"index-block-size": "16kb"})
+    assert len({written(kind, array, {"index-block-size": f"{size}b"}) for size in (16_368, 16_384, 16_400)}) == 3
 
 
 @pytest.mark.parametrize("size", [4, 15, 16, 27, 28, 29, 40, 100, 1000])

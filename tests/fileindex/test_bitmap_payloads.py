@@ -109,6 +109,9 @@ def test_one_null_or_none_and_no_value() -> None:
     ):
         check_every_comparison(reader(data, 1), [3], [2, 3, 4])
         assert {s.name: s.facts for s in flat(shown(data))}["3"] == {"row": 0}
+    alone = struct.pack(">BiiBi", 1, 1, 0, 1, -1)
+    check_every_comparison(reader(alone, 1), [None], [3])
+    assert [(s.name, s.facts) for s in flat(shown(alone))][3:] == [("NULL", {"row": 0})]
     empty = struct.pack(">BiiBi", 1, 3, 0, 1, 0) + bitmap([0, 1, 2])
     for data in (second([], rows=3, values=0, nulls=(0, len(bitmap([0, 1, 2]))), body=bitmap([0, 1, 2])), empty):
         check_every_comparison(reader(data, 3), [None] * 3, [3])
@@ -262,6 +265,44 @@ def test_damage_of_one_bitmap_is_shown_at_its_value() -> None:
         assert set(faults) == {"8"} and faults["8"].offset == BODY_AT + offset
     section = shown(second(TWO, counts={1: 3}))
     assert [s.name for s in flat(section) if s.fault is not None] == ["block 1"]
+
+
+@pytest.mark.parametrize(("data", "rows"), [
+    (second([], rows=0, values=0, nulls=None, body=b""), []), (struct.pack(">BiiB", 1, 0, 0, 0), []),
+    (second([], rows=1, values=0, nulls=(-1, 18), body=b""), [None]),
+    (second([[(3, -1, -1), (4, -2, -1)], []], rows=2, values=2, nulls=None, directory=[(3, 0), (9, 28)], body=b""),
+     [3, 4]),
+    (second([[(3, -1, -1)]], rows=1, values=1, nulls=None, body=b""), [3]),
+])  # fmt: skip
+def test_payloads_that_end_with_what_is_read(data: bytes, rows: list[int | None]) -> None:
+    made = reader(data, len(rows))
+    check_every_comparison(made, rows, [2, 3, 9, 10])
+    counts = made.value_counts(None)
+    assert counts is not None and counts.nulls == rows.count(None) and counts.counts.sum() == len(rows) - counts.nulls
+    assert not any(s.fault for s in flat(shown(data)))
+
+
+def test_bytes_before_the_bitmap_of_the_nulls() -> None:
+    """An offset counts from the body's start, wherever a bitmap lies; `inspect` added them to the NULLs' bytes."""
+    entries = [(k, o + 2 if o >= 0 else o) for k, o, _ in ENTRIES]
+    data = first(*entries, nulls=2, body=b"\0\0" + BODY)
+    check_every_comparison(reader(data), ROWS, [2, 3, 8, 9])
+    facts = {s.name: s.facts for s in flat(shown(data))}
+    assert facts["NULL"] == {"rows": 3, "bitmap at": 40, "bytes": len(NULLS)}
+    assert facts["8"] == {"rows": 3, "bitmap at": 40 + len(NULLS), "bytes": len(EIGHT)}
+
+
+def test_a_range_reads_keys_and_bitmaps_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above it, the index does not answer.  Rows that are stored without a bitmap take nothing."""
+    keys, bitmaps = 24, len(EIGHT) + len(NINE)
+    assert bitmaps > keys
+    for limit, op, value, rows in (
+        (keys, Op.LT, 8, [1]), (keys - 1, Op.LT, 8, None), (bitmaps, Op.GE, 3, [0, 1, 3, 4, 5, 6]),
+        (bitmaps - 1, Op.GE, 3, None), (bitmaps - 1, Op.GE, 9, [3, 6]),
+    ):  # fmt: skip
+        monkeypatch.setattr("bitlake.fileindex.bitmap._SCAN_BYTES", limit)
+        found = reader(first()).test(Comparison("c", op, value))
+        assert (None if found is None else found.positions(9).tolist()) == rows, (limit, op, value)
 
 
 def test_the_first_bitmap_of_a_first_version_without_nulls() -> None:

@@ -127,6 +127,16 @@ def test_chunks_of_every_size_that_the_block_allows(monkeypatch: pytest.MonkeyPa
             read_header(encode_container({"a": {"bitmap": bytes(700)}}, checksums=True))
 
 
+@pytest.mark.parametrize("size", [1, 2, CHUNK - 1, CHUNK, CHUNK + 1])
+def test_the_last_byte_is_verified(size: int) -> None:
+    data = encode_container({"a": {"bitmap": bytes(size)}}, checksums=True)
+    start = read_header(data).length
+    for at in (start, len(data) - 1):
+        with pytest.raises(CorruptError, match="checksum of .* bytes of the index") as e:
+            read_header(data[:at] + b"\1" + data[at + 1 :])
+        assert e.value.offset == start + (at - start) // CHUNK * CHUNK
+
+
 def test_each_chunk_has_its_own_sum() -> None:
     data = encode_container({"a": {"bitmap": np.arange(CHUNK, dtype=">u4").tobytes()}}, checksums=True)
     start = read_header(data).length

@@ -164,6 +164,22 @@ def test_a_column_is_named_once() -> None:
     assert e.value.offset == 20 + len(column)
 
 
+@pytest.mark.parametrize("name", ["a", "status", "\u4e2d\u6587", "m[k]", "map of names[some key]", "m[]", "x[y]z"])
+def test_hashes_of_columns_are_those_of_java(name: str) -> None:
+    """``Arrays.hashCode`` of column, map key or null, and whether it is one: 31 times what came before, from 1 on."""
+
+    def string(text: str) -> int:
+        h = 0
+        for i in range(0, 2 * len(text), 2):
+            h = h * 31 + int.from_bytes(text.encode("utf-16-be")[i : i + 2], "big")
+        return h
+
+    parts = {"m[k]": ("m", "k"), "map of names[some key]": ("map of names", "some key"), "m[]": ("m", "")}
+    column, key = parts.get(name, (name, None))
+    expected = ((31 + string(column)) * 31 + (0 if key is None else string(key))) * 31 + (1237 if key is None else 1231)
+    assert container._column_hash(name) == (expected + 2**31) % 2**32 - 2**31
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 12, 13, 14, 100])
 def test_containers_of_any_number_of_columns(count: int) -> None:
     indexes = {f"c{i}": {"bitmap": bytes([i]) * i, "bsi": None} for i in range(count)}

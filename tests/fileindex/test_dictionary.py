@@ -50,9 +50,19 @@ def test_values_far_apart_are_sorted_and_not_counted() -> None:
     assert got == values.tolist() and sorted(distinct) == [-(2**50), 2**50]
 
 
+def test_batches_that_repeat_and_batches_that_do_not() -> None:
+    """The first batch of at least 4,096 rows decides how the column is kept."""
+    same, other = np.zeros(5000, np.int64), np.arange(5000) * 10**9
+    for parts in ([same, other], [other, same], [same[:9], other, same], [other[:9], other, other[::-1]]):
+        got, _, ordered = code("BIGINT", *map(pa.array, parts))
+        assert got == np.concatenate(parts).tolist() and ordered == (parts[0] is other)
+
+
 def test_unused_and_repeated_dictionary_entries() -> None:
     odd = pa.DictionaryArray.from_arrays(pa.array([3, 1, None, 3], pa.int8()), pa.array(["x", "a", "a", "b"]))
     assert code("STRING", odd)[:2] == ([b"b", b"a", None, b"b"], [b"a", b"b"])
+    plain = pa.array(["b", "z", None])
+    assert code("STRING", odd, plain, odd)[0] == [b"b", b"a", None, b"b", b"b", b"z", None, b"b", b"a", None, b"b"]
     assert code("STRING", pa.nulls(3, pa.string()))[0] == [None] * 3
     assert code("STRING") == ([], [], False)
 

@@ -12,7 +12,8 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
-from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter, supports
+from bitlake.fileindex.payload import LazyBytes, Section
+from bitlake.fileindex.range_bitmap import RANGE_BITMAP, RangeBitmapReader, RangeBitmapWriter, supports
 from bitlake.types import parse_type
 from tests.fileindex.payloads import (
     FLOATS,
@@ -246,6 +247,27 @@ def test_the_size_of_a_chunk_if_none_is_named(kind: str, default: str) -> None:
     assert written(kind, array) == written(kind, array, {"chunk-size": default})
     other = "1023b" if default == "0b" else "17kb"
     assert written(kind, array) != written(kind, array, {"chunk-size": other})
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 100, 1000])
+@pytest.mark.parametrize("kind", ["INT", "STRING"])
+def test_chunks_hold_as_many_keys_as_fit(size: int, kind: str) -> None:
+    """Without its first key, of which a chunk has one at least; a text takes four bytes more than its own."""
+    rows = [*range(30)] if kind == "INT" else sorted("abc"[i % 3] * (i % 5) + chr(i + 97) for i in range(26))
+    lengths = [4 if kind == "INT" else 4 + len(str(r)) for r in rows]
+    chunks, left = 0, -1
+    for length in lengths:
+        if length > left:
+            chunks, left = chunks + 1, size
+        else:
+            left -= length
+    data = written(kind, pa.array(rows, pa.int32() if kind == "INT" else pa.string()), {"chunk-size": f"{size}b"})
+    section = Section("it", 0, len(data))
+    RANGE_BITMAP.describe(section, LazyBytes(lambda o, n: data[o : o + n], len(data)), parse_type(kind), None)
+    assert section.children[1].facts["chunks"] == chunks
+    made = reader(kind, data, len(rows))
+    check_every_comparison(made, rows, rows[:3] + rows[-3:])
+    assert made.distinct().to_pylist() == rows  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("length", [4070, 4071, 4072, 9000])

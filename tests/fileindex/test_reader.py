@@ -12,6 +12,7 @@ from pyroaring import BitMap
 from bitlake.errors import CorruptError, StorageUnavailable
 from bitlake.expressions.tree import FALSE, TRUE, And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.container import encode_container
+from bitlake.fileindex.cost import IndexQuery
 from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
@@ -162,6 +163,92 @@ def test_top_n() -> None:
     assert tied.top_n("i", 2, True, False) == BitMap([2, 3]), "strictly two rows, unless all ties are asked for"
     assert tied.top_n("i", 2, True, False, strict=False) == BitMap([0, 1, 2, 3])
     assert index.top_n("s", 1, True, False) is None and index.top_n("plain", 1, True, False) is None
+
+
+class Policy:
+    """Skips indexes with the reasons that are left for their columns, and keeps what it was asked."""
+
+    def __init__(self, **reasons: list[str | None]) -> None:
+        self.reasons = reasons
+        self.asked: list[tuple[Any, ...]] = []
+
+    def reason_to_skip(self, reader: object, query: IndexQuery) -> str | None:
+        rows = None if query.rows is None else list(query.rows)
+        self.asked.append((query.leaf, query.left, rows, *query.also))
+        reasons = self.reasons.get(query.leaf.column, [])
+        return reasons.pop(0) if reasons else None
+
+
+INDEXED = container(
+    {"s": ["a", "b", None, "a"], "i": [1, 2, 3, 4], "d": [0.5, 1.5, 2.5, 3.5]},
+    [("s", "bitmap"), ("i", "range-bitmap"), ("d", "bitmap")],
+)
+S, TOP, D = Comparison("s", Op.EQ, "a"), Comparison("i", Op.GT, 1), In("d", (0.5, 3.5))
+BELOW, NOT_NULL = Comparison("i", Op.LE, 3), IsNull("s", True)
+
+
+@pytest.mark.parametrize(("predicate", "reasons", "asked", "used", "skipped", "rows"), [
+    # Equality first, then lists, then the others; each is told which rows those before leave.
+    (And((TOP, D, S)), {}, [(S, 4, None), (D, 2, [0, 3]), (TOP, 2, [0, 3])], "sdi", "", [3]),
+    (And((TOP, NOT_NULL, D)), {}, [(D, 4, None), (TOP, 2, [0, 3]), (NOT_NULL, 1, [3])], "dis", "", [3]),
+    (And((D, IsNull("s"))), {}, [(IsNull("s"), 4, None), (D, 1, [2])], "sd", "", []),
+    # The other end of a range is named, that of another column is not.
+    (And((TOP, BELOW, Comparison("d", Op.LT, 9.0))), {},
+     [(TOP, 4, None, BELOW), (BELOW, 3, [1, 2, 3], TOP), (Comparison("d", Op.LT, 9.0), 2, [1, 2])], "id", "", [1, 2]),
+    (And((TOP, Comparison("i", Op.GE, 2))), {}, [(TOP, 4, None), (Comparison("i", Op.GE, 2), 3, [1, 2, 3])], "i", "",
+     [1, 2, 3]),
+    (Or((TOP, BELOW)), {}, [(TOP, 4, None), (BELOW, 4, None)], "i", "", [0, 1, 2, 3]),
+    # What is skipped is asked again if the others leave some rows, and only then.
+    (And((TOP, S)), {"s": ["large"]}, [(S, 4, None), (TOP, 4, None), (S, 3, [1, 2, 3])], "is", "", [3]),
+    (And((TOP, S)), {"s": ["large", "dear"]}, [(S, 4, None), (TOP, 4, None), (S, 3, [1, 2, 3])], "i",
+     "bitmap(s): dear", [1, 2, 3]),
+    (And((TOP, S)), {"s": ["large"], "i": ["wide"]}, [(S, 4, None), (TOP, 4, None)], "",
+     "bitmap(s): large|range-bitmap(i): wide", [0, 1, 2, 3]),
+    (And((Comparison("i", Op.GT, 9), S)), {"s": ["large"]}, [(S, 4, None), (Comparison("i", Op.GT, 9), 4, None)], "i",
+     "bitmap(s): large", []),
+    (And((S, TOP)), {"i": ["wide"]}, [(S, 4, None), (TOP, 2, [0, 3]), (TOP, 2, [0, 3])], "si", "", [3]),
+])  # fmt: skip
+def test_which_indexes_a_policy_is_asked_about(
+    predicate: Predicate, reasons: dict[str, list[str | None]], asked: list[Any], used: str, skipped: str,
+    rows: list[int],
+) -> None:  # fmt: skip
+    policy = Policy(**{column: list(said) for column, said in reasons.items()})
+    found = opened(INDEXED, 4, strict=True).evaluate_at_cost(predicate, policy)
+    names = {"s": "bitmap(s)", "i": "range-bitmap(i)", "d": "bitmap(d)"}
+    assert policy.asked == asked
+    assert found.used == tuple(names[c] for c in used)
+    assert found.skipped == tuple(skipped.split("|") if skipped else ())
+    assert found.selection.positions(4).tolist() == rows
+
+
+def test_a_policy_knows_the_bytes_of_an_index() -> None:
+    lengths = []
+
+    class Sized:
+        def reason_to_skip(self, reader: object, query: IndexQuery) -> str | None:
+            lengths.append((query.leaf.column, query.length))
+            return None
+
+    index = opened(INDEXED, 4, strict=True)
+    index.evaluate_at_cost(Or((S, TOP, D)), Sized())
+    assert lengths == [
+        (c, index.columns[c][k][1]) for c, k in (("s", "bitmap"), ("i", "range-bitmap"), ("d", "bitmap"))
+    ]
+    without = opened(INDEXED, 4, strict=True).evaluate_at_cost(And((TOP, S)), None)
+    assert without.used == ("range-bitmap(i)", "bitmap(s)") and without.skipped == ()
+
+
+@pytest.mark.parametrize("rows", [None, [], [1, 2], [0, 1, 2, 3]])
+def test_how_many_rows_are_null(rows: list[int] | None) -> None:
+    columns: dict[str, list[Any]] = {"s": ["a", None, "b", None], "i": [None] * 4, "d": [0.5, 1.0, 1.5, 2.0]}
+    data = container({**columns, "plain": [1] * 4}, [("s", "bitmap"), ("i", "range-bitmap"), ("d", "bitmap"),
+                                                     ("plain", "bloom-filter")])  # fmt: skip
+    index = opened(data, 4, strict=True)
+    chosen = None if rows is None else BitMap(rows)
+    for name, values in columns.items():
+        expected = sum(values[i] is None for i in (range(4) if rows is None else rows))
+        assert index.null_count(name, chosen) == expected, name
+    assert index.null_count("plain", chosen) is None and index.null_count("gone", chosen) is None
 
 
 def test_a_failing_store_degrades_too() -> None:

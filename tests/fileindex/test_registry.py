@@ -106,6 +106,12 @@ def test_what_is_refused(options: dict[str, str], says: str) -> None:
         parse_index_options(options, FIELDS)
 
 
+def test_the_three_nearest_columns_are_named() -> None:
+    fields = [DataField(i, f"column{i}", parse_type("INT")) for i in range(5)]
+    with pytest.raises(InvalidRequest, match=r"no column 'column'; columns are column\d, column\d, column\d$"):
+        parse_index_options({"file-index.bitmap.columns": "column"}, fields)
+
+
 def test_every_option_is_documented_and_its_default_allowed() -> None:
     for index in INDEX_TYPES.values():
         for option in index.options:

@@ -15,7 +15,8 @@ from pyroaring import BitMap
 
 from bitlake.errors import CorruptError
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
-from bitlake.fileindex.keyed import cardinalities, cardinality, codes_of
+from bitlake.fileindex.keyed import cardinalities, cardinality, codes_of, counted_rows, keys_of, physical_value
+from bitlake.fileindex.payload import LazyBytes
 from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.types import DataField, arrow_type, parse_type
@@ -104,6 +105,7 @@ BITMAPS = {
     "three containers": BitMap([1, 65536, 65537, 200_000]),
     "one run": BitMap(range(10, 500)),
     "runs in four containers": BitMap([*range(5, 70_000), *range(140_000, 210_000)]),
+    "runs in eight containers": BitMap(range(8 * 65536)),
     "runs in nine containers": BitMap(range(9 * 65536)),
     "a full container": BitMap(range(65536)),
     "one row": BitMap([123_456]),
@@ -176,6 +178,35 @@ def test_the_shortest_and_the_longest_header() -> None:
             cardinality(memoryview(header), 0)
         with pytest.raises(CorruptError):
             cardinalities(memoryview(header), np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(("kind", "key", "value"), [
+    ("BOOLEAN", 0, False), ("BOOLEAN", 1, True), ("TINYINT", -1, -1), ("DATE", 0, 0), ("STRING", b"\xc3\xa9", "é"),
+    ("BYTES", b"\xc3", b"\xc3"), ("FLOAT", -0x40800000, -1.0), ("FLOAT", 0x3FC00000, 1.5),
+    ("DOUBLE", -0x4010000000000000, -1.0), ("DOUBLE", 0x3FF8000000000000, 1.5), ("DECIMAL(9, 2)", -150, -150),
+])  # fmt: skip
+def test_the_value_of_a_key(kind: str, key: Any, value: Any) -> None:
+    keys = keys_of(parse_type(kind))
+    assert keys is not None and physical_value(keys, key) == value
+    assert type(physical_value(keys, key)) is type(value) and keys.of_literal(value) == key
+
+
+def test_the_header_of_one_bitmap_among_others() -> None:
+    """Its rows are counted at any place, whatever the index says of its own."""
+    stored = [serialized(b) for b in BITMAPS.values()]
+    for data, rows in zip(stored, BITMAPS.values(), strict=True):
+        for before, after in ((0, 0), (7, 0), (7, 100)):
+            whole = b"\xff" * before + data + b"\xff" * after
+            for most in (0, len(rows), 1 << 20):
+                payload = LazyBytes(lambda o, n, whole=whole: whole[o : o + n], len(whole))  # type: ignore[misc]
+                assert counted_rows(payload, before, len(data), most) == len(rows)
+        short = LazyBytes(lambda o, n, data=data: data[o : o + n], len(data))  # type: ignore[misc]
+        with pytest.raises(CorruptError, match=f"^a bitmap of {len(data):,} bytes does not fit") as e:
+            counted_rows(short, 1, len(data), 9)
+        assert e.value.offset == 1
+        with pytest.raises(CorruptError, match="^a bitmap ends inside its header") as e:
+            counted_rows(short, 0, 5, 9)
+        assert e.value.offset == 0
 
 
 @pytest.mark.parametrize("row_count", [100, 1600, 1601, 100_000])
