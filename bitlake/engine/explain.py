@@ -39,7 +39,7 @@ def binding(scan: TableScan) -> str:
     files = direct_files(scan)
     if isinstance(files, str):
         return f"  DuckDB     reads rows through Arrow: {files}"
-    return f"  DuckDB     reads {counted(len(files), 'whole file')} with its own Parquet reader"
+    return f"  DuckDB     reads {counted(len(files), 'file')} with its own Parquet reader"
 
 
 def explain(session: Session, statement: st.Explain) -> pa.Table:

@@ -19,6 +19,7 @@ from fixtures import expected, warehouse
 import bitlake
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import EvaluationFailed
+from bitlake.scan import page_pruning
 from bitlake.sql import duckdb_binding, spark_types
 from bitlake.sql.duckdb_engine import fetch
 from bitlake.sql.duckdb_values import NotTranslatable
@@ -169,6 +170,22 @@ def test_changed_tables_agree(
     change(lake)
     assert reason in way(lake, query)
     agree(lake, query, monkeypatch)
+
+
+def test_ranges_of_pages(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows side by side are DuckDB's; few rows, or pages far apart, are read by the page."""
+    monkeypatch.setattr(page_pruning, "WORTH_BYTES", 0)
+    ids = range(400_000)
+    lake.create_table("t", pa.table({"id": pa.array(ids, pa.int64()), "s": [f"text {i % 7919}" for i in ids]}))
+    for where, direct in (
+        ("id BETWEEN 200000 AND 270000", True),
+        ("id BETWEEN 200000 AND 210000", False),
+        ("id IN (5, 100005, 200005, 300005)", False),
+    ):
+        query = f"SELECT count(*) n, sum(id) total, max(s) last FROM t WHERE {where}"
+        assert lake.table("t").scan(where=where).plan().files[0].by_pages
+        assert (DIRECT in way(lake, query)) == direct, where
+        agree(lake, query, monkeypatch)
 
 
 def test_primary_keys(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
