@@ -169,16 +169,20 @@ def test_a_writer_makes_the_same_run_of_rows_in_any_order_and_in_key_order(
         assert logs[0] == logs[1] and len(logs[0]) == 200
 
 
-def test_memory_bounds_the_runs_of_rows_in_any_order(tmp_path: Path) -> None:
-    context, store, _ = spec_of(tmp_path, {"write-buffer-size": "2 kb"})
-    writer = BucketWriter(context, store, BucketState(EMPTY_ROW, 0, 1))
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_memory_bounds_the_runs_of_rows_in_any_order(tmp_path: Path, producer: str) -> None:
+    context, store, _ = spec_of(tmp_path, {"write-buffer-size": "2 kb", "changelog-producer": producer})
+    writer = BucketWriter(context, store, BucketState(EMPTY_ROW, 0, 1, reserved=1000))
     for seed in range(30):
         writer.write(some_rows(random.Random(seed), 30))
         assert writer.held_bytes < 2048
     change = writer.finish(compact=False)
     assert 5 < len(change.new_files) <= 30
     numbers = [(e.file.min_sequence_number, e.file.max_sequence_number) for e in change.new_files]
-    assert all(a[1] < b[0] for a, b in pairwise(numbers))
+    assert all(a[1] < b[0] for a, b in pairwise(numbers)) and numbers[0][0] >= 1000
+    logged = [(e.file.min_sequence_number, e.file.max_sequence_number) for e in change.changelog]
+    assert all(a[1] < b[0] for a, b in pairwise(logged)) and len(logged) == len(numbers) * (producer == "input")
+    assert sum(e.file.row_count for e in change.changelog) == 900 * (producer == "input")
 
 
 def test_what_an_aborted_writer_made_is_gone(tmp_path: Path) -> None:
