@@ -54,8 +54,9 @@ class Model:
             )
             for i in range(count)
         ]
-        self.lake.write(self.lake.spark.createDataFrame(new, COLUMNS), "t")
-        self.rows += self.lake.spark.createDataFrame(new, COLUMNS).collect()
+        frame = self.lake.spark.createDataFrame(new, COLUMNS)
+        self.lake.write(frame, "t")
+        self.rows += frame.collect()
 
     def view(self) -> str:
         """The rows as they should be, as a view of this name."""

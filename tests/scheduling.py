@@ -14,6 +14,22 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 _ASKS_FOR_SESSION = re.compile(r"\bspark: Any\b")
 
+LONG_FILES = (
+    "tests/spark/test_sql_conformance.py",
+    "tests/spark/docs/test_dataframe.py",
+    "tests/spark/test_doors.py",
+    "tests/spark/dml/test_delete_update.py",
+    "tests/spark/test_external_paths.py",
+    "tests/spark/test_insert.py",
+    "tests/spark/procedures/test_compact.py",
+    "tests/spark/docs/test_sql_write.py",
+    "tests/spark/read/test_file_metadata.py",
+)
+"""Files of few tests that take 10 to 30 seconds of processor time.
+
+xdist starts the files with the most tests first.  These would come last, and the other process would wait for them.
+"""
+
 
 class SparkInOnePlace(LoadFileScheduling):
     """Whole files; the first process prefers those that use Spark, the others those that do not."""
@@ -24,7 +40,8 @@ class SparkInOnePlace(LoadFileScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         prefers_spark = node is self.nodes[0]
-        scope = next((s for s in self.workqueue if self._uses_spark(s) == prefers_spark), next(iter(self.workqueue)))
+        scopes = [s for s in self.workqueue if self._uses_spark(s) == prefers_spark] or list(self.workqueue)
+        scope = next((s for s in scopes if s in LONG_FILES), scopes[0])
         self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 

@@ -4,7 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from scheduling import SparkInOnePlace
+import pytest
+import scheduling
+from scheduling import LONG_FILES, SparkInOnePlace
 
 
 class Process:
@@ -24,8 +26,16 @@ class Process:
         self.shutting_down = True
 
 
-def test_files_stay_whole_and_spark_in_the_first_process(tmp_path: Path) -> None:
-    """Tests of one file ran in both processes, which both started Spark."""
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_long_files_are_there() -> None:
+    assert [name for name in LONG_FILES if not (ROOT / name).exists()] == []
+
+
+def test_files_stay_whole_and_spark_in_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of one file ran in both processes, which both started Spark; long files come first."""
+    monkeypatch.setattr(scheduling, "LONG_FILES", ("e.py", "b.py"))
     (tmp_path / "spark").mkdir()
     texts = {
         "spark/a.py": "",
@@ -53,7 +63,7 @@ def test_files_stay_whole_and_spark_in_the_first_process(tmp_path: Path) -> None
                 process.told.remove(index)
                 process.files.append(ids[index].split("::")[0])
                 scheduler.mark_test_complete(process, index)
-    assert list(dict.fromkeys(first.files))[:2] == ["spark/a.py", "b.py"]
-    assert list(dict.fromkeys(other.files))[:2] == ["c.py", "d.py"]
+    assert list(dict.fromkeys(first.files))[:2] == ["b.py", "spark/a.py"]
+    assert list(dict.fromkeys(other.files))[:2] == ["e.py", "c.py"]
     assert not set(first.files) & set(other.files) and len(first.files + other.files) == len(ids)
-    assert {"e.py", "f.py"} & set(first.files), "what is left of the other kind is taken"
+    assert {"d.py", "f.py"} & set(first.files), "what is left of the other kind is taken"

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from cli.command_server import CommandServer
 
 import bitlake
 
@@ -72,24 +71,22 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
     return made
 
 
+@pytest.fixture(scope="session")
+def commands(home: Path) -> Iterator[CommandServer]:
+    server = CommandServer(environment(home))
+    yield server
+    server.close()
+
+
 @pytest.fixture(scope="module")
-def cli(lake: bitlake.Lake, home: Path) -> Cli:
+def cli(lake: bitlake.Lake, home: Path, commands: CommandServer) -> Cli:
     """Run ``bitlake …`` as a process on the lake; ``at``: another lake, None for none."""
 
     def run(*arguments: str, at: str | None = lake.path, stdin: str = "", code: int = 0, **env: str) -> Done:
         named = {} if at is None else {"BITLAKE_LAKE": at}
-        done = subprocess.run(
-            [sys.executable, "-m", "bitlake", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=environment(home, **named, **env),
-            cwd=home,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == code, f"exit {done.returncode}: {done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr or "--debug" in arguments
-        return Done(done.returncode, done.stdout, done.stderr)
+        done = Done(*commands.run(arguments, environment(home, **named, **env), home, stdin))
+        assert done.code == code, f"exit {done.code}: {done.out}{done.err}"
+        assert "Traceback" not in done.err or "--debug" in arguments
+        return done
 
     return run

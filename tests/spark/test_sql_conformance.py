@@ -26,8 +26,8 @@ from bitlake.errors import UnsupportedFeature
 
 pytestmark = pytest.mark.spark
 STATEMENTS = 20
-ON_DUCKDB = 100
-ANALYSTS = 30
+ON_DUCKDB = 64
+ANALYSTS = 20
 
 
 def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None:

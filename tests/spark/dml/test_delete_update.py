@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dml_model import NAMES, OPTIONS, Model
+from long import long
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -21,7 +22,10 @@ def files_of(lake: bitlake.Lake) -> set[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("where", ["driver", "executors"])
-def test_random_conditions(lake: bitlake.Lake, name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns", [3, long(6)])
+def test_random_conditions(
+    lake: bitlake.Lake, name: str, where: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if where == "executors":
         if "bucketed" in name:
             pytest.skip("the same as without buckets")
@@ -29,7 +33,7 @@ def test_random_conditions(lake: bitlake.Lake, name: str, where: str, monkeypatc
         monkeypatch.setattr(target, "DRIVER_ROWS", -1)
         monkeypatch.setattr(delete_update, "DRIVER_BYTES", 0)
     model = Model(lake, OPTIONS[name], seed=len(name), partitioned=name in ("vectors", "copy-on-write"))
-    for turn in range(4):
+    for turn in range(turns):
         model.delete(model.condition())
         model.check()
         if turn == 1:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dml_model import NAMES, OPTIONS
+from long import long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
@@ -119,7 +120,8 @@ def random_clauses(pick: random.Random) -> list[tuple[str, Test, Any, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_random_merges(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns", [3, long(6)])
+def test_random_merges(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_source, "LEAST_BYTES", 0)
     monkeypatch.setattr(merge_source, "MOST_KEYS", 10)
     if "bucketed" not in name:
@@ -136,7 +138,7 @@ def test_random_merges(lake: bitlake.Lake, name: str, monkeypatch: pytest.Monkey
         ]
         lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), "t")
         rows += new
-    for turn in range(4):
+    for turn in range(turns):
         source = [
             (pick.choice([None, i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y"]))
             for i in pick.sample(range(80), 8 if turn % 2 else 25)
