@@ -374,8 +374,6 @@ def _combine(predicate: Predicate, asked: Mapping[Predicate, Selection]) -> Sele
 
 _SORTING = 0.3
 """Eight times the distinct values (131,072 to a million) take 1.3 to 2.9 times as long each: caches, and sorting."""
-_CONTAINER = 100
-"""About what an index file has beside its payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +518,7 @@ class Estimator:
         )
 
     def index_bytes(self, candidate: Candidate) -> int:
-        """About how many bytes an index of all files takes."""
+        """Estimate the bytes of an index of all files, without the headers of index files, as ``$file_indexes`` has."""
         by_file: dict[str, list[float]] = {}
         rows: dict[str, int] = {}
         for found in self.looked:
@@ -544,9 +542,8 @@ class Estimator:
             return float(built.size)
         whole = self.columns[candidate.column]
         distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)
-        payload = max(0, built.size - _CONTAINER)
         sampled = SampledColumn(found.run.rows, found.run.task.row_count, column.distinct, distinct, column.value_bytes)
-        return _CONTAINER + known_index_type(candidate.index_type).file_bytes(payload, built.fixed, sampled)
+        return known_index_type(candidate.index_type).file_bytes(built.size, built.fixed, sampled)
 
     def build_seconds(self, candidate: Candidate) -> float:
         """About how long building it for all files takes on this machine: reading the column, building, on all cores.

@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf, or leaves together.
+    """An index of a run: its payload's bytes, the processor seconds to build it, and answers by leaf or leaves.
 
     ``fixed``: the bytes of its payload that grow with the distinct values, not with the rows.
     """
@@ -195,7 +195,7 @@ def _build(
             )  # the file's index would not evaluate it
         same = selection.exact and _rows(selection, run.rows) == true
         answers[unit] = Answer(Selection.all() if same else selection, read - grows, grows, same)
-    return Built(len(content), spent, answers, fixed)
+    return Built(len(payload), spent, answers, fixed)
 
 
 class _FilePolicy:

@@ -12,6 +12,7 @@ import pytest
 from bitlake.table.table import Table
 from bitlake.tools.advise import policy
 from bitlake.tools.advise.advice import Advice
+from bitlake.tools.advise.advisor import index_sizes
 from bitlake.tools.advise.policy import ScanCost
 from bitlake.tools.advise.questions import Query
 from bitlake.tools.report import gather
@@ -159,3 +160,20 @@ def test_what_a_scan_read_shows_whether_an_index_could_save() -> None:
     assert not policy.could_save(ScanCost(4096, 1000, 1000, 0)), "one request reads more"
     assert policy.could_save(ScanCost(mb, 1000, 1000, None)), "nobody knows how many match"
     assert not policy.could_save(ScanCost(mb, 10, 1000, None)), "indexes leave few rows of the files"
+
+
+@pytest.mark.parametrize("threshold", ["1 b", "10 mb"])
+def test_one_figure_for_the_bytes_of_an_index(tmp_path: Path, threshold: str) -> None:
+    """The payload's length, in an index file or embedded; advise counted the header of an index file as well."""
+    options = {
+        "file-index.bitmap.columns": "city",
+        "file-index.bloom-filter.columns": "user",
+        "file-index.in-manifest-threshold": threshold,
+    }
+    rows = pa.concat_tables([places(0, 6_000), places(1, 6_000)])
+    table = stored(tmp_path, rows, 2, options=options)
+    told = {(i.column, i.kind): i.size for i in gather(table._core.state()).indexes}
+    assert told == index_sizes(table._core) and set(told) == {("city", "bitmap"), ("user", "bloom-filter")}
+    advice = table.indexes.advise(["city = 'x'", "user = 4"])
+    tried = {(t.column, t.index_type): t.index_bytes for c in advice.columns for t in c.tried}
+    assert {name: tried[name] for name in told} == told
