@@ -16,6 +16,7 @@ from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
+from bitlake.lazy_modules import install_command
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.paths import DeferredRoots
 from bitlake.progress import job
@@ -613,7 +614,7 @@ class Lake:
                 from bitlake.spark.session import get_or_create
             except ModuleNotFoundError as e:
                 raise InvalidRequest(
-                    f"SQL runs on Spark, and {e.name} is not installed: `pip install 'bitlake[spark]'`"
+                    f"SQL runs on Spark, and {e.name} is not installed: `{install_command('spark')}`"
                 ) from e
             self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._session)
         return self._engine

@@ -9,6 +9,7 @@ neither numpy nor pyarrow (80 ms).  Modules that both kinds of command load take
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     import pyarrow.orc as orc
     import pyarrow.parquet as parquet
 
-__all__ = ["compute", "fastavro", "numpy", "orc", "parquet", "pyarrow"]
+__all__ = ["compute", "fastavro", "install_command", "numpy", "orc", "parquet", "pyarrow"]
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional dependency: for a source checkout, with the checkout's path."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(root, "pyproject.toml")):
+        return f"pip install -e '{root}[{extra}]'"
+    return f"pip install 'bitlake[{extra}]'"
 
 
 class _LazyModule:

@@ -40,6 +40,7 @@ from bitlake.catalog.filesystem import check_unused, create_first_schema, delete
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import AccessDenied, AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename
+from bitlake.lazy_modules import install_command
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -178,7 +179,7 @@ def _server(kind: str, text: str, given: dict[str, str]) -> SqlDatabase:
         engine = create_engine(url, driver_arguments)
     except ModuleNotFoundError as e:
         extra = "postgres" if kind == "postgresql" else "mysql"
-        raise InvalidRequest(f"{kind} needs {e.name}: `pip install 'bitlake[{extra}]'`") from None
+        raise InvalidRequest(f"{kind} needs {e.name}: `{install_command(extra)}`") from None
     return engine_database(engine, shown)
 
 

@@ -19,6 +19,7 @@ from bitlake.cli.parameters import Integer
 from bitlake.cli.run import Run, command
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
+from bitlake.lazy_modules import install_command
 from bitlake.spark.java import chosen_java
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
@@ -104,7 +105,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _spark() -> Iterator[Check]:
     pyspark = _version("pyspark") or _version("pyspark-client")
     if pyspark is None:
-        yield Check("PySpark", "absent", "not installed: SQL and streams need it", "pip install 'bitlake[spark]'")
+        yield Check("PySpark", "absent", "not installed: SQL and streams need it", install_command("spark"))
     elif _numbers(pyspark) < (4, 1):
         yield Check("PySpark", "problem", f"{pyspark}; 4.1 is required", "pip install 'pyspark>=4.1'")
     else:
@@ -131,7 +132,7 @@ def _optional() -> Iterator[Check]:
     for name, (feature, extra) in _OPTIONAL.items():
         version = _version(name)
         if version is None:
-            yield Check(name, "absent", f"not installed: {feature}", f"pip install 'bitlake[{extra}]'")
+            yield Check(name, "absent", f"not installed: {feature}", install_command(extra))
         else:
             yield Check(name, "ok", version)
 

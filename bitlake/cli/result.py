@@ -24,6 +24,7 @@ from bitlake.cli.output import Output, Screen
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.lake import core_engine, lake_has_spark
 from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import install_command
 from bitlake.lazy_modules import parquet as pq
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class Result:
                 if engine == "duckdb" or not is_left_to_spark(text, e):
                     raise
                 if importlib.util.find_spec("pyspark") is None:
-                    install = "Spark is not installed: `pip install 'bitlake[spark]'`"
+                    install = f"Spark is not installed: `{install_command('spark')}`"
                     raise InvalidRequest(f"{e}; {install}") from e
         if out is not None:
             starting(out)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.lazy_modules import install_command
 
 _Union = Callable[[bytes | None, bytes | None], bytes | None]
 _SINGLE_ITEM = 0x20
@@ -32,7 +33,7 @@ def sketch_union(name: str) -> _Union:
         import datasketches as library
     except ImportError as e:
         raise UnsupportedFeature(
-            f"aggregate function '{name}' needs the package datasketches: pip install 'bitlake[sketches]'"
+            f"aggregate function '{name}' needs the package datasketches: {install_command('sketches')}"
         ) from e
     unite = _theta if name == "theta_sketch" else _hll
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bitlake.errors import AccessDenied, InvalidRequest
+from bitlake.lazy_modules import install_command
 
 _FIRST = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 """Set where a cluster gives its programs a role, which precedes the default profile."""
@@ -59,7 +60,7 @@ class ProfileCredentials:
             from obstore.auth.boto3 import Boto3CredentialProvider
         except ModuleNotFoundError as e:
             raise InvalidRequest(
-                f"the AWS profile '{profile}' needs boto3: `pip install 'bitlake[aws]'`, or give keys as options"
+                f"the AWS profile '{profile}' needs boto3: `{install_command('aws')}`, or give keys as options"
             ) from e
         self._profile = profile
         self._failures = (exceptions.BotoCoreError, exceptions.ClientError, AssertionError, ValueError, OSError)

@@ -24,6 +24,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.arrow_expression import columns_of, decode, implied
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import IsNull
+from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 
 _ADVICE = "pyarrow cannot do this with a bitlake dataset; give it dataset.to_table() or dataset.scanner().to_reader()"
@@ -216,7 +217,7 @@ def import_duckdb() -> Any:
     try:
         import duckdb
     except ModuleNotFoundError as e:
-        raise InvalidRequest("duckdb is not installed: `pip install 'bitlake[duckdb]'`") from e
+        raise InvalidRequest(f"duckdb is not installed: `{install_command('duckdb')}`") from e
     return duckdb
 
 

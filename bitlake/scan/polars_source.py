@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.arrow_expression import Call, Field, Literal, Node, implied
+from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _polars() -> Any:
     try:
         import polars
     except ModuleNotFoundError as e:
-        raise InvalidRequest("polars is not installed: `pip install 'bitlake[polars]'`") from e
+        raise InvalidRequest(f"polars is not installed: `{install_command('polars')}`") from e
     return polars
 
 

@@ -22,6 +22,7 @@ from bitlake.formats.conform import retyped
 from bitlake.formatting import one_line
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import install_command
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.runtime import Recorder, by_identity
@@ -235,7 +236,7 @@ class TableScan:
         if self._to_spark is None:
             raise InvalidRequest(
                 "this table was opened without Spark: open it with bitlake.connect(...).table(...), "
-                "with `pip install 'bitlake[spark]'`"
+                f"with `{install_command('spark')}`"
             )
         return self._to_spark(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import bitlake
 from bitlake.cli.result import Result
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.lake import lake_has_spark
+from bitlake.lazy_modules import install_command
 
 _WITHOUT = """
 import sys
@@ -40,7 +42,7 @@ except bitlake.errors.BitlakeError as e:
 
 
 @pytest.mark.parametrize(
-    ("missing", "printed"), [(("pyspark",), "[(0,)]"), (("pyspark", "duckdb"), "pip install 'bitlake[duckdb]'")]
+    ("missing", "printed"), [(("pyspark",), "[(0,)]"), (("pyspark", "duckdb"), install_command("duckdb"))]
 )
 def test_no_jvm_and_no_engine_is_needed(tmp_path: Path, missing: tuple[str, ...], printed: str) -> None:
     code = _WITHOUT.format(missing=missing, path=str(tmp_path / "lake"))
@@ -119,7 +121,7 @@ def test_auto_starts_spark_only_for_what_needs_it(lake: bitlake.Lake, monkeypatc
     ):
         with pytest.raises(InvalidRequest) as caught:
             Result.of(lake, text, 0, "auto")
-        assert why in str(caught.value) and "pip install 'bitlake[spark]'" in str(caught.value)
+        assert why in str(caught.value) and install_command("spark") in str(caught.value)
     assert not lake_has_spark(lake)
 
 
@@ -134,7 +136,8 @@ def test_without_duckdb_queries_run_on_spark(lake: bitlake.Lake, monkeypatch: py
     with pytest.raises(UnsupportedFeature, match="^Spark starts$"):
         Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InvalidRequest, match=r"^duckdb .* 'bitlake\[duckdb\]'`; Spark .* 'bitlake\[spark\]'`$"):
+    duckdb, spark = (re.escape(install_command(extra)) for extra in ("duckdb", "spark"))
+    with pytest.raises(InvalidRequest, match=f"^duckdb .* `{duckdb}`; Spark .* `{spark}`$"):
         Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
-    with pytest.raises(InvalidRequest, match=r"ANALYZE needs Spark.*'bitlake\[spark\]'`$"):
+    with pytest.raises(InvalidRequest, match=f"ANALYZE needs Spark.*`{spark}`$"):
         Result.of(lake, "ANALYZE TABLE t COMPUTE STATISTICS", 0, "auto")

@@ -23,6 +23,7 @@ from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, StorageUn
 from bitlake.io import open_store
 from bitlake.io.aws_profile import profile_to_use
 from bitlake.io.object_store import ObjectStore, store_options
+from bitlake.lazy_modules import install_command
 
 PATH = "s3://lake/x"
 
@@ -157,7 +158,7 @@ def test_a_profile_that_cannot_be_used(home: Path, server: Any, monkeypatch: pyt
     assert "hidden-text" not in str(e.value)
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
     monkeypatch.setitem(__import__("sys").modules, "boto3.session", None)
-    with pytest.raises(InvalidRequest, match=r"'process' needs boto3: `pip install 'bitlake\[aws\]'`"):
+    with pytest.raises(InvalidRequest, match=re.escape(f"'process' needs boto3: `{install_command('aws')}`")):
         asker(server, {"profile": "process"})
 
 

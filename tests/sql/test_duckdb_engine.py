@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, UnsupportedFeature
+from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 from bitlake.sql.duckdb_engine import fetch
 
@@ -258,7 +260,7 @@ def test_mistakes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BitlakeError, match="orderss|statuss"):
             lake.sql(text, engine="duckdb")
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(InvalidRequest, match=r"pip install 'bitlake\[duckdb\]'"):
+    with pytest.raises(InvalidRequest, match=re.escape(f"`{install_command('duckdb')}`")):
         lake.sql("SELECT 1", engine="duckdb")
 
 
