@@ -194,3 +194,14 @@ def test_an_unknown_form_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match="write the condition as SQL text"):
         decode(Other())
+
+
+def test_timestamps_of_another_unit_are_compared_and_those_of_another_kind_are_not() -> None:
+    for column, zone, other in (("ts", None, "UTC"), ("ltz", "UTC", None)):
+        wanted = f"{column} > "
+        for unit in ("s", "ms", "ns"):
+            node = decode(pc.field(column) > pa.scalar(_NOON, pa.timestamp(unit, zone)))
+            found, exact = implied(node, FIELDS)
+            assert exact and to_sql(found, FIELDS).startswith(wanted), (column, unit)
+        node = Call("greater", (Field((column,)), Literal(pa.scalar(_NOON, pa.timestamp("ms", other)))), {})
+        assert implied(node, FIELDS) == (TRUE, False)

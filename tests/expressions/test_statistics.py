@@ -136,7 +136,8 @@ def _expected(leaf: Leaf, low: Any, high: Any, values: list[Any], nulls: int | N
     """By trying every value between the bounds.  A list of values proves ALL or NONE only of a single value."""
     if nulls == 3:
         return NONE
-    found = {_holds(leaf, v) for v in values if low <= v <= high}
+    beyond = [-2, -1, *values, 6, 7] if values is NUMBERS else ["", "A", "A1", *values, "d", "d1"]
+    found = {_holds(leaf, v) for v in beyond if (low is None or low <= v) and (high is None or v <= high)}
     if isinstance(leaf, In) and low != high and found == {not leaf.negated}:
         return SOME
     return SOME if len(found) == 2 else ALL if found == {True} and nulls == 0 else SOME if found == {True} else NONE
@@ -144,7 +145,8 @@ def _expected(leaf: Leaf, low: Any, high: Any, values: list[Any], nulls: int | N
 
 @pytest.mark.parametrize("values", [NUMBERS, WORDS], ids=["numbers", "words"])
 def test_verdicts_are_as_sharp_as_the_bounds_allow(values: list[Any]) -> None:
-    files = [(low, high, n) for i, low in enumerate(values) for high in values[i:] for n in (0, 1, 3, None)]
+    files = [(low, high, n) for i, low in enumerate(values) for high in [*values[i:], None] for n in (0, 1, 3, None)]
+    files += [(None, high, n) for high in [*values, None] for n in (0, 1, None)]
     for leaf in _leaves(values):
         expected = [_expected(leaf, *f[:2], values, f[2]) for f in files]
         assert [prove(leaf, {"x": ColumnStats(*f)}, 3) for f in files] == expected, leaf
@@ -152,18 +154,18 @@ def test_verdicts_are_as_sharp_as_the_bounds_allow(values: list[Any]) -> None:
             found: list[int] = []
             for start in range(0, len(files), together):
                 some = files[start : start + together]
-                found += judge_leaf(leaf, _bounds(some), np.full(len(some), 3)).tolist()
+                found += judge_leaf(leaf, _bounds(some, values), np.full(len(some), 3)).tolist()
             assert found == [e.value for e in expected], (leaf, together)
 
 
-def _bounds(files: list[tuple[Any, Any, int | None]]) -> ColumnBounds:
-    known = np.ones(len(files), bool)
+def _bounds(files: list[tuple[Any, Any, int | None]], values: list[Any]) -> ColumnBounds:
+    known = [np.array([f[i] is not None for f in files]) for i in (0, 1)]
     nulls = np.array([-1 if n is None else n for _, _, n in files], np.int64)
-    if isinstance(files[0][0], int):
-        low, high = (np.array([f[i] for f in files], np.int64) for i in (0, 1))
-        return ColumnBounds(Form.INTEGER, low, high, known, known, nulls, False)
-    texts = [pa.array([f[i].encode() for f in files], pa.large_binary()) for i in (0, 1)]
-    return ColumnBounds(Form.TEXT, *texts, known, known, nulls, False)
+    if values is NUMBERS:
+        low, high = (np.array([f[i] or 0 for f in files], np.int64) for i in (0, 1))
+        return ColumnBounds(Form.INTEGER, low, high, *known, nulls, False)
+    texts = [pa.array([(f[i] or "").encode() for f in files], pa.large_binary()) for i in (0, 1)]
+    return ColumnBounds(Form.TEXT, *texts, *known, nulls, False)
 
 
 def test_a_maximum_that_was_cut_may_stand_for_longer_texts() -> None:

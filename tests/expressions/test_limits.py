@@ -1,0 +1,220 @@
+"""Limits of expressions, from both sides: the last value that is accepted, and the first that is not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bitlake.errors import EvaluationFailed, InvalidRequest
+from bitlake.expressions import literals
+from bitlake.expressions.assignment import new_values
+from bitlake.expressions.binder import bind
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.parameters import literal
+from bitlake.expressions.parser import parse_predicate, parse_term
+from bitlake.expressions.spark_dialect import caret
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.statistics import ColumnBounds, Form, NotVectorised, judge_leaf
+from bitlake.expressions.term_binder import KERNELS, TermBinder
+from bitlake.expressions.terms import evaluate_term
+from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Or
+from bitlake.types import DataField, parse_type
+
+TYPES = {
+    "i": "INT",
+    "y": "TINYINT",
+    "b": "BIGINT",
+    "f": "FLOAT",
+    "x": "DOUBLE",
+    "d": "DATE",
+    "n": "TIMESTAMP(6)",
+    "s": "STRING",
+    "s3": "VARCHAR(3)",
+    "v": "BYTES",
+}
+FIELDS = [DataField(i, name, parse_type(kind)) for i, (name, kind) in enumerate(TYPES.items())]
+
+
+def value(sql: str, **columns: pa.Array) -> Any:
+    """The value of a term in the first row of some columns."""
+    term = TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC"))
+    return evaluate_term(term, columns, 1, KERNELS)[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("2147483647", "INT"),
+        ("-2147483648", "INT"),
+        ("2147483648", "BIGINT"),
+        ("-2147483649", "BIGINT"),
+        ("9223372036854775807", "BIGINT"),
+        ("9223372036854775808", "DECIMAL(19, 0)"),
+        ("1.50", "DECIMAL(3, 2)"),
+        ("0.001", "DECIMAL(3, 3)"),
+    ],
+)
+def test_numbers_have_the_smallest_type_that_holds_them(sql: str, expected: str) -> None:
+    assert str(TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC")).type) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "expected"),
+    [
+        ("CAST(x AS INT)", 2147483647.9, 2147483647),
+        ("CAST(x AS INT)", -2147483648.9, -2147483648),
+        ("CAST(x AS INT)", 2147483648.0, None),
+        ("CAST(x AS INT)", -2147483649.0, None),
+        ("CAST(x AS TINYINT)", 127.5, 127),
+        ("CAST(x AS TINYINT)", 128.0, None),
+        ("CAST(x AS BIGINT)", 9223372036854774784.0, 9223372036854774784),
+        ("CAST(x AS BIGINT)", 9223372036854775808.0, None),
+        ("CAST(x AS BIGINT)", -9223372036854775808.0, -(2**63)),
+        ("i + 1", 2147483646, 2147483647),
+        ("i + 1", 2147483647, None),
+        ("i * 2", -1073741824, -2147483648),
+        ("i * 2", 1073741824, None),
+        ("-y", 127, -127),
+        ("-y", -128, None),
+        ("abs(b)", -(2**63) + 1, 2**63 - 1),
+        ("abs(b)", -(2**63), None),
+    ],
+)
+def test_a_number_that_does_not_fit_is_an_error(sql: str, given: float, expected: int | None) -> None:
+    name = next(c for c in sql.replace("CAST", "").replace("abs", "") if c in "xiyb")
+    kinds = {"x": pa.float64(), "i": pa.int32(), "y": pa.int8(), "b": pa.int64()}
+    row = {name: pa.array([given], kinds[name])}
+    if expected is None:
+        with pytest.raises(EvaluationFailed):
+            value(sql, **row)
+    else:
+        assert value(sql, **row) == expected
+
+
+def test_days_beyond_four_bytes_are_an_error() -> None:
+    row = {"d": pa.array([0, None], pa.int32()).cast(pa.date32()), "i": pa.array([2**31 - 1, 1], pa.int32())}
+    term = TermBinder(FIELDS, "UTC").bind(parse_term("date_add(d, i)", "UTC"))
+    assert evaluate_term(term, row, 2, KERNELS).cast(pa.int32()).to_pylist() == [2**31 - 1, None]
+    row["d"] = pa.array([1, None], pa.int32()).cast(pa.date32())
+    with pytest.raises(EvaluationFailed):
+        evaluate_term(term, row, 2, KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "refused"),
+    [
+        ("i = CAST('1234567890' AS DECIMAL)", "i = CAST('12345678901' AS DECIMAL)"),
+        ("i = CAST(100 AS INT) + CAST(100 AS INT)", "i = CAST(100 AS TINYINT) + CAST(100 AS TINYINT)"),
+        ("i = 2147483646 + 1", "i = 2147483647 + 1"),
+        ("CAST(i AS BOOLEAN)", "CAST(i AS DATE) IS NULL"),
+        ("x = '1.5'", "x = 'one'"),
+        ("f = '1.5'", "f = '0.1'"),
+        ("f = 16777216", "f = 16777217"),
+        ("f > '1.5'", "f > 'x'"),
+        ("CAST(s AS STRING) = '1'", "TRY_CAST(s AS INT) = 1"),
+        ("n IN ('2026-01-01 00:00:00', '2026-01-02 01:30:00.5')", "n IN ('2026-01-01 00:00:00', 'x')"),
+        ("n IN ('2026-01-01 00:00:00', '2026-01-02 00:00:00')", "n IN ('2026-01-01 00:00:00', '2026-01-02 00:00:00Z')"),
+        ("d IN ('2026-01-05', '2026-01-06')", "d IN ('2026-01-05', '2026-1-6')"),
+        ("d IN ('2026-01-05', '2026-01-06')", "d IN ('2026-01-05', 'x')"),
+        ("i IN ('7', '8')", "i IN ('7', '08')"),
+        ("d = date_add(DATE '2026-01-05', 3)", "d = date_add(DATE '2026-01-05', 1.5)"),
+    ],
+)
+def test_constants_are_taken_as_far_as_their_meaning_is_certain(accepted: str, refused: str) -> None:
+    bind(parse_predicate(accepted, "UTC"), FIELDS, "UTC")
+    with pytest.raises(InvalidRequest):
+        bind(parse_predicate(refused, "UTC"), FIELDS, "UTC")
+
+
+@pytest.mark.parametrize("name", ["+18:00", "-18:00", "+05:30", "+17:59", "+5"])
+def test_offsets_of_zones(name: str) -> None:
+    assert literals.zone(name).utcoffset(None) is not None
+
+
+@pytest.mark.parametrize("name", ["+18:01", "-19:00", "+10:60", "+99:00", "Europe/Nowhere"])
+def test_unknown_zones_and_offsets(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="unknown time zone"):
+        literals.zone(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "sql"),
+    [
+        (dt.timedelta(0), "INTERVAL '0 00:00:00.000000' DAY TO SECOND"),
+        (dt.timedelta(microseconds=-1), "INTERVAL '-0 00:00:00.000001' DAY TO SECOND"),
+        (dt.timedelta(days=1), "INTERVAL '1 00:00:00.000000' DAY TO SECOND"),
+        (dt.timedelta(days=400_000), "INTERVAL '400000 00:00:00.000000' DAY TO SECOND"),
+        (
+            dt.timedelta(days=2, hours=23, minutes=59, seconds=58, microseconds=7),
+            "INTERVAL '2 23:59:58.000007' DAY TO SECOND",
+        ),
+        (dt.date(2026, 1, 5), "DATE '2026-01-05'"),
+    ],
+)
+def test_parameters_are_written_as_literals(given: object, sql: str) -> None:
+    assert literal(given) == sql
+
+
+def test_a_text_is_as_long_as_its_column() -> None:
+    rows = pa.table({"s": ["ab", None, "abc"], "s3": ["x", "y", "z"]})
+    made = new_values({"s3": parse_term("upper(s)", "UTC")}, FIELDS, "UTC")["s3"]
+    assert made(rows).to_pylist() == ["AB", None, "ABC"]
+    assert made(pa.table({"s": pa.array([None], pa.string()), "s3": ["z"]})).to_pylist() == [None]
+    with pytest.raises(EvaluationFailed, match="length 4"):
+        made(pa.table({"s": ["abcd"], "s3": ["z"]}))
+
+
+def test_texts_and_bytes_with_long_offsets() -> None:
+    for name, of_column, plain in (("s", pa.large_string(), "a"), ("v", pa.large_binary(), b"a")):
+        rows = pa.table({name: pa.array([plain, plain * 2, None], of_column)})
+        for leaf in (Comparison(name, Op.EQ, plain), In(name, (plain, plain * 3))):
+            assert evaluate(leaf, rows, FIELDS).to_pylist() == [True, False, None]
+
+
+def test_a_caret_stands_below_its_character() -> None:
+    assert caret("ab\ncd", 0) == "line 1, column 1\n  ab\n  ^"
+    assert caret("ab\ncd", 4) == "line 2, column 2\n  cd\n   ^"
+    assert caret("\nab", 1) == "line 2, column 1\n  ab\n  ^"
+    assert caret("ab", 9) == "line 1, column 3\n  ab\n    ^"
+
+
+def test_brackets_are_printed_where_they_change_the_meaning() -> None:
+    a, b, c = (Comparison("i", Op.EQ, i) for i in range(3))
+    assert to_sql(And((And((a, b)), c)), FIELDS) == "i = 0 AND i = 1 AND i = 2"
+    assert to_sql(Or((Or((a, b)), c)), FIELDS) == "i = 0 OR i = 1 OR i = 2"
+    assert to_sql(Or((And((a, b)), c)), FIELDS) == "i = 0 AND i = 1 OR i = 2"
+    assert to_sql(And((Or((a, b)), c)), FIELDS) == "(i = 0 OR i = 1) AND i = 2"
+
+
+@pytest.mark.parametrize("literal_", [2**63, -(2**63) - 1, 1.5, "a"])
+def test_literals_that_eight_bytes_do_not_hold_are_compared_one_by_one(literal_: Any) -> None:
+    known, number = np.ones(2, bool), np.array([0, 5])
+    bounds = ColumnBounds(Form.INTEGER, number, number, known, known, np.zeros(2, np.int64), False)
+    with pytest.raises(NotVectorised):
+        judge_leaf(Comparison("b", Op.EQ, literal_), bounds, np.ones(2, np.int64))
+    for inside in (2**63 - 1, -(2**63)):
+        assert judge_leaf(Comparison("b", Op.EQ, inside), bounds, np.ones(2, np.int64)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("condition", "implied"),
+    [
+        ("d + 3 = DATE '2026-01-05'", "d = DATE '2026-01-02'"),
+        ("d - 3 = DATE '2026-01-05'", "d = DATE '2026-01-08'"),
+        ("date_add(d, 3) < DATE '2026-01-05'", "d <= DATE '2026-01-01'"),
+        ("y + 1 >= 128", "y >= 127"),
+        ("y + 1 > 128", "FALSE"),
+        ("y + 1 <= -100", "y <= -101"),
+        ("y + 1 < -127", "FALSE"),
+        ("x + 1 = 3", None),
+    ],
+)
+def test_sums_imply_ranges_of_their_column(condition: str, implied: str | None) -> None:
+    bound = bind(parse_predicate(condition, "UTC"), FIELDS, "UTC", on_unsupported="true")
+    found = None if to_sql(bound, FIELDS) == "TRUE" else to_sql(bound, FIELDS)
+    assert found == (None if implied is None else implied)
+    assert (bound == FALSE) == (implied == "FALSE")
