@@ -124,6 +124,25 @@ def test_timestamps_stay_numbers() -> None:
     assert b"timestamp-millis" in data, "other readers are shown the type"
 
 
+@pytest.mark.parametrize("codec", ["null", "zstandard", "snappy"])
+def test_blocks_are_copied_into_another_file(codec: str) -> None:
+    """Those that have its codec as they are stored, others with its codec; another schema's are not."""
+    timed = AvroFormat(record(("at", {"type": "long", "logicalType": "timestamp-millis"}), ("blob", "bytes")))
+    held = [{"at": i, "blob": random.Random(i).randbytes(40_000)} for i in range(5)]
+    data = timed.encode(held, codec=codec)
+    blocks = timed.blocks(data, "it")
+    assert blocks is not None and [b.records for b in blocks] == [2, 2, 1] and {b.codec for b in blocks} == {codec}
+    for other in ("null", "zstandard", "snappy"):
+        copied = timed.encode_blocks(blocks[1:], 1, other)
+        assert list(decode(copied, "it", timed)) == held[2:]
+        assert read_header(io.BytesIO(copied), "it").codec == other
+        again = timed.blocks(copied, "it")
+        assert again is not None and [b.data for b in again] == [b.data for b in blocks[1:]]
+        assert ([b.stored for b in again] == [b.stored for b in blocks[1:]]) == (other == codec)
+    assert BLOB.blocks(data, "it") is None and timed.blocks(BLOB.encode([]), "it") is None
+    assert timed.blocks(timed.encode([]), "it") == []
+
+
 EXPECTED = record(
     ("a", "long"),
     ("b", ["null", "string"]),

@@ -271,6 +271,14 @@ def test_each_option_that_names_a_column_follows() -> None:
     assert renamed["file-index.bitmap.columns"] == "a,n[a],b" and renamed["file-index.bitmap.n[a].version"] == "2"
 
 
+def test_values_that_only_look_like_lists_of_columns() -> None:
+    options = {"fields.b.default-value": "a", "fields.b.aggregate-function": "a, b", "x.sequence-group": "a, b"}
+    assert follow_rename(options, "a", "n") == options
+    assert follow_rename(options, "b", "n") == {
+        "fields.n.default-value": "a", "fields.n.aggregate-function": "a, b", "x.sequence-group": "a, b",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("column", "option"),
     [("b", "bucket-key"), ("c", "fields.a,b.sequence-group"), ("m", "file-index.bitmap.columns")],

@@ -108,6 +108,30 @@ def test_blocks_of_chosen_partitions(types: str, count: int) -> None:
     assert quick(data, gone) == []
 
 
+@pytest.mark.parametrize("others", [0, 3, 4, 9])
+def test_entries_of_chosen_partitions(others: int) -> None:
+    """Other partitions' entries of the same block are left out, also where partitions have no byte in common."""
+    some = entries()
+    data = encode_manifest(some)
+    for wanted in (b"p", b"q" * 20):
+        asked = [wanted, *(bytes((i + 1,)) * 30 for i in range(others))]
+        assert manifest.decode_manifest(data, asked) == [e for e in some if e.partition == wanted]
+    assert manifest.decode_manifest(data, [b"p", b"q" * 20]) == some == manifest.decode_manifest(data)
+    assert manifest.decode_manifest(data, []) == []
+
+
+def test_blocks_that_end_elsewhere_are_left_to_the_other_decoder() -> None:
+    """A block ends with the header's 16 bytes; fewer records than none cannot be in it."""
+    good = encode_manifest(entries()[:1])
+    start = good.index(good[-16:]) + 16
+    assert quick(good) == entries()[:1] and good[start] == 2, "the zigzag of 1"
+    assert quick(good[:-1] + bytes((good[-1] ^ 1,))) is None
+    assert quick(good[:start] + b"\1" + good[start + 1 :]) is None
+    assert quick(good[:-1]) is None and quick(good + b"\2") is None
+    with pytest.raises(BitlakeError):
+        manifest.decode_manifest(good[:-1] + bytes((good[-1] ^ 1,)))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_damage_inside_of_blocks_never_makes_them_disagree(seed: int) -> None:
     """Bytes are changed under the compression, where no checksum notices."""

@@ -19,7 +19,7 @@ from bitlake.expressions.statistics import test_stats as prove
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate, columns_of
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats
 from bitlake.metadata.stats import column_bounds, column_stats
-from bitlake.types import DataField, parse_type
+from bitlake.types import ArrayType, DataField, parse_type
 
 TEXT = st.text(st.sampled_from("ab?%_\ud7ff\ue000\U0010ffffé"), max_size=10)
 INTS = st.one_of(st.integers(-3, 3), st.sampled_from([-128, 127]))
@@ -296,6 +296,16 @@ def test_one_column_without_pieces() -> None:
     assert bounds is not None and bounds.low[0] == -5 and bounds.has_low.tolist() == [True, False]
     assert bounds.nulls.tolist() == [-1, -1]
     assert column_bounds([], fields, None, ["a"])["a"] is not None
+
+
+def test_nested_columns_have_counts_only() -> None:
+    types = [parse_type("INT"), ArrayType(parse_type("INT"))]
+    fields = [DataField(0, "a", types[0]), DataField(1, "l", types[1])]
+    row = encode_row_with_arity(types, [7, None])
+    bounds = column_bounds([SimpleStats(row, row, (0, 4)), SimpleStats(row, row, None)], fields, None, ["l"])["l"]
+    assert bounds is not None and not bounds.truncated and bounds.nulls.tolist() == [4, -1]
+    assert not bounds.has_low.any() and not bounds.has_high.any() and len(bounds.low) == len(bounds.high) == 2
+    assert column_bounds([SimpleStats(row, row, None)], fields, None, ["gone"]) == {"gone": None}
 
 
 def test_fewer_counts_of_nulls_than_columns() -> None:
