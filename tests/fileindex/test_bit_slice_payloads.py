@@ -318,6 +318,13 @@ def test_codes_without_a_key() -> None:
         assert e.value.offset == HEADERS
 
 
+def test_a_range_bitmap_that_ends_with_the_length_of_its_header() -> None:
+    for ask in (lambda data: ranged_reader(data).present(), lambda data: shown(RANGE_BITMAP, data)):
+        with pytest.raises(CorruptError, match="a range-bitmap cannot have a header of 13 bytes") as e:
+            ask(struct.pack(">i", 13))
+        assert e.value.offset == 0
+
+
 @pytest.mark.parametrize("bits", [0, 1])
 def test_one_value_needs_no_slice(bits: int) -> None:
     data = ranged(3, [7], dictionary([[7]]), slices({0: 0, 2: 0}, bits))

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bitlake.codec.hashing import string_hash
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex import bitmap, container, range_bitmap
 from bitlake.fileindex.container import FIXED_LENGTH, encode_container, header_length, read_header, split_map_key
@@ -178,6 +181,75 @@ def test_hashes_of_columns_are_those_of_java(name: str) -> None:
     column, key = parts.get(name, (name, None))
     expected = ((31 + string(column)) * 31 + (0 if key is None else string(key))) * 31 + (1237 if key is None else 1231)
     assert container._column_hash(name) == (expected + 2**31) % 2**32 - 2**31
+
+
+class JavaMap:
+    """A plain model of java.util.HashMap without trees."""
+
+    def __init__(self, hash_of: Callable[[str], int] = string_hash) -> None:
+        self.table: list[list[str]] = [[] for _ in range(16)]
+        self.hash_of = hash_of
+
+    def order(self) -> list[str]:
+        return [key for bucket in self.table for key in bucket]
+
+    def _bucket(self, key: str) -> list[str]:
+        h = self.hash_of(key) & 0xFFFFFFFF
+        return self.table[(h ^ h >> 16) & (len(self.table) - 1)]
+
+    def _grow(self) -> None:
+        keys = self.order()
+        if len(keys) > len(self.table) * 0.75:
+            self.table = [[] for _ in range(2 * len(self.table))]
+            for key in keys:
+                self._bucket(key).append(key)
+
+    def put(self, key: str) -> None:
+        if key not in self._bucket(key):
+            self._bucket(key).append(key)
+            self._grow()
+
+    def compute_if_absent(self, key: str) -> None:
+        self._grow()
+        if key not in self._bucket(key):
+            self._bucket(key).insert(0, key)
+
+
+def modelled(declared: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Paimon's options, its writer and the collected payloads each go through maps."""
+    columns, kinds = JavaMap(container._column_hash), defaultdict[str, JavaMap](JavaMap)
+    for column, kind in declared:
+        columns.compute_if_absent(column)
+        kinds[column].compute_if_absent(kind)
+    types, tops = JavaMap(), defaultdict[str, JavaMap](JavaMap)
+    keys, plain = defaultdict[tuple[str, str], JavaMap](JavaMap), set[str]()
+    for column in columns.order():
+        top, key = split_map_key(column)
+        plain |= {top} if key is None else set()
+        for kind in kinds[column].order():
+            types.compute_if_absent(kind)
+            tops[kind].put(top)
+            keys[kind, top].put(key or "")
+    names, of_names = JavaMap(), defaultdict[str, JavaMap](JavaMap)
+    for kind in types.order():
+        for top in tops[kind].order():
+            for name in [top] if top in plain else [f"{top}[{key}]" for key in keys[kind, top].order()]:
+                names.compute_if_absent(name)
+                of_names[name].put(kind)
+    return [(name, of_names[name].order()) for name in names.order()]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 11, 12, 13, 14, 24, 25, 26, 50])
+def test_columns_and_types_in_the_order_of_java_maps(count: int) -> None:
+    rng = random.Random(count)
+    for again in (False, True) * 10:
+        columns = [f"c{rng.randrange(10**6)}" + (f"[k{i}]" if i % 3 == 0 else "") for i in range(count)]
+        columns += [f"map[{rng.randrange(10**6)}]" for _ in range(count // 2)]
+        kinds = ["bitmap", "bsi", "bloom-filter", "range-bitmap"]
+        declared = [(c, k) for c in columns for k in rng.sample(kinds, rng.choice([1, 1, 2]))]
+        rng.shuffle(declared)
+        declared += [(rng.choice(declared)[0], rng.choice(kinds))] if again else [("last", "bitmap")]
+        assert list(container.java_order(declared).items()) == modelled(declared)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 12, 13, 14, 100])

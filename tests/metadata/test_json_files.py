@@ -274,6 +274,14 @@ def test_what_makes_a_schema_another_one() -> None:
     assert not any(base.is_version(other) or other.is_version(base) for other in others)
 
 
+def test_snapshots_and_schemas_are_keys_of_dictionaries() -> None:
+    """Without their maps, which are no keys."""
+    snapshots = [Snapshot.from_json(stored(properties={"a": "b"})), Snapshot.from_json(stored(properties={"a": "c"}))]
+    schemas = [make(options={"a": "b"}), make(options={"a": "c"})]
+    assert len(set(snapshots)) == 2 == len({*schemas})
+    assert hash(snapshots[0]) == hash(snapshots[1]) and hash(schemas[0]) == hash(schemas[1])
+
+
 def test_a_snapshot_with_other_lists() -> None:
     found = Snapshot.from_json(stored(changelogManifestList="c", changelogManifestListSize=5, changelogRecordCount=6))
     other = found.with_lists(("base", 10), ("delta", 20))

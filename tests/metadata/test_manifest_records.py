@@ -118,6 +118,8 @@ def test_entries_of_chosen_partitions(others: int) -> None:
         assert manifest.decode_manifest(data, asked) == [e for e in some if e.partition == wanted]
     assert manifest.decode_manifest(data, [b"p", b"q" * 20]) == some == manifest.decode_manifest(data)
     assert manifest.decode_manifest(data, []) == []
+    alike = [b"q" * n for n in range(15, 21)]
+    assert manifest.decode_manifest(data, alike) == [e for e in some if e.partition == b"q" * 20]
 
 
 def test_blocks_that_end_elsewhere_are_left_to_the_other_decoder() -> None:
