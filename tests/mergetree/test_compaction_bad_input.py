@@ -235,6 +235,8 @@ def test_delete_rows_stay_while_files_below_may_have_their_keys(
     rows, deletes = sum(e.file.row_count for e in done.after), sum(e.file.delete_row_count or 0 for e in done.after)
     dropped = drops or vectors
     assert (rows, deletes) == ((1 if output == 3 else 2, 0) if dropped else (2, 1))
+    alone = compact_unit(context, store, state_of(context, store, files), CompactUnit(tuple(files), 1))
+    assert [(e.file.level, e.file.row_count, e.file.delete_row_count) for e in alone.after] == [(1, 1, 0)]
 
 
 def test_keys_of_a_kept_file_are_looked_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

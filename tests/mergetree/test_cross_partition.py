@@ -11,9 +11,12 @@ import pytest
 from store_wrappers import CountingStore
 
 import bitlake
+from bitlake.errors import CommitConflict
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
+from bitlake.mergetree.bucket_assignment import AssignerLayout
 from bitlake.mergetree.commit import publish
+from bitlake.mergetree.cross_partition import NEW_BUCKET, OLD_BUCKET, OLD_PREFIX, Rerouter
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
 
@@ -123,3 +126,54 @@ def test_of_two_writers_at_once_the_second_looks_again(tmp_path: Path) -> None:
         publish(table._core, state, late, operation="WRITE")
     table.upsert(arrow([(1, "x", "a", 1, 1)]))
     assert read(table) == [(1, "x", "a", 1, 1)]
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "first-row"])
+def test_rows_joined_with_old_ones_are_routed_alike_however_they_are_cut(engine: str, tmp_path: Path) -> None:
+    """Spark's batches end anywhere, also within a key."""
+    table = made(tmp_path, **ENGINES[engine])
+    chance = random.Random(6)
+    homes: dict[int, tuple[int, str] | None] = {i: chance.choice([None, (3, "a"), (4, "b")]) for i in range(30)}
+    rows = []
+    for i, home in homes.items():
+        for n in range(chance.choice([1, 1, 2, 3])):
+            row = {"id": i, "k": "x", "p": chance.choice("ab"), "v": n, "w": None, "_VALUE_KIND": 0}
+            rows.append({**row, OLD_BUCKET: home and home[0], OLD_PREFIX + "p": home and home[1]})
+    types = [*COLUMNS, ("_VALUE_KIND", pa.int8()), (OLD_BUCKET, pa.int32()), (OLD_PREFIX + "p", pa.string())]
+    came = pa.Table.from_pylist(rows, schema=pa.schema(types))
+
+    def routed(size: int) -> list[str]:
+        rerouter = Rerouter(table.schema, AssignerLayout(8), {})
+        parts = [rerouter.add(came.slice(at, size)) for at in range(0, len(came), size)]
+        assert rerouter.add(came.slice(0, 0)) is None
+        parts += [rerouter.finish()]
+        assert rerouter.finish() is None
+        names = [*COLUMNS.names, "_VALUE_KIND", NEW_BUCKET]
+        return sorted(str(r) for p in parts if p is not None for r in p.select(names).to_pylist())
+
+    whole = routed(len(came))
+    assert all(routed(size) == whole for size in (1, 2, 3, 7))
+    for i, home in homes.items():
+        found = [r for r in whole if f"'id': {i}," in r]
+        last = next(r["p"] for r in reversed(rows) if r["id"] == i)
+        first = next(r["p"] for r in rows if r["id"] == i)
+        moved = home is not None and home[1] != last
+        if engine == "deduplicate":
+            assert {"'p': 'a'" in r for r in found if "'_VALUE_KIND': 0" in r} == {last == "a"}
+            deletes = [r for r in found if "'_VALUE_KIND': 3" in r]
+            assert len(deletes) == moved and all(f"'{NEW_BUCKET}': {home and home[0]}" in r for r in deletes)
+        elif found:
+            assert {"'p': 'a'" in r for r in found} == {(home[1] if home else first) == "a"}
+
+
+def test_the_second_of_two_first_writes_is_refused(tmp_path: Path) -> None:
+    """It looked for its keys in no partition, and the first may have put them into any."""
+    table = made(tmp_path)
+    state = table._core.state()
+    jobs = [
+        write_changes(state, prepare_rows("t", state.schema, [arrow([(1, "x", p, 0, 0)])]), "me") for p in ("a", "b")
+    ]
+    assert publish(table._core, state, jobs[0], operation="WRITE") is not None
+    with pytest.raises(CommitConflict):
+        publish(table._core, state, jobs[1], operation="WRITE")
+    assert read(table) == [(1, "x", "a", 0, 0)]

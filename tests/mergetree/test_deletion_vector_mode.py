@@ -17,7 +17,7 @@ import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.mergetree import dml
+from bitlake.mergetree import deletion_vector_mode, dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
 from bitlake.mergetree.rescale import rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
@@ -465,3 +465,22 @@ def test_partitions_are_rescaled_until_all_their_files_are(tmp_path: Path) -> No
     assert sorted(n for _, n in totals) == [2, 2, 5]
     rescale_partitions(table._core, 5, "p = 1", rewrite)
     assert len(overwrites) == 2, "nothing is left to do"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_table_that_never_settles_is_given_up(tmp_path: Path, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first tries to switch vectors on wait for an empty level 0."""
+    table = make(tmp_path, deletion_vectors__enabled=str(not on).lower())
+    table.upsert(batch({1: 1}))
+    ignored: list[bool] = []
+
+    def never(state: Any, *, level_0: bool = False) -> bool:
+        ignored.append(level_0)
+        return False
+
+    monkeypatch.setattr(deletion_vector_mode, "is_settled", never)
+    monkeypatch.setattr(deletion_vector_mode, "_settle", lambda *_: None)
+    with pytest.raises(CommitConflict, match=f"switched {'on' if on else 'off'}; try again"):
+        deletion_vector_mode.switch_deletion_vectors(table._core, on)
+    assert ignored == [not on] * 5 + [True] * 15
+    assert table.schema.options[ENABLED] == str(not on).lower()

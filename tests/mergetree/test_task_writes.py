@@ -274,14 +274,15 @@ def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:
 
 def test_buckets_that_tasks_wrote_to_are_compacted(lake: bitlake.Lake) -> None:
     """After the commit of all tasks, where the table has more runs than it may have."""
-    for write_only in ("false", "true"):
-        options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2", "write-only": write_only}
-        table = lake.create_table(f"t_{write_only}", SCHEMA, primary_key=["id"], options=options)
+    for write_only, trigger in (("false", "2"), ("true", "2"), ("false", "5")):
+        options = {"bucket": "1", "num-sorted-run.compaction-trigger": trigger, "write-only": write_only}
+        table = lake.create_table(f"t_{write_only}_{trigger}", SCHEMA, primary_key=["id"], options=options)
         job = job_of(table)
         commit_tasks(table._core, job, [write_task(job, t, [batch([1, t + 2], f"{t}")]) for t in range(3)])
         assert rows(table) == {1: "2", 2: "0", 3: "1", 4: "2"}
         levels = [e.file.level for e in table._core.state().entries()]
-        assert (len(levels), set(levels)) == ((3, {0}) if write_only == "true" else (1, {2}))
+        compacted = write_only == "false" and trigger == "2"
+        assert (len(levels), set(levels)) == ((1, {2}) if compacted else (3, {0}))
 
 
 def test_a_task_numbers_its_rows_in_a_range_of_its_own(lake: bitlake.Lake) -> None:
@@ -304,3 +305,13 @@ def test_tasks_leave_compaction_to_the_commit(lake: bitlake.Lake) -> None:
     assert result and not result.changes[0].compaction and len(result.changes[0].new_files) == 1
     assert not TaskResult() and not TaskResult(number=3)
     assert TaskResult(files=result.changes[0].new_files) and TaskResult(staged=("rows",))
+
+
+@pytest.mark.parametrize(("more", "files"), [(0, 4), (1, 2)])
+def test_staged_files_have_a_size(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, more: int, files: int) -> None:
+    table = placed(lake, "dynamic")
+    part = batch([1, 2, 3], "x")
+    monkeypatch.setattr(task_writes, "FILE_BYTES", part.nbytes + more)
+    result = write_task(job_of(table), 0, [part] * 4)
+    assert len(result.staged) == files == len(staged(table))
+    assert sum(t.num_rows for t in task_writes.staged_rows(table._core.state(), [result])) == 12

@@ -11,10 +11,11 @@ import pytest
 
 import bitlake
 from bitlake.codec.binary_row import decode_row
-from bitlake.errors import InvalidRequest
+from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.file_format import reader_for
 from bitlake.merge.interval_partition import check_level_overlap
+from bitlake.mergetree import dml
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
@@ -408,3 +409,21 @@ def test_partitions_cannot_be_overwritten_where_keys_are_unique_over_all(tmp_pat
         with pytest.raises(InvalidRequest, match="TRUNCATE the partition and INSERT"):
             table.overwrite(rows, partition)
     table.truncate({"p": "a"})
+
+
+def test_rows_that_can_be_read_again_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty times at most while other writers come first; rows of an iterator once."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = bitlake.connect(tmp_path).create_table("again", columns, primary_key=["id"])
+    rows, tries = pa.table({"id": [1]}, columns), []
+
+    def lose(*_: Any, **__: Any) -> Any:
+        tries.append(1)
+        raise CommitConflict("another writer")
+
+    monkeypatch.setattr(dml, "_write", lose)
+    for given, expected in ((rows, 20), (iter(rows.to_batches()), 1)):
+        tries.clear()
+        with pytest.raises(CommitConflict):
+            dml.upsert(table._core, given)
+        assert len(tries) == expected
