@@ -8,7 +8,7 @@ import pytest
 from fixtures import warehouse
 
 import bitlake
-from bitlake.scan.plan import Plan, StepName
+from bitlake.scan.plan import Plan, ScanMetrics, StepName
 
 
 def scan_of(name: str, where: str | None = None) -> bitlake.Scan:
@@ -77,3 +77,7 @@ def test_sections_that_are_read_whole_are_not_listed_as_skipped() -> None:
     plan = scan.plan()
     assert plan.metrics.files == len(scan._core.state.entries())
     assert not {f.entry.file.file_name for f in plan.skipped} & set(read_files(plan))
+
+
+def test_metrics_count_from_zero() -> None:
+    assert not any(ScanMetrics().as_dict().values())

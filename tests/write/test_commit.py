@@ -563,3 +563,34 @@ def test_statistics_are_kept_until_the_schema_changes(tmp_path: Path) -> None:
     assert STORE.create(paths.schema(1), changed.to_json().encode())
     forget()
     assert append(paths, changed, entry("c")).statistics is None
+
+
+def test_the_next_row_id_of_paimon_is_handed_on(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    first = append(paths, schema, entry("a"))
+    assert first.next_row_id == 0
+    STORE.write(paths.snapshot(1), dataclasses.replace(first, next_row_id=7).to_json().encode())
+    forget()
+    assert append(paths, schema, entry("b")).next_row_id == 7
+
+
+class Listing(Meddling):
+    """Remembers the files that are made."""
+
+    made: list[str]
+
+    def create(self, path: str, data: bytes) -> bool:
+        self.made = [*getattr(self, "made", []), path.rsplit("/", 1)[-1]]
+        return super().create(path, data)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.made = [*getattr(self, "made", []), path.rsplit("/", 1)[-1]]
+        super().write(path, data)
+
+
+def test_lost_races_do_not_write_the_added_files_again(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    store = Listing(lambda i: append(paths, schema, entry(f"o{i}")), 4)
+    assert append(paths, schema, entry("mine"), store=store).id == 5
+    written = [name for name in store.made if name.startswith("manifest-") and "list" not in name]
+    assert len(written) == 1, store.made
