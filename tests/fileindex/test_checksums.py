@@ -10,7 +10,7 @@ from bitlake.errors import CorruptError
 from bitlake.expressions.tree import Comparison, Op
 from bitlake.fileindex import payload as lazy_bytes
 from bitlake.fileindex.container import encode_container, read_header
-from bitlake.fileindex.payload import CHUNK_BITS, MAGIC, MOST_BODY, block_length
+from bitlake.fileindex.payload import CHUNK_BITS, MAGIC, MOST_BODY, LazyBytes, block_length
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import AtomicType, DataField, Root
@@ -135,6 +135,26 @@ def test_the_last_byte_is_verified(size: int) -> None:
         with pytest.raises(CorruptError, match="checksum of .* bytes of the index") as e:
             read_header(data[:at] + b"\1" + data[at + 1 :])
         assert e.value.offset == start + (at - start) // CHUNK * CHUNK
+
+
+@pytest.mark.parametrize("last", [1, 7, CHUNK - 1, CHUNK])
+def test_a_chunk_is_verified_when_it_is_fetched_alone(last: int) -> None:
+    """The last one, which may be short, as well as those before."""
+    data = encode_container({"a": {"bitmap": bytes(2 * CHUNK + last)}}, checksums=True)
+    header = read_header(data)
+    assert header.checksums is not None
+    for at in (header.length, header.length + CHUNK, header.length + 2 * CHUNK, len(data) - 1):
+        broken = data[:at] + b"\1" + data[at + 1 :]
+        lazy = LazyBytes(Bytes(broken), len(data), header.length)
+        lazy.view(0, header.length)
+        lazy.check(header.checksums)
+        for other in range(header.length, len(data), CHUNK):
+            if other <= at < other + CHUNK:
+                with pytest.raises(CorruptError, match="checksum of .* bytes of the index") as e:
+                    lazy.view(at, 1, ahead=0)
+                assert e.value.offset == other
+            else:
+                assert bytes(lazy.view(other, 1, ahead=0)) == b"\0"
 
 
 def test_each_chunk_has_its_own_sum() -> None:

@@ -242,7 +242,7 @@ def modelled(declared: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("count", [1, 2, 5, 11, 12, 13, 14, 24, 25, 26, 50])
 def test_columns_and_types_in_the_order_of_java_maps(count: int) -> None:
     rng = random.Random(count)
-    for again in (False, True) * 10:
+    for again in (False, True) * 4:
         columns = [f"c{rng.randrange(10**6)}" + (f"[k{i}]" if i % 3 == 0 else "") for i in range(count)]
         columns += [f"map[{rng.randrange(10**6)}]" for _ in range(count // 2)]
         kinds = ["bitmap", "bsi", "bloom-filter", "range-bitmap"]
