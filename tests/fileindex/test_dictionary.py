@@ -91,7 +91,7 @@ def test_grouping(count: int) -> None:
 def test_a_code_that_comes_late(rows: int) -> None:
     for late in range(3):
         codes = np.full(rows, (late + 1) % 3, np.int32)
-        codes[0], codes = (late + 2) % 3, np.append(codes, [-1, late, -1, late]).astype(np.int32)
+        codes = np.concatenate([[(late + 2) % 3, -1], codes, [-1, late, -1, late]]).astype(np.int32)
         expected = [codes.tolist().index(c) if c in codes else -1 for c in range(3)]
         assert first_rows(codes, 3).tolist() == expected
 
