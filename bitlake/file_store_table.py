@@ -146,30 +146,9 @@ class FileStoreTable:
 
     # --- scans -------------------------------------------------------------------------------------------------------
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | Predicate | None = None,
-        limit: int | None = None,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        timestamp: Time | None = None,
-        incremental_between: tuple[Moment, Moment] | None = None,
-        mode: str = "auto",
-    ) -> TableScan:
-        """See :meth:`bitlake.table.table.Table.scan`."""
-        when = When(snapshot, tag, timestamp)
-        if incremental_between is None:
-            scan = replace(self.query_scan(when), _recorder=self.runtime.recorder)
-        elif when != When():
-            raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
-        else:
-            scan = self.changes(*incremental_between, mode=mode, kinds=False)
-        scan = scan if where is None else scan.where(where)
-        if columns is not None:
-            scan = scan.select(columns)
-        return scan.limit(limit)
+    def scan(self, when: When | None = None) -> TableScan:
+        """A scan of the table, or of what it was at a moment, which is recorded; see :meth:`query_scan`."""
+        return replace(self.query_scan(when or When()), _recorder=self.runtime.recorder)
 
     def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""

@@ -473,7 +473,7 @@ def relation_scan(session: Session, relation: Relation) -> TableScan:
     if isinstance(relation, Changes):
         return _changes(session, table, relation)
     if relation.timestamp is not None:
-        return table.scan(timestamp=session.millis(relation.timestamp))
+        return table.scan(When(timestamp=session.millis(relation.timestamp)))
     return table.query_scan(When(version=relation.version))
 
 

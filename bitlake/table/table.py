@@ -25,7 +25,7 @@ from bitlake.schema.evolution import (
     type_of,
 )
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.time_travel import Moment, Time
+from bitlake.snapshot.time_travel import Moment, Time, When
 from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
 from bitlake.table.maintenance import TableMaintenance, core_of
@@ -161,17 +161,16 @@ class Table:
         >>> table.scan(where="amount > :least", args={"least": 50}).count()
         2
         """
-        core = self._core.scan(
-            columns,
-            with_args(where, args),
-            limit,
-            snapshot=snapshot,
-            tag=tag,
-            timestamp=timestamp,
-            incremental_between=incremental_between,
-            mode=mode,
-        )
-        return Scan(core)
+        when = When(snapshot, tag, timestamp)
+        if incremental_between is None:
+            core = self._core.scan(when)
+        elif when != When():
+            raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
+        else:
+            core = self._core.changes(*incremental_between, mode=mode, kinds=False)
+        condition = with_args(where, args)
+        core = core if condition is None else core.where(condition)
+        return Scan(core if columns is None else core.select(columns)).limit(limit)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Where | None = None, **scan: Any) -> pa.Table:
         """Read rows into one Arrow table; the arguments are those of :meth:`scan`.

@@ -23,6 +23,7 @@ from bitlake.mergetree.rescale import rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.time_travel import When
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.commit import commit
@@ -414,7 +415,7 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
 
     def history(table: Table) -> list[tuple[str, dict[int, int]]]:
         assert table.snapshot is not None
-        scans = [table._core.scan(snapshot=n) for n in range(1, table.snapshot.id + 1)]
+        scans = [table._core.scan(When(snapshot=n)) for n in range(1, table.snapshot.id + 1)]
         kinds = [s.state.snapshot.commit_kind for s in scans if s.state.snapshot is not None]
         read = [{r["k"]: r["v"] for r in s.to_arrow().to_pylist()} for s in scans]
         return list(zip(kinds, read, strict=True))

@@ -44,7 +44,7 @@ def test_rows_that_an_index_is_sure_of_are_not_read(tmp_path: Path) -> None:
     table = table_of(tmp_path, {**VECTORS, "file-index.bitmap.columns": "v"})
     fill(table, 3)
     break_data(table)
-    scan = table._core.scan(where="v = 'v3' OR v IN ('v5', 'none')")
+    scan = table._core.scan().where("v = 'v3' OR v IN ('v5', 'none')")
     assert estimated_search_bytes(scan) == 0
     assert table.delete("v = 'v3' OR v IN ('v5', 'none')") == sum(i % 7 in (3, 5) for i in range(60))
     assert table.delete("v = 'v3'") == 0
@@ -75,7 +75,7 @@ def test_a_file_goes_when_its_last_row_does(tmp_path: Path) -> None:
 def test_only_the_conditions_columns_are_read(tmp_path: Path) -> None:
     table = table_of(tmp_path, VECTORS)
     fill(table, 1, rows=50_000)
-    scan = table._core.scan(where="id = 77 OR id = 40000")
+    scan = table._core.scan().where("id = 77 OR id = 40000")
     hits = find_hits(scan, LocalRunner())
     assert [sorted(rows) for rows in hits.values()] == [[77, 40000]]
     read = scan_of_hits(table._core.scan(), hits)
@@ -226,7 +226,7 @@ def test_every_failing_write_leaves_the_table_as_it_was(tmp_path: Path, options:
 def test_hits_that_are_gone_already_are_left_out(tmp_path: Path) -> None:
     table = table_of(tmp_path, VECTORS)
     fill(table, 1)
-    hits = find_hits(table._core.scan(where="id < 4"), LocalRunner())
+    hits = find_hits(table._core.scan().where("id < 4"), LocalRunner())
     table.delete("id < 2")
     gone = write_deletion(table._core.state(), hits, LocalRunner())
     assert gone.rows == 2

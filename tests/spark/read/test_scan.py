@@ -33,16 +33,16 @@ def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
         made.append(pa.table({"id": half, "v": [f"v{i}" for i in half]}))
     keys = [i * 997 for i in range(20)]
     listed = f"id IN ({', '.join(map(str, keys))})"
-    chosen = made._core.scan(where=listed).plan().chosen_rows
+    chosen = made._core.scan().where(listed).plan().chosen_rows
     assert 1_000 < chosen <= 2 * 20 * PAGE, "too many to be read before they are judged"
-    seen = spark_scan.looked_at(made._core.scan(where=listed)).plan()
+    seen = spark_scan.looked_at(made._core.scan().where(listed)).plan()
     assert seen.chosen_rows == 20 and all(f.selection.exact for f in seen.files)
     assert len(spark_scan.choose(seen).driver) == 2
     found = lake.sql(f"SELECT v FROM t WHERE {listed} AND v <> 'v997'").collect()
     assert sorted(r.v for r in found) == sorted(f"v{i}" for i in keys if i != 997)
     assert "2 read here" in lake.sql(f"EXPLAIN SELECT v FROM t WHERE {listed}").collect()[0][0]
     # Pages side by side surely hold many rows that match: Spark's own reader leaves the others out as well.
-    many = made._core.scan(where="id BETWEEN 500 AND 2999")
+    many = made._core.scan().where("id BETWEEN 500 AND 2999")
     assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
     assert lake.sql("SELECT count(DISTINCT v) FROM t WHERE id BETWEEN 500 AND 2999").collect()[0][0] == 2500
     # So it is below what may be read here, unless few rows turn out to match, or are wanted.
@@ -51,7 +51,7 @@ def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
     monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 1_000)
     assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
     assert len(spark_scan.choose(many.plan(), limited=True).driver) == 2
-    few = spark_scan.looked_at(made._core.scan(where="id BETWEEN 500 AND 2999 AND v LIKE '%701'")).plan()
+    few = spark_scan.looked_at(made._core.scan().where("id BETWEEN 500 AND 2999 AND v LIKE '%701'")).plan()
     assert few.chosen_rows == 3 and len(spark_scan.choose(few).driver) == 1
     some = lake.sql("SELECT count(*) FROM t WHERE id BETWEEN 500 AND 2999 AND v LIKE 'v7%'").collect()[0][0]
     assert some == sum(str(i).startswith("7") for i in range(500, 3000))
