@@ -271,6 +271,13 @@ def test_each_option_that_names_a_column_follows() -> None:
     assert renamed["file-index.bitmap.columns"] == "a,n[a],b" and renamed["file-index.bitmap.n[a].version"] == "2"
 
 
+def test_changes_are_values() -> None:
+    change = RenameColumn(("a",), "z")
+    assert change == RenameColumn(("a",), "z") != RenameColumn(("a",), "y") and len({change, change}) == 1
+    with pytest.raises(AttributeError):
+        change.new_name = "y"  # type: ignore[misc]
+
+
 def test_values_that_only_look_like_lists_of_columns() -> None:
     options = {"fields.b.default-value": "a", "fields.b.aggregate-function": "a, b", "x.sequence-group": "a, b"}
     assert follow_rename(options, "a", "n") == options

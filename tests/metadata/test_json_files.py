@@ -156,12 +156,13 @@ def test_two_fields_of_one_name(damage: dict, message: str) -> None:
         TableSchema.from_json(json.dumps(whole).encode())
 
 
-@pytest.mark.parametrize("depth", [63, 64, 400])
-def test_nesting_has_a_limit(depth: int) -> None:
+@pytest.mark.parametrize(("kind", "depth"), [("ARRAY", 63), ("ARRAY", 64), ("ARRAY", 400), ("ROW", 63), ("ROW", 64)])
+def test_nesting_has_a_limit(kind: str, depth: int) -> None:
     """A type nested 400 levels deep ended in a RecursionError where it was first used."""
     made: object = "INT"
     for _ in range(depth):
-        made = {"type": "ARRAY", "element": made}
+        inner = {"element": made} if kind == "ARRAY" else {"fields": [{"id": 1, "name": "x", "type": made}]}
+        made = {"type": kind, **inner}
     whole = {"version": 3, "id": 0, "highestFieldId": 9, "partitionKeys": [], "primaryKeys": [], "options": {}}
     data = json.dumps(whole | {"fields": [{"id": 0, "name": "a", "type": made}]}).encode()
     if depth < 64:
