@@ -35,6 +35,11 @@ TYPES = {
     "s": "STRING",
     "s3": "VARCHAR(3)",
     "v": "BYTES",
+    "t": "TIMESTAMP(9)",
+    "p1": "DECIMAL(3, 1)",
+    "p2": "DECIMAL(7, 5)",
+    "p3": "DECIMAL(12, 0)",
+    "p4": "DECIMAL(10, 10)",
 }
 FIELDS = [DataField(i, name, parse_type(kind)) for i, (name, kind) in enumerate(TYPES.items())]
 
@@ -60,6 +65,27 @@ def value(sql: str, **columns: pa.Array) -> Any:
 )
 def test_numbers_have_the_smallest_type_that_holds_them(sql: str, expected: str) -> None:
     assert str(TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC")).type) == expected
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/"])
+@pytest.mark.parametrize("right", ["p1", "p2", "p3", "p4"])
+@pytest.mark.parametrize("left", ["p1", "p2", "p3", "p4"])
+def test_decimals_have_the_digits_of_spark_s_rules(left: str, right: str, operator: str) -> None:
+    """The table in Spark's ``DecimalPrecisionTypeCoercion``, for results of up to 38 digits."""
+    (p1, s1), (p2, s2) = (map(int, TYPES[n][8:-1].split(", ")) for n in (left, right))
+    precision, scale = {
+        "+": (max(s1, s2) + max(p1 - s1, p2 - s2) + 1, max(s1, s2)),
+        "-": (max(s1, s2) + max(p1 - s1, p2 - s2) + 1, max(s1, s2)),
+        "*": (p1 + p2 + 1, s1 + s2),
+        "/": (p1 - s1 + s2 + max(6, s1 + p2 + 1), max(6, s1 + p2 + 1)),
+    }[operator]
+    term, binder = parse_term(f"{left} {operator} {right}", "UTC"), TermBinder(FIELDS, "UTC")
+    if operator == "/" and precision > 18:
+        with pytest.raises(InvalidRequest, match="more than 18 digits"):
+            binder.bind(term)
+        return
+    found = binder.bind(term)
+    assert str(found.type) == f"DECIMAL({precision}, {scale})"
 
 
 @pytest.mark.parametrize(
@@ -168,6 +194,12 @@ def test_a_text_is_as_long_as_its_column() -> None:
         made(pa.table({"s": ["abcd"], "s3": ["z"]}))
 
 
+def test_whole_decimals_are_compared_with_whole_numbers() -> None:
+    rows = pa.table({"p3": pa.array([5, 50, None], pa.decimal128(12, 0))})
+    bound = bind(parse_predicate("p3 = 5", "UTC"), FIELDS, "UTC")
+    assert evaluate(bound, rows, FIELDS).to_pylist() == [True, False, None]
+
+
 def test_texts_and_bytes_with_long_offsets() -> None:
     for name, of_column, plain in (("s", pa.large_string(), "a"), ("v", pa.large_binary(), b"a")):
         rows = pa.table({name: pa.array([plain, plain * 2, None], of_column)})
@@ -210,7 +242,18 @@ def test_literals_that_eight_bytes_do_not_hold_are_compared_one_by_one(literal_:
         ("y + 1 > 128", "FALSE"),
         ("y + 1 <= -100", "y <= -101"),
         ("y + 1 < -127", "FALSE"),
+        ("y + 1 >= -127", None),
+        ("y + 1 <= 128", None),
+        ("y + 1 >= -126", "y >= -127"),
+        ("y + 1 <= 127", "y <= 126"),
         ("x + 1 = 3", None),
+        (
+            "CAST(t AS DATE) = DATE '2026-01-05'",
+            "t >= TIMESTAMP_NTZ '2026-01-05 00:00:00' AND t <= TIMESTAMP_NTZ '2026-01-05 23:59:59.999999999'",
+        ),
+        ("d = DATE '2026-01-05' + INTERVAL 1 QUARTER", "d = DATE '2026-04-05'"),
+        ("d = DATE '2026-01-05' - INTERVAL 2 YEARS", "d = DATE '2024-01-05'"),
+        ("d = DATE '2026-01-31' + INTERVAL 1 MONTH", "d = DATE '2026-02-28'"),
     ],
 )
 def test_sums_imply_ranges_of_their_column(condition: str, implied: str | None) -> None:
