@@ -344,3 +344,13 @@ def test_a_compaction_that_fails_when_computed_again_leaves_nothing(
     with pytest.raises(StorageUnavailable):
         publisher.compact(state, compactions, operation=None)
     assert strays(table) == set()
+
+
+def test_later_numbers_follow_without_a_gap(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"write-only": "true"})
+    table.upsert(rows_of([1, 2, 3], "old"))
+    job = written(table, rows_of([1, 2], "mine"))
+    table.upsert(rows_of([2, 3, 4, 5], "theirs"))
+    finish(job)
+    files = [e.file for e in table._core.state().entries()]
+    assert sorted((f.min_sequence_number, f.max_sequence_number) for f in files) == [(0, 2), (3, 6), (7, 8)]
