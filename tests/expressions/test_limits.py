@@ -40,6 +40,11 @@ TYPES = {
     "p2": "DECIMAL(7, 5)",
     "p3": "DECIMAL(12, 0)",
     "p4": "DECIMAL(10, 10)",
+    "p15": "DECIMAL(15, 2)",
+    "p16": "DECIMAL(16, 2)",
+    "p18": "DECIMAL(18, 2)",
+    "p19": "DECIMAL(19, 2)",
+    "ts": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
 }
 FIELDS = [DataField(i, name, parse_type(kind)) for i, (name, kind) in enumerate(TYPES.items())]
 
@@ -100,6 +105,11 @@ def test_decimals_have_the_digits_of_spark_s_rules(left: str, right: str, operat
         ("CAST(x AS BIGINT)", 9223372036854774784.0, 9223372036854774784),
         ("CAST(x AS BIGINT)", 9223372036854775808.0, None),
         ("CAST(x AS BIGINT)", -9223372036854775808.0, -(2**63)),
+        ("CAST(s AS INT)", "2147483647", 2147483647),
+        ("CAST(s AS INT)", "-2147483648", -2147483648),
+        ("CAST(s AS INT)", "2147483648", None),
+        ("CAST(s AS TINYINT)", "127", 127),
+        ("CAST(s AS TINYINT)", "-129", None),
         ("i + 1", 2147483646, 2147483647),
         ("i + 1", 2147483647, None),
         ("i * 2", -1073741824, -2147483648),
@@ -110,9 +120,9 @@ def test_decimals_have_the_digits_of_spark_s_rules(left: str, right: str, operat
         ("abs(b)", -(2**63), None),
     ],
 )
-def test_a_number_that_does_not_fit_is_an_error(sql: str, given: float, expected: int | None) -> None:
-    name = next(c for c in sql.replace("CAST", "").replace("abs", "") if c in "xiyb")
-    kinds = {"x": pa.float64(), "i": pa.int32(), "y": pa.int8(), "b": pa.int64()}
+def test_a_number_that_does_not_fit_is_an_error(sql: str, given: Any, expected: int | None) -> None:
+    name = next(c for c in sql.replace("CAST", "").replace("abs", "") if c in "xiybs")
+    kinds = {"s": pa.string(), "x": pa.float64(), "i": pa.int32(), "y": pa.int8(), "b": pa.int64()}
     row = {name: pa.array([given], kinds[name])}
     if expected is None:
         with pytest.raises(EvaluationFailed):
@@ -137,6 +147,10 @@ def test_days_beyond_four_bytes_are_an_error() -> None:
         ("i = CAST(100 AS INT) + CAST(100 AS INT)", "i = CAST(100 AS TINYINT) + CAST(100 AS TINYINT)"),
         ("i = 2147483646 + 1", "i = 2147483647 + 1"),
         ("CAST(i AS BOOLEAN)", "CAST(i AS DATE) IS NULL"),
+        ("CAST(p15 AS DOUBLE) > 1", "CAST(p16 AS DOUBLE) > 1"),
+        ("CAST(p18 AS INT) > 1", "CAST(p19 AS INT) > 1"),
+        # 1.00000005 is 0.42 steps of a FLOAT above 1, 1.00000006 is 0.503.
+        ("f = CAST('1.00000005' AS FLOAT)", "f = CAST('1.000000059604644775390625' AS FLOAT)"),
         ("x = '1.5'", "x = 'one'"),
         ("f = '1.5'", "f = '0.1'"),
         ("f = 16777216", "f = 16777217"),
@@ -198,6 +212,38 @@ def test_whole_decimals_are_compared_with_whole_numbers() -> None:
     rows = pa.table({"p3": pa.array([5, 50, None], pa.decimal128(12, 0))})
     bound = bind(parse_predicate("p3 = 5", "UTC"), FIELDS, "UTC")
     assert evaluate(bound, rows, FIELDS).to_pylist() == [True, False, None]
+
+
+def test_zeros_of_either_sign_are_equal() -> None:
+    rows = pa.table({"x": [0.0, -0.0, 1.0, None]})
+    for zero in (0.0, -0.0):
+        for leaf in (In("x", (zero, 2.0)), Comparison("x", Op.EQ, zero)):
+            assert evaluate(leaf, rows, FIELDS).to_pylist() == [True, True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("coalesce(d, n)", "TIMESTAMP(6)"),
+        ("coalesce(n, d)", "TIMESTAMP(6)"),
+        ("coalesce(d, ts)", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+        ("coalesce(ts, n)", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+        ("coalesce(d, d)", "DATE"),
+        ("greatest(n, n)", "TIMESTAMP(6)"),
+        ("coalesce(y, i, b)", "BIGINT"),
+        ("coalesce(f, f)", "FLOAT"),
+        ("coalesce(b, f)", "DOUBLE"),
+    ],
+)
+def test_several_values_have_the_widest_type(sql: str, expected: str) -> None:
+    assert str(TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC")).type) == expected
+
+
+@pytest.mark.parametrize("sql", ["coalesce(d, s)", "coalesce(i, d)", "greatest(o, i)", "coalesce(n, i)"])
+def test_values_of_unlike_types_are_refused(sql: str) -> None:
+    fields = [*FIELDS, DataField(99, "o", parse_type("BOOLEAN"))]
+    with pytest.raises(InvalidRequest, match="cast one of them"):
+        TermBinder(fields, "UTC").bind(parse_term(sql, "UTC"))
 
 
 def test_texts_and_bytes_with_long_offsets() -> None:
