@@ -380,7 +380,7 @@ def test_a_server_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as m:
             m.setitem(sys.modules, module, None)
             how = re.escape(install_command(extra))
-            with pytest.raises(InvalidRequest, match=f"needs (sqlalchemy|{module}): {how}"):
+            with pytest.raises(InvalidRequest, match=f"needs (sqlalchemy|{module}): `{how}`"):
                 bitlake.connect(tmp_path, catalog="jdbc", uri=uri)
 
 
