@@ -60,7 +60,7 @@ def recorded() -> list[Group]:
 
 def write(groups: Iterable[Group]) -> None:
     """Write the file."""
-    lines = [json.dumps(asdict(g), ensure_ascii=False).replace('], ["', '],\n["').replace("\n", " ") for g in groups]
+    lines = [json.dumps(asdict(g), ensure_ascii=False) for g in groups]
     FILE.write_text("".join(line + "\n" for line in lines))
 
 

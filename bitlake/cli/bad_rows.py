@@ -75,9 +75,14 @@ def good_rows(
             bad.add(f"{path}{_reason(e)} (row {numbers[0]})")
 
 
+def message(error: Exception) -> str:
+    """The text of an error on one line, without Arrow's prefix."""
+    return " ".join(str(error).split()).removeprefix("Invalid: ")
+
+
 def _reason(error: Exception) -> str:
     """``, column 'a': why``, or ``: why``."""
-    text = " ".join(str(error).split()).removeprefix("Invalid: ")
+    text = message(error)
     place = re.match(r"JSON parse error: Column\(/([^)/]+)[^)]*\) ", text)
     if place is not None:
         return f", column '{place.group(1)}': {re.sub(r' in row [0-9]+$', '', text[place.end() :])}"

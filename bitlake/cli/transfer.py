@@ -31,6 +31,7 @@ from bitlake.cli.bad_rows import (
     good_rows,
     json_converter,
     json_records,
+    message,
 )
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
@@ -136,9 +137,9 @@ class Source:
         try:
             yield
         except pa.ArrowInvalid as e:
-            raise InvalidRequest(f"{self.path}: {_message(e)}") from e
+            raise InvalidRequest(f"{self.path}: {message(e)}") from e
         except (pa.ArrowException, EOFError) as e:
-            raise CorruptError(f"{self.path} cannot be read as {self.format}: {_message(e)}") from e
+            raise CorruptError(f"{self.path} cannot be read as {self.format}: {message(e)}") from e
         except FileNotFoundError as e:
             raise NotFound(f"file not found: {self.path}") from e
         except IsADirectoryError as e:
@@ -244,7 +245,7 @@ class Source:
                 try:
                     batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
                 except pa.ArrowInvalid as e:
-                    raise pa.ArrowInvalid(f"column '{f.name}': {_message(e)}") from e
+                    raise pa.ArrowInvalid(f"column '{f.name}': {message(e)}") from e
         return batch
 
 
@@ -291,10 +292,6 @@ def _header(file: Any, path: str, delimiter: str, quote: str, expected: pa.Schem
         hint = hint if likely is None else f"; use --delimiter {'tab' if likely == chr(9) else repr(likely)}"
         raise InvalidRequest(f"{path} has a column '{unknown[0]}'; the table has {', '.join(expected.names)}{hint}")
     return file, [table_names[n.lower()] for n in names]
-
-
-def _message(error: Exception) -> str:
-    return " ".join(str(error).split()).removeprefix("Invalid: ")
 
 
 def find_sources(paths: Sequence[str], format: Format | None, style: CsvStyle, options: dict[str, str]) -> list[Source]:

@@ -168,10 +168,8 @@ class TermTest:
             raise InvalidRequest(str(e).replace(f"column '{VALUE}'", f"'{term.sql}'")) from e
         if isinstance(leaf, Constant) and term.function in ("member", "map value"):
             return leaf  # other terms may fail, whatever is asked of them
-        if not columns_in(term):
-            return Constant(RowsTest(term, leaf).of_constants() is True)
-        test = Computed(RowsTest(term, leaf))
-        implied = implied_comparisons(term, leaf, fields)
+        test = _test(term, leaf)
+        implied = implied_comparisons(term, leaf, fields) if columns_in(term) else ()
         return And((*implied, test)) if implied else test
 
     def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
@@ -260,7 +258,12 @@ class RowsTest:
 def _is_null(term: Typed, negated: bool) -> Predicate:
     if term.is_literal:
         return Constant(term.is_null != negated)
-    test = RowsTest(term, IsNull(VALUE, negated))
+    return _test(term, IsNull(VALUE, negated))
+
+
+def _test(term: Typed, leaf: Predicate) -> Predicate:
+    """The test of each row, or its truth if the term has no column."""
+    test = RowsTest(term, leaf)
     return Computed(test) if columns_in(term) else Constant(test.of_constants() is True)
 
 

@@ -375,7 +375,7 @@ _ORDERED = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _check_range(node: exp.Expr, value: Value, limit: Value) -> None:
-    """Refuse what Spark decides without looking at the rows, and NULL with them."""
+    """Refuse an integer compared with a number beyond BIGINT: Spark answers it for NULL too."""
     for a, b in ((value, limit), (limit, value)):
         if a.type.is_integer and b.literal is not None and beyond_long(b.literal):
             raise NotTranslatable(node, "Spark compares NULL, too, with a number beyond BIGINT")

@@ -134,15 +134,21 @@ def test_a_compaction_that_came_too_late_gives_way(tmp_path: Path) -> None:
     assert strays(table) == set()
 
 
-def test_a_compaction_is_computed_again_for_what_changed_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def overtaken_compaction(tmp_path: Path) -> tuple[Table, Publisher, Any, Any]:
+    """A table of four buckets, and a compaction of all of them that an upsert of one overtook."""
     table = made(tmp_path, **DV, bucket="4", **{"write-only": "true"})
     table.upsert(rows_of(range(100), "a"))
     state = table._core.state()
     publisher = table._core.publisher(state)
-    made_first = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
+    compactions = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
     table.upsert(rows_of([1], "b"))
     table.alter_options(unset=["write-only"])
     table.upsert(rows_of([1], "c"))
+    return table, publisher, state, compactions
+
+
+def test_a_compaction_is_computed_again_for_what_changed_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, publisher, state, compactions = overtaken_compaction(tmp_path)
     again: list[int] = []
     inner = compact_buckets
 
@@ -151,7 +157,7 @@ def test_a_compaction_is_computed_again_for_what_changed_only(tmp_path: Path, mo
         return inner(state, buckets, *rest)
 
     monkeypatch.setattr(publish, "compact_buckets", counted)
-    snapshot = publisher.compact(state, made_first, operation=None)
+    snapshot = publisher.compact(state, compactions, operation=None)
     assert snapshot is not None and snapshot.commit_kind == "COMPACT"
     assert len(again) == 1
     assert read(table) == dict.fromkeys(range(100), "a") | {1: "c"}
@@ -328,14 +334,7 @@ def test_a_compaction_that_fails_when_computed_again_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the files of the buckets that fail, nor those of buckets whose compaction was still good."""
-    table = made(tmp_path, **DV, bucket="4", **{"write-only": "true"})
-    table.upsert(rows_of(range(100), "a"))
-    state = table._core.state()
-    publisher = table._core.publisher(state)
-    compactions = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
-    table.upsert(rows_of([1], "b"))
-    table.alter_options(unset=["write-only"])
-    table.upsert(rows_of([1], "c"))
+    table, publisher, state, compactions = overtaken_compaction(tmp_path)
 
     def fail(*_: Any) -> Any:
         raise StorageUnavailable("no disk")

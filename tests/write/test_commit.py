@@ -577,14 +577,16 @@ def test_the_next_row_id_of_paimon_is_handed_on(tmp_path: Path) -> None:
 class Listing(Meddling):
     """Remembers the files that are made."""
 
-    made: list[str]
+    def __init__(self, other: Callable[[int], object], times: int = 1) -> None:
+        super().__init__(other, times)
+        self.made: list[str] = []
 
     def create(self, path: str, data: bytes) -> bool:
-        self.made = [*getattr(self, "made", []), path.rsplit("/", 1)[-1]]
+        self.made.append(path.rsplit("/", 1)[-1])
         return super().create(path, data)
 
     def write(self, path: str, data: bytes) -> None:
-        self.made = [*getattr(self, "made", []), path.rsplit("/", 1)[-1]]
+        self.made.append(path.rsplit("/", 1)[-1])
         super().write(path, data)
 
 

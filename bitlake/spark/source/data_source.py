@@ -170,7 +170,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         try:
             committed = is_committed(table.state(), table.publisher(state).user, batchId)
         except BitlakeError:
-            return  # nobody knows: orphan cleaning will tell
+            return  # the outcome is unknown; if the commit failed, orphan removal deletes the files later
         if not committed:
             task_writes.discard_tasks(state, [m.load() for m in done])
 
