@@ -122,7 +122,7 @@ def _bind_decimal_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
     p, q = map(as_decimal, arguments)
     (p1, s1), (p2, s2) = ((t.precision or 10, t.scale or 0) for t in (p, q))
     scale = max(6, s1 + p2 + 1)
-    if p1 + scale - s1 + s2 > 18 or p2 > 18:
+    if p1 + scale - s1 + s2 > 18:  # the divisor has fewer
         raise Refused("Spark rounds a quotient of decimals, here to more than 18 digits; cast one side to DOUBLE")
     made = decimal_type(p1 - s1 + s2 + scale, scale)
     return [cast_typed(a, t, zone) for a, t in zip(arguments, (p, q), strict=True)], made, scale - s1 + s2
@@ -138,7 +138,7 @@ def _quotient(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     if term.root is not Root.DECIMAL:
         return pc.divide(*arrays)
     a, b = map(unscaled, arrays)
-    divisor = np.where(b == 0, 1, np.abs(b))
+    divisor = np.maximum(np.abs(b), 1)  # where NULL
     whole, rest = np.divmod(np.abs(a) * 10**term.parameter, divisor)
     found = (whole + (2 * rest >= divisor)) * np.sign(a) * np.sign(b)  # half up
     null = pc.or_(arrays[0].is_null(), arrays[1].is_null()).to_numpy(zero_copy_only=False)
@@ -167,21 +167,17 @@ def _bind_remainder(arguments: Sequence[Typed], zone: str) -> Bound:
     return _operands(arguments, kind, zone), kind, None
 
 
-def _numbers(array: pa.Array, missing: int) -> Any:
-    return (array.fill_null(missing) if array.null_count else array).to_numpy(zero_copy_only=False)
+def _numbers(array: pa.Array) -> Any:
+    """The values, and a number where NULL."""
+    return (array.fill_null(0) if array.null_count else array).to_numpy()
 
 
 def _remainder(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     _by_zero(term, arrays)
     a, b = arrays
-    divisor = np.where(_numbers(b, 1) == 0, 1, _numbers(b, 1))
-    dividend = _numbers(a, 0)
-    with np.errstate(all="ignore"):
-        if term.root in INTEGERS:
-            found = np.where(divisor == -1, 0, np.fmod(dividend, np.where(divisor == -1, 1, divisor)))
-            found = found.astype(dividend.dtype)
-        else:
-            found = np.fmod(dividend, divisor)
+    with np.errstate(all="ignore"):  # where NULL
+        # The sign is the dividend's; the least integer by -1 would overflow.
+        found = np.fmod(_numbers(a), np.abs(_numbers(b)))
     null = pc.or_(a.is_null(), b.is_null()).to_numpy(zero_copy_only=False)
     return pa.array(found, arrow_type(term.type), mask=null)
 
@@ -262,7 +258,7 @@ def _absolute(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _sign(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     (a,) = arrays
-    numbers = _numbers(a, 0)
+    numbers = _numbers(a)
     found = np.copysign(np.sign(numbers), numbers)  # -0.0 keeps its sign
     return pa.array(found, pa.float64(), mask=mask_of(a))
 
