@@ -6,6 +6,7 @@ Dates are proleptic Gregorian, as in Spark.  Offsets of a zone come from the sam
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
 import functools
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,8 @@ def dates(days: Int64s, like: pa.Array, what: str) -> pa.Array:
 
 
 def wall_micros(array: pa.Array, root: Root, zone: str) -> Int64s:
-    """Microseconds of the wall clock: of TIMESTAMP as it is, of TIMESTAMP_LTZ in a zone, of DATE its midnight."""
+    """Microseconds of the wall clock: of TIMESTAMP as it is, of TIMESTAMP_LTZ in a zone."""
     values = raw(array)
-    if root is Root.DATE:
-        return values * MICROS_PER_DAY
     if root is not Root.TIMESTAMP_LTZ or not len(values):
         return values
     if is_fixed(zone):
@@ -109,7 +108,7 @@ def wall_micros(array: pa.Array, root: Root, zone: str) -> Int64s:
 
 def _moved(values: Int64s, offsets: Any) -> Int64s:
     moved: Int64s = values + offsets
-    if bool(np.any((offsets > 0) & (moved < values)) or np.any((offsets < 0) & (moved > values))):
+    if np.any((moved < values) != (offsets < 0)):
         raise EvaluationFailed("a timestamp is out of range in some row")
     return moved
 
@@ -121,12 +120,12 @@ def days_of(array: pa.Array, root: Root, zone: str) -> pa.Array:
 
 def _offsets(zone: str, values: Int64s, low: int, high: int) -> Int64s:
     """A zone's offset at each instant, in microseconds."""
-    if high > _LAST_MICROS:
+    if high >= _LAST_MICROS:
         raise EvaluationFailed(f"timestamps after year 9989 have no wall clock in {zone}; use UTC or an offset")
     # Whole decades, so that few different ranges are asked for.  Before the first year clocks showed solar time.
-    first = max(literals.EPOCH.year + low // (366 * MICROS_PER_DAY) - 1, _FIRST.year) // 10 * 10 if low > 0 else 1840
-    last = max(literals.EPOCH.year + high // (365 * MICROS_PER_DAY) + 1, 1850) // 10 * 10 + 10
-    starts, offsets = _changes(zone, first, min(last, _LAST.year))
+    years = civil(np.array([low, high]) // MICROS_PER_DAY)[0]
+    first, last = (max(int(year), _FIRST.year) // 10 * 10 for year in years)
+    starts, offsets = _changes(zone, first, min(last + 10, _LAST.year))
     found: Int64s = offsets[np.maximum(np.searchsorted(starts, values, "right") - 1, 0)]
     return found
 
@@ -135,7 +134,7 @@ def _offsets(zone: str, values: Int64s, low: int, high: int) -> Int64s:
 def _changes(zone: str, first: int, last: int) -> tuple[Int64s, Int64s]:
     """The instants from which an offset holds between two years, and the offsets; the first holds before, too."""
     tz = literals.zone(zone)
-    at, end = dt.datetime(first, 1, 1, tzinfo=dt.UTC), dt.datetime(last, 1, 1, tzinfo=dt.UTC)
+    at, end = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (first, last))
     offset = at.astimezone(tz).utcoffset()
     starts, offsets = [at], [offset]
     while at < end:
@@ -153,9 +152,8 @@ def _changes(zone: str, first: int, last: int) -> tuple[Int64s, Int64s]:
 def _change(tz: dt.tzinfo, low: dt.datetime, high: dt.datetime) -> dt.datetime:
     """The first second after ``low`` with the offset of ``high``."""
     before = low.astimezone(tz).utcoffset()
-    seconds = [0, int((high - low).total_seconds())]
-    while seconds[1] - seconds[0] > 1:
-        middle = sum(seconds) // 2
-        same = (low + dt.timedelta(seconds=middle)).astimezone(tz).utcoffset() == before
-        seconds[0 if same else 1] = middle
-    return low + dt.timedelta(seconds=seconds[1])
+
+    def changed(seconds: int) -> bool:
+        return (low + dt.timedelta(seconds=seconds)).astimezone(tz).utcoffset() != before
+
+    return low + dt.timedelta(seconds=bisect.bisect(range(int((high - low).total_seconds())), False, key=changed))
