@@ -417,7 +417,7 @@ def _shift(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 SHIFT: Kernel = _shift
 
 
-def bind_date_sum(arguments: Sequence[Typed], sign: int, zone: str) -> Bound:
+def bind_date_sum(arguments: Sequence[Typed], zone: str) -> Bound:
     """``date + integer`` and ``date - integer``."""
     a, amount = arguments
     if a.root is not Root.DATE or amount.root not in INTEGERS:

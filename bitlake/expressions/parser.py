@@ -89,9 +89,8 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
     if not text.strip():
         raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
     tree = _syntax_tree(text, timezone)
-    context = _Context(timezone, column_of or dotted, computes=True)
     try:
-        return context.term(tree)
+        return term_of(tree, timezone, lambda column: _name(column, column_of or dotted))
     except Inexpressible as e:
         raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
 
@@ -103,6 +102,8 @@ def _syntax_tree(text: str, timezone: str) -> exp.Expr:
         raise syntax_error(e, text) from e
     except RecursionError as e:
         raise InvalidRequest("the condition is nested too deeply; use IN for long lists of values") from e
+    except ValueError as e:  # sqlglot's, for a function that lacks its first argument
+        raise InvalidRequest(f"cannot read the SQL: a function lacks an argument in {text}") from e
     return with_time(tree, _clock.now_ms(), timezone) if asks_the_time(text) else tree
 
 

@@ -331,7 +331,7 @@ class TermBinder:
         def bound() -> Typed:
             made: Bound
             if function in ("+", "-") and arguments[0].root is Root.DATE:
-                made = bind_date_sum(arguments, 1 if function == "+" else -1, self.zone)
+                made = bind_date_sum(arguments, self.zone)
                 kernel = "date_add" if function == "+" else "date_sub"
                 return Typed(kernel, made[1], tuple(made[0]), made[2], sql)
             cast, kind, parameter = FUNCTIONS[function].bind(arguments, self.zone)
@@ -343,7 +343,8 @@ class TermBinder:
         """Operators and functions whose NULLs or types follow rules of their own."""
         match function:
             case "is null" | "is not null":
-                return Typed(function, BOOLEAN, tuple(arguments), None, sql)
+                (tested,) = arguments
+                return Typed(function, BOOLEAN, (tested,), None, sql)
             case "and" | "or" | "not":
                 return Typed(function, BOOLEAN, tuple(map(self._condition, arguments)), None, sql)
             case "if":
@@ -454,7 +455,7 @@ def _call_sql(function: str, arguments: Sequence[Typed]) -> str:
     shown = [_operand(a) for a in arguments]
     match function:
         case "is null" | "is not null":
-            return f"{shown[0]} {function.upper()}"
+            return f"{', '.join(shown)} {function.upper()}"
         case "not":
             return f"NOT ({arguments[0].sql})"
         case "negative":

@@ -126,7 +126,9 @@ _MICROS = {
 def term_of(node: exp.Expr, tz: str, name_of: NameOf) -> Term:
     """The term of an expression; raises :class:`Inexpressible` with the part that has none."""
 
-    def again(inner: exp.Expr) -> Term:
+    def again(inner: exp.Expr | None) -> Term:
+        if inner is None:
+            raise Inexpressible(node, "it does not take that number of arguments")
         return term_of(inner, tz, name_of)
 
     match node:
@@ -236,7 +238,7 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return "date_trunc", [exp.Literal.string(node.args["unit"].name), node.this]
         case exp.DateTrunc():
             return "trunc", [node.this, exp.Literal.string(node.args["unit"].name)]
-        case exp.TsOrDsAdd() if node.args.get("unit") is None or node.args["unit"].name.upper() == "DAY":
+        case exp.TsOrDsAdd() if node.text("unit").upper() in ("", "DAY"):
             amount = node.expression
             if isinstance(amount, exp.Mul) and amount.expression == exp.Neg(this=exp.Literal.number(1)):
                 return "date_sub", [node.this, amount.this]

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlglot
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import from_sqlglot, parse_predicate
+from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Op, Or, Predicate
 
 UTC = dt.UTC
@@ -147,3 +150,75 @@ def test_a_syntax_error_points_at_the_first_letter_of_a_long_word() -> None:
         parse_predicate("a = 12345 67890")
     with pytest.raises(InvalidRequest, match=r"line 3, column 5\n  b = ,,\n      \^$"):
         parse_predicate("a = 1\nAND\nb = ,,\n")
+
+
+def test_columns_are_named_by_the_caller() -> None:
+    """Also where the same text was read before without names."""
+    assert parse_predicate("a = 1") == eq(1)
+    assert parse_predicate("a = 1", column_of=lambda column: f"x{column.name}") == eq(1, "xa")
+    with pytest.raises(InvalidRequest, match="not a column of this table"):
+        parse_predicate("a = 1", column_of=lambda column: None)
+    assert parse_predicate("a = 1") == eq(1)
+
+
+@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
+@pytest.mark.parametrize(("low", "high"), [("1", "2"), ("'a'", "'b'"), ("-3000000000", "0"), ("FALSE", "TRUE")])
+def test_two_constants_are_compared(low: str, high: str, op: str) -> None:
+    below, equal, above = op in ("<", "<=", "<>"), op in ("=", "<=", ">="), op in (">", ">=", "<>")
+    assert parse_predicate(f"{low} {op} {high}") == Constant(below)
+    assert parse_predicate(f"{low} {op} {low}") == Constant(equal)
+    assert parse_predicate(f"{high} {op} {low}") == Constant(above)
+    assert parse_predicate(f"{low} {op} NULL") == parse_predicate(f"NULL {op} {low}") == Constant(None)
+    with pytest.raises(InvalidRequest, match="cast one of them"):
+        bind(parse_predicate(f"{low} {op} X'00'"), [])
+
+
+def test_constants_whose_order_is_spark_s_own() -> None:
+    for text in ("double('NaN') = double('NaN')", "double('NaN') > 1.5D", "1.5 = 1.50", "X'00' < X'0000'"):
+        assert bind(parse_predicate(text), []) == Constant(True), text
+
+
+LENGTHS = "length(b) = 2"
+"""A part that only Spark evaluates in a statement."""
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "part"),
+    [
+        ("a = 1", eq(1), eq(1)),
+        ("a = 1 AND b = 2", And((eq(1), eq(2, "b"))), And((eq(1), eq(2, "b")))),
+        (f"a = 1 AND {LENGTHS}", None, eq(1)),
+        (f"{LENGTHS} AND a = 1", None, eq(1)),
+        ("a = 1 AND secret = 1", None, eq(1)),
+        ("secret = 1", None, None),
+        (f"{LENGTHS} AND {LENGTHS}", None, None),
+        (f"a = 1 OR {LENGTHS}", None, None),
+        (f"a = 1 OR (b = 2 AND {LENGTHS})", None, Or((eq(1), eq(2, "b")))),
+        ("NOT (a = 1)", Not(eq(1)), Not(eq(1))),
+        (f"NOT (a = 1 AND {LENGTHS})", None, None),
+        (f"b = 2 AND NOT (a = 1 AND {LENGTHS})", None, eq(2, "b")),
+        (f"NOT ({LENGTHS})", None, None),
+        (f"{LENGTHS} IS TRUE", None, None),
+        ("length(b) BETWEEN 1 AND 2", None, None),
+        ("length(b) IN (1)", None, None),
+        ("length(b) IS NULL", None, None),
+        ("a > b", None, None),
+        ("a IN (b)", None, None),
+        ("a BETWEEN 1 AND 2", Between("a", 1, 2), Between("a", 1, 2)),
+        ("a <=> 1", And((IsNull("a", True), eq(1))), And((IsNull("a", True), eq(1)))),
+        # A text that is no value of the column's type is NULL without ANSI mode.
+        ("a <=> 'x'", And((IsNull("a", True), eq("x"))), Or((eq("x"), IsNull("a")))),
+        ("NOT (a <=> 'x')", *[Not(And((IsNull("a", True), eq("x"))))] * 2),
+        ("NOT (NOT (a <=> 'x'))", Not(Not(And((IsNull("a", True), eq("x"))))), None),
+        ("NOT (NOT (a = 1))", Not(Not(eq(1))), Not(Not(eq(1)))),
+        ("a <=> NULL", IsNull("a"), IsNull("a")),
+        ("a = TIMESTAMP '2026-01-01 00:00:00'", None, None),
+    ],
+)
+def test_conditions_of_statements(text: str, whole: Predicate | None, part: Predicate | None) -> None:
+    """Without ``partial`` the whole condition or nothing; with it, what is TRUE wherever the condition is."""
+    tree = sqlglot.parse_one(text, dialect=SparkSql)
+    names = {"a": "a", "b": "b"}
+    zone = "Mars/Olympus" if "TIMESTAMP" in text else "UTC"  # a zone that only Java knows
+    assert from_sqlglot(tree, zone, lambda column: names.get(column.name)) == whole
+    assert from_sqlglot(tree, zone, lambda column: names.get(column.name), partial=True) == part
