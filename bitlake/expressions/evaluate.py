@@ -198,10 +198,7 @@ def _same_layout(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _scalar(value: Any, arrow: pa.DataType, kind: AtomicType) -> pa.Scalar:
     if kind.root is Root.DECIMAL:
-        digits = tuple(int(d) for d in str(abs(value)))
-        return pa.scalar(Decimal((int(value < 0), digits, -(kind.scale or 0))), arrow)
-    if pa.types.is_date32(arrow) or pa.types.is_time32(arrow):
-        return pa.scalar(value, pa.int32()).cast(arrow)
+        return pa.scalar(Decimal(f"{value}E-{kind.scale or 0}"), arrow)
     if pa.types.is_timestamp(arrow):
         return pa.scalar(value, pa.int64()).cast(arrow)
     short = isinstance(value, str) and len(value) <= _SHORT_TEXT
@@ -241,7 +238,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
         plain = pc.add(column, pa.scalar(0.0, column.type))
         found = pc.is_in(plain, value_set=pa.array([v + 0.0 for v in numbers], column.type))
         if len(numbers) < len(node.values):
-            found = pc.or_(found, pc.fill_null(nan(), False))
+            found = pc.or_(found, nan())
         return _null_where_null(pc.invert(found) if node.negated else found, column)
     op = node.op
     if math.isnan(node.value):

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from expressions.oracle import truth
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
-from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.evaluate import evaluate, filter_table, physical_array
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.statistics import ColumnStats, Verdict
 from bitlake.expressions.statistics import test_stats as prove
@@ -39,8 +41,6 @@ NAMES = list(KINDS)
 def column(name: str, values: list[Any], encode: bool = False) -> pa.Array:
     kind = arrow_type(next(f.type for f in FIELDS if f.name == name))
     if pa.types.is_decimal(kind):
-        from decimal import Decimal
-
         made = pa.array([None if v is None else Decimal(v).scaleb(-2) for v in values], kind)
     elif pa.types.is_date32(kind):
         made = pa.array(values, pa.int32()).cast(kind)
@@ -167,3 +167,78 @@ def test_nan_is_the_greatest_number_and_equals_itself(kind: pa.DataType) -> None
         assert evaluate(Comparison(name, op, math.nan), table, FIELDS).to_pylist() == expected, op
     assert evaluate(Comparison(name, Op.GT, 0.0), table, FIELDS).to_pylist() == [False, False, True, True, None]
     assert evaluate(Comparison(name, Op.LE, 0.0), table, FIELDS).to_pylist() == [True, True, False, False, None]
+
+
+def test_every_row_and_no_row() -> None:
+    table = pa.table({"i": pa.array([1, None], pa.int32())})
+    for constant, rows in ((True, 2), (False, 0), (None, 0)):
+        assert filter_table(Constant(constant), table, FIELDS).num_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("DECIMAL(38, 0)", [0, 10**38 - 1, -(10**38) + 1, -1, 5]),
+        ("DECIMAL(20, 2)", [0, 10**20 - 1, -(10**20) + 1, -1, 5]),
+        ("DATE", [0, -(2**31), 2**31 - 1, 20000]),
+        ("TIME", [0, 86_399_999, 1]),
+        ("TIMESTAMP(3)", [0, -1, 2**63 - 1, -(2**63)]),
+        ("TIMESTAMP(6)", [0, -1, 2**63 - 1, -(2**63)]),
+        ("TIMESTAMP(9) WITH LOCAL TIME ZONE", [0, -1, 2**63 - 1, -(2**63)]),
+        ("INT", [0, -(2**31), 2**31 - 1]),
+        ("STRING", ["", "a", "b" * 1000, "c" * 1001]),
+        ("BYTES", [b"", b"\xff"]),
+    ],
+)
+def test_a_value_equals_itself_alone(kind: str, values: list[Any]) -> None:
+    """Also where Python's own dates and times end."""
+    field = DataField(0, "c", parse_type(kind))
+    given = [*values, None]
+    array = physical_array(field, given)
+    assert array.type == arrow_type(field.type)
+    table = pa.table({"c": array})
+    for value in values:
+        expected = [v == value if v is not None else None for v in given]
+        assert evaluate(Comparison("c", Op.EQ, value), table, [field]).to_pylist() == expected
+        assert evaluate(In("c", (value,)), table, [field]).to_pylist() == expected
+    assert evaluate(In("c", tuple(values[1:])), table, [field]).to_pylist() == [False, *[True] * (len(given) - 2), None]
+
+
+def test_physical_values_as_arrow_has_them() -> None:
+    made = physical_array(DataField(0, "c", parse_type("DECIMAL(5, 2)")), [-12345, None, 5])
+    assert made.to_pylist() == [Decimal("-123.45"), None, Decimal("0.05")] and made.null_count == 1
+    for kind, bits in (("DATE", np.int32), ("TIME", np.int32), ("TIMESTAMP(3)", np.int64), ("DATE", np.int64)):
+        made = physical_array(DataField(0, "c", parse_type(kind)), np.array([1, 2], bits))
+        assert made.cast(pa.int64() if "STAMP" in kind else pa.int32()).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["s", "x"])
+def test_text_and_binaries_of_any_layout(name: str) -> None:
+    plain = ["a", "ab", None] if name == "s" else [b"a", b"ab", None]
+    kinds = [pa.string(), pa.large_string(), pa.string_view()]
+    if name == "x":
+        kinds = [pa.binary(), pa.large_binary(), pa.binary_view()]
+    for kind in kinds:
+        table = pa.table({name: pa.array(plain, kind)})
+        for leaf in (Comparison(name, Op.EQ, plain[0]), In(name, (plain[0], 2 * plain[1]))):
+            assert evaluate(leaf, table, FIELDS).to_pylist() == [True, False, None], kind
+
+
+@pytest.mark.parametrize(("name", "layout"), [("s", pa.large_string()), ("x", pa.large_binary())])
+def test_a_column_beyond_2_gib_is_evaluated_as_it_is(name: str, layout: pa.DataType) -> None:
+    """Of its bytes only the last are touched: the system hands out the others on demand."""
+    offsets = np.array([2**31, 2**31 + 1], np.int64)
+    data = np.zeros(2**31 + 1, np.uint8)
+    data[-1] = ord("a")
+    array = pa.Array.from_buffers(layout, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    table = pa.table({name: array})
+    value: Any = "a" if name == "s" else b"a"
+    assert evaluate(Comparison(name, Op.EQ, value), table, FIELDS).to_pylist() == [True]
+    assert evaluate(Comparison(name, Op.LT, value), table, FIELDS).to_pylist() == [False]
+
+
+def test_not_a_number_in_a_list() -> None:
+    table = pa.table({"d": pa.array([math.nan, 1.0, 2.0, None])})
+    assert evaluate(In("d", (1.0, math.nan)), table, FIELDS).to_pylist() == [True, True, False, None]
+    assert evaluate(In("d", (1.0, math.nan), True), table, FIELDS).to_pylist() == [False, False, True, None]
+    assert evaluate(In("d", (1.0, 2.0)), table, FIELDS).to_pylist() == [False, True, True, None]
