@@ -119,11 +119,7 @@ def cast(value: Any, to: exp.DataType, tz: str) -> Any:
         return float(number) if kind == "DOUBLE" else _float32(number)
     if kind == "DECIMAL":
         return _to_decimal(value, to)
-    if kind in ("TEXT", "VARCHAR") and isinstance(value, str):
-        if kind == "VARCHAR" and to.expressions:
-            raise NotConstant
-        return value
-    if kind == "TEXT" and isinstance(value, int) and not isinstance(value, bool):
+    if kind == "TEXT" and isinstance(value, str | int) and not isinstance(value, bool):
         return str(value)
     if kind in ("BINARY", "VARBINARY") and isinstance(value, str | bytes):
         return value.encode() if isinstance(value, str) else value
@@ -140,10 +136,10 @@ def cast(value: Any, to: exp.DataType, tz: str) -> Any:
 def _float32(number: Any) -> np.float32:
     # A decimal text rounded to double first may round differently; only take what both ways agree on.
     made = np.float32(float(number))
-    near = abs(Decimal(float(made)) - Decimal(str(number))) if np.isfinite(made) else Decimal(0)
-    half = Decimal(float(np.spacing(np.abs(made)))) / 2 if np.isfinite(made) else Decimal(1)
-    if near >= half:
-        raise NotConstant
+    if np.isfinite(made):
+        half = Decimal(float(np.spacing(np.abs(made)))) / 2
+        if abs(Decimal(float(made)) - Decimal(str(number))) >= half:
+            raise NotConstant
     return made
 
 
@@ -203,8 +199,7 @@ def _date_function(node: exp.TsOrDsAdd | exp.AddMonths, tz: str) -> dt.date:
         made = _add_months(value, amount)
         assert isinstance(made, dt.date)
         return made
-    unit = node.args.get("unit")
-    if unit is not None and unit.name.upper() != "DAY":
+    if node.text("unit").upper() != "DAY":
         raise NotConstant
     made = value + dt.timedelta(days=amount)
     assert isinstance(made, dt.date)

@@ -53,9 +53,9 @@ def _zone(name: str) -> dt.tzinfo | None:
         return UTC
     match = _OFFSET.fullmatch(name)
     if match is not None:
-        sign, hours, minutes = match.groups()
-        offset = dt.timedelta(hours=int(hours), minutes=int(minutes or 0))
-        if offset > dt.timedelta(hours=18) or int(minutes or 0) > 59:
+        sign, hours, minutes = match.groups("0")
+        offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
+        if offset > dt.timedelta(hours=18) or int(minutes) > 59:
             return None
         return dt.timezone(-offset if sign == "-" else offset)
     try:
@@ -138,7 +138,7 @@ def parse_decimal(text: str) -> Decimal | None:
     except InvalidOperation:
         return None
     sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or abs(exponent) > 76 or len(digits) > 38 or len(digits) + max(0, exponent) > 38:
+    if not isinstance(exponent, int) or abs(exponent) > 76 or len(digits) + max(0, exponent) > 38:
         return None
     return Decimal((sign, digits, exponent))
 
