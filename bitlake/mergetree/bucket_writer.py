@@ -263,7 +263,8 @@ def _ordered(rows: pa.Table, schema: TableSchema, groups: list[Int64s]) -> Int64
 
 
 def _is_range(order: Int64s) -> bool:
-    return bool((np.diff(order) == 1).all()) and (not len(order) or order[0] == 0)
+    """Whether an order of all rows leaves them as they are."""
+    return bool((np.diff(order) == 1).all())
 
 
 # --- writing one bucket -----------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Publisher:
         base, current = state, dict(compactions)
         base_states = bucket_states(base, current.keys())
         jitter = random.Random(_clock.new_uuid())
-        for tries_left in range(COMPACT_TRIES - 1, -1, -1):
+        for tries_left in reversed(range(COMPACT_TRIES)):
             try:
                 return self._commit_compactions(base, current, operation)
             except CommitConflict as e:
@@ -212,7 +212,7 @@ class Publisher:
             nonlocal surely_failed
             surely_failed = True
 
-        for tries_left in range(COMPACT_TRIES - 1, -1, -1):
+        for tries_left in reversed(range(COMPACT_TRIES)):
             plan = CommitPlan(
                 kind="APPEND" if overwrite is None else "OVERWRITE",
                 adds=tuple(adds),

@@ -256,7 +256,7 @@ def _compact_batch(
             discard_entries(state.table_files, state.schema, group.after)
         discard_index_files(state, [e for c in changes for e in c.new])
 
-    for tries_left in range(COMPACT_TRIES - 1, -1, -1):
+    for tries_left in reversed(range(COMPACT_TRIES)):
         try:
             rewritten, waiting = _reusable_work(state, rewritten, waiting)
             rewritten += _rewrite_groups(state, waiting, runner)

@@ -239,7 +239,7 @@ def backfill(
 def _rewrite_batch(
     state: TableState, entries: Sequence[ManifestEntry], now: Callable[[], TableState], runner: Runner, user: str
 ) -> list[Rewritten]:
-    for tries_left in range(COMPACT_TRIES - 1, -1, -1):
+    for tries_left in reversed(range(COMPACT_TRIES)):
         with reading_table(state.name):
             results = rewrite_all(state, entries, state.store, runner)
         try:

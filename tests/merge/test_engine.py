@@ -174,3 +174,22 @@ def test_what_an_engine_cannot_take_is_an_error() -> None:
         merge_rows(spec_of({"merge-engine": "aggregation", "fields.a.aggregate-function": "max"}), gone, COLUMNS)
     with pytest.raises(InvalidRequest, match="column 'nope'"):
         spec_of({"sequence.field": "nope"})
+
+
+@pytest.mark.parametrize(("rows", "merged"), [
+    ([(0, 1, 5), (3, 2, 6)], None),  # a delete that is not older removes the row
+    ([(0, 1, 5), (3, 1, 6)], None),
+    ([(0, 2, 5), (3, 1, 6)], (2, 5)),  # an older one removes nothing
+    ([(0, 1, 5), (3, None, 6)], (1, 5)),
+    ([(0, 1, 5), (1, 2, 6)], (2, None)),  # an update's old row clears the group's columns
+    ([(0, 1, 5), (3, 2, 6), (0, 3, 7)], (3, 7)),  # and a later row brings the key back
+    ([(3, 2, 6)], None),
+])  # fmt: skip
+def test_a_sequence_group_removes_rows(
+    rows: list[tuple[int, int | None, int]], merged: tuple[int | None, int | None] | None
+) -> None:
+    options = {"fields.g.sequence-group": "a,t", "partial-update.remove-record-on-sequence-group": "g"}
+    spec = spec_of({"merge-engine": "partial-update", **options})
+    made = [{"k": 1, "g": g, "a": a, "_SEQUENCE_NUMBER": i, "_VALUE_KIND": v} for i, (v, g, a) in enumerate(rows)]
+    found = merge_rows(spec, pa.Table.from_pylist(made, schema=ARROW), COLUMNS).select(["g", "a"]).to_pylist()
+    assert [tuple(r.values()) for r in found] == ([] if merged is None else [merged])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -277,6 +278,39 @@ def test_statistics_of_another_type_do_not_tell_the_time(tmp_path: Path, monkeyp
         new = replace(new, schema=replace(new.schema, id=1), schemas={0: old.schema, 1: new.schema})
         expire = RecordExpire.of(new)
         assert expire is not None and expire.expired(entry) == expired
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_ignored_deletes_supersede_no_row_above(tmp_path: Path, ignored: bool) -> None:
+    """The keys that are looked up above lose their rows there: keys of nothing but ignored deletes are not."""
+    options = {**DV, "ignore-delete": str(ignored).lower()}
+    context, _ = context_of(tmp_path, [("k", "INT NOT NULL"), ("v", "INT")], ["k"], options)
+    spec, looked_up = MergeSpec.of(context.schema), []
+
+    class Lookup:
+        def find(self, keys: list[pa.Array]) -> list[Any]:
+            looked_up.append([k.to_pylist() for k in keys])
+            return []
+
+    def merged(*rows: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+        """Merges rows of a key, a kind and a level; returns their keys, numbers and kinds."""
+        made = [{"k": k, "v": i, "_SEQUENCE_NUMBER": i, "_VALUE_KIND": kind} for i, (k, kind, _) in enumerate(rows)]
+        chunk = rows_of(context, made).append_column("_LEVEL", pa.array([r[2] for r in rows], pa.int32()))
+        reader: Any = SimpleNamespace(schema=context.schema)
+        lookup: Any = Lookup()
+        looked_up.clear()
+        result = compaction.LookupMerge(spec, reader, lookup, lambda hit: None, None, lambda t: t).merge(chunk)
+        assert result.changelog is None and "_LEVEL" not in result.rows.column_names
+        return list(zip(*result.rows.select(["k", "v", "_VALUE_KIND"]).to_pydict().values(), strict=True))
+
+    rows = merged((1, 0, 3), (1, 3, 0), (2, 3, 0), (3, 0, 0), (4, 3, 4), (4, 3, 0))
+    assert rows == ([(1, 0, 0), (3, 3, 0)] if ignored else [(1, 1, 3), (2, 2, 3), (3, 3, 0), (4, 5, 3)])
+    assert looked_up == [[[3] if ignored else [2, 3]]], "keys without a row of the levels that are merged"
+    rows = merged((1, 0, 0), (2, 3, 0))
+    assert rows == ([(1, 0, 0)] if ignored else [(1, 0, 0), (2, 1, 3)])
+    assert looked_up == [[[1] if ignored else [1, 2]]]
+    assert merged((1, 3, 0), (2, 3, 0)) == ([] if ignored else [(1, 0, 3), (2, 1, 3)])
+    assert looked_up == ([] if ignored else [[[1, 2]]])
 
 
 def test_ignored_deletes_are_not_in_a_full_compactions_changelog(tmp_path: Path) -> None:

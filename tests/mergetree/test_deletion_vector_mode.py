@@ -19,7 +19,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import deletion_vector_mode, dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
-from bitlake.mergetree.rescale import rescale_partitions
+from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
@@ -156,6 +156,7 @@ def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, afte
     switching = through(table, store)
     schema = switching.maintenance.enable_deletion_vectors() if on else switching.maintenance.disable_deletion_vectors()
     assert store.done
+    assert not after or schema.id == start + 1, "who wrote after the switch wrote in the new mode: it stands"
     assert schema.options[ENABLED] == str(on).lower() == table.schema.options[ENABLED]
     assert rows_of(table) == model
     some_rounds(table, model, range(4, 6))
@@ -374,6 +375,34 @@ def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
     table.append(batch({7777: 1}))
     with pytest.raises(InvalidRequest, match="0 buckets"):
         table.maintenance.rescale(0)
+
+
+def test_a_table_is_rescaled_to_one_bucket_and_from_it(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    table.append(batch({k: k for k in range(20)}))
+    for buckets in (1, 1, 3):
+        table.maintenance.rescale(buckets)
+        assert {(e.bucket, e.total_buckets) for e in table._core.state().entries()} == {
+            (b, buckets) for b in range(buckets)
+        }
+        assert rows_of(table) == {k: k for k in range(20)}
+    for buckets in (0, -1):
+        with pytest.raises(InvalidRequest, match=f"cannot have {buckets} buckets"):
+            table.maintenance.rescale(buckets)
+
+
+def test_a_rescaling_that_others_always_overtake_gives_up(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    table.append(batch({1: 1}))
+    tries = []
+
+    def overtaken(*_: Any) -> None:
+        tries.append(1)
+        raise CommitConflict("another writer committed first")
+
+    with pytest.raises(CommitConflict, match="other writers committed first 10 times while it was rescaled"):
+        rescale(table._core, 2 * table.schema.num_buckets, overtaken)
+    assert len(tries) == 9, "the first try set the option"
 
 
 def test_tables_without_fixed_buckets_are_not_rescaled(tmp_path: Path) -> None:

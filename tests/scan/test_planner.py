@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from fixtures import warehouse
 
 import bitlake
-from bitlake.scan.plan import Plan, ScanMetrics, StepName
+from bitlake.codec.bucket import bucket_of
+from bitlake.expressions.tree import Comparison, In, Op, Predicate
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.scan.plan import Plan, PlanStep, ScanMetrics, StepName
+from bitlake.scan.planner import BucketFilter
+from bitlake.snapshot.partitions import FilesToPlan
+from bitlake.types import parse_type
 
 
 def scan_of(name: str, where: str | None = None) -> bitlake.Scan:
@@ -81,3 +92,94 @@ def test_sections_that_are_read_whole_are_not_listed_as_skipped() -> None:
 
 def test_metrics_count_from_zero() -> None:
     assert not any(ScanMetrics().as_dict().values())
+    step = PlanStep(StepName.PAGES, ())
+    assert not any((step.skipped, step.problems, step.unreadable, step.index_bytes, step.index_files, step.ms))
+    every = FilesToPlan(())
+    assert (every.unseen, every.manifests, every.manifests_read) == (0, 0, 0)
+
+
+def test_each_counter_of_the_steps_is_summed() -> None:
+    steps = [
+        PlanStep(name, (), unreadable=unit, index_bytes=10 * unit, index_files=100 * unit, ms=1000.0 * unit)
+        for unit, name in enumerate((StepName.METADATA, StepName.INDEXES, StepName.PAGES, StepName.TOP_N), 1)
+    ]
+    metrics = ScanMetrics.of_steps([*steps, steps[0]])
+    assert (metrics.unreadable_indexes, metrics.index_bytes_read, metrics.index_files_opened) == (11, 110, 1100)
+    times = (metrics.prune_ms, metrics.index_ms, metrics.pages_ms, metrics.top_n_ms)
+    assert times == (2000.0, 2000.0, 3000.0, 4000.0)
+
+
+def test_a_limit_keeps_whole_files_as_they_are(tmp_path: Path) -> None:
+    """Only the rows of the file that passes the limit are cut, and files after it are skipped."""
+    table = bitlake.connect(str(tmp_path)).create_table("t", pa.schema([("v", pa.int32())]))
+    sizes = (3, 1, 4)
+    for size in sizes:
+        table.append(pa.table({"v": pa.array(range(size), pa.int32())}))
+    every = table.scan().plan().files
+    assert [f.row_count for f in every] == list(sizes)
+    for limit in range(sum(sizes) + 2):
+        plan = table.scan().limit(limit).plan()
+        assert plan.chosen_rows == min(limit, sum(sizes))
+        assert all(f in every for f in plan.files if f.whole)
+        assert len(plan.files) == sum(1 for i in range(len(sizes)) if sum(sizes[:i]) < limit)
+        assert table.scan().limit(limit).to_arrow().column("v").to_pylist() == [0, 1, 2, 0, 0, 1, 2, 3][:limit]
+        first = 0
+        for size, file in zip(sizes, plan.files, strict=False):
+            assert file.chosen_rows == min(size, limit - first)
+            first += size
+        matching = sum(sizes[: len(plan.files)])
+        assert all(f"the {len(plan.files)} files before it hold " in f.detail for f in plan.skipped)
+        assert all(f" {min(limit, matching)} matching rows" in f.detail for f in plan.skipped)
+
+
+# --- buckets ----------------------------------------------------------------------------------------------------------
+
+
+def bucketed(*columns: tuple[str, str], **options: str) -> TableSchema:
+    fields, highest = assign_ids([(n, parse_type(t), None) for n, t in columns])
+    return TableSchema(0, fields, highest, (), (), {"bucket-key": ",".join(n for n, _ in columns), **options})
+
+
+def equal(column: str, *values: Any) -> Predicate:
+    return Comparison(column, Op.EQ, values[0]) if len(values) == 1 else In(column, values)
+
+
+@pytest.mark.parametrize("function", ["default", "mod"])
+@pytest.mark.parametrize("total", [1, 2, 7])
+def test_the_buckets_of_named_keys_are_those_that_the_rows_hash_to(function: str, total: int) -> None:
+    columns = [("k", "BIGINT"), ("s", "STRING")][: 1 if function == "mod" else 2]
+    schema = bucketed(*columns, **{"bucket-function.type": function})
+    values = {"k": (5, -3, 12), "s": (b"a", b"", b"long enough")}
+    terms = [equal(n, *values[n]) for n, _ in columns]
+    expected = set()
+    for row in product(*(values[n] for n, _ in columns)):
+        kinds = (pa.int64(), pa.large_binary())
+        arrays = [pa.array([v], kind) for v, kind in zip(row, kinds, strict=False)]
+        types = [parse_type(t) for _, t in columns]
+        expected |= set(bucket_of(types, arrays, total, BucketFilter(schema, terms)._function).tolist())
+    found = BucketFilter(schema, terms)
+    assert found.names_key and found.possible(total, schema) == expected == found.possible(total, schema)
+    for unknown in (-2, -1, 0):
+        assert found.possible(unknown, schema) is None, "files without a fixed number of buckets"
+    assert found.possible(total, bucketed(("k", "INT"), *columns[1:])) is None, "hashed as another type"
+    part = BucketFilter(schema, terms[1:])
+    assert not part.names_key and part.possible(total, schema) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [(0.0, False), (-0.0, False), (math.nan, False), (1.0, True), (-2.5, True)]
+)
+def test_floats_with_equal_values_of_other_bytes_name_no_bucket(value: float, named: bool) -> None:
+    schema = bucketed(("d", "DOUBLE"))
+    assert BucketFilter(schema, [equal("d", value)]).names_key == named
+    assert BucketFilter(schema, [equal("d", 3.0, value)]).names_key == named
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"), [(25, 40, True), (1000, 1, True), (1001, 1, False), (7, 143, False)]
+)
+def test_at_most_a_thousand_keys_are_hashed(first: int, second: int, named: bool) -> None:
+    schema = bucketed(("a", "INT"), ("b", "INT"))
+    terms = [equal("a", *range(first)), equal("b", *range(second))]
+    found = BucketFilter(schema, terms)
+    assert found.names_key == named and (found.possible(4, schema) is None) == (not named)

@@ -189,6 +189,40 @@ def test_vectors_go_with_the_files_that_a_compaction_replaces(tmp_path: Path) ->
     assert t.files() == {"b", "c"}
 
 
+def test_a_vector_of_a_file_that_is_long_gone_is_carried_over_as_it_is(tmp_path: Path) -> None:
+    t = T.make(tmp_path / "t", **{"deletion-vectors.enabled": "false"})
+    gone = t.file("gone")
+    t.add(gone, t.file("b"))
+    base = t.vectors({"gone": {1}})
+    t.mark([], base)
+    t.commit(CommitPlan("COMPACT", (), (gone,)))
+    assert t.marks() == {"gone": {1}}
+    for marks in ({"gone": {1, 2}}, {"gone": {1}, "never": {1}}):
+        with pytest.raises(CommitConflict, match=f"data file {max(marks)}, .* no longer live"):
+            t.mark([base], t.vectors(marks))
+    new = t.vectors({"gone": {1}, "b": {2}})
+    t.mark([base], new)
+    assert t.marks() == {"gone": {1}, "b": {2}}
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_vectors_are_written_in_the_width_of_the_table(tmp_path: Path, wide: bool) -> None:
+    """``deletion-vectors.bitmap64``, whatever width a vector was read in: Paimon does not merge the two."""
+    t = T.make(tmp_path / "t", **{"deletion-vectors.bitmap64": str(wide).lower()})
+    given = {n: DeletionVector.of(np.array([i, 7]), bool(i)) for i, n in enumerate(("narrow", "wide"))}
+    given["none"] = DeletionVector.of(np.array([], np.int64), wide)
+    files, place = TableFiles(STORE, t.paths), (t.partition(None), 0)
+    entries = [write_vectors(files, t.schema, *place, given)]
+    assert [e.file_name[-2:] for e in (*entries, t.hashes(1))] == ["-0", "-0"]
+    for entry in (*entries, *write_vectors_rolling(files, t.schema, *place, given)):
+        vectors = read_vectors(files, t.schema, entry)
+        assert {n: (v.wide, set(v.positions())) for n, v in vectors.items()} == {
+            "narrow": (wide, {0, 7}),
+            "wide": (wide, {1, 7}),
+        }
+        assert entry.row_count == 2
+
+
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 _MARKS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sets(st.integers(0, ROWS - 1), max_size=8), max_size=3)

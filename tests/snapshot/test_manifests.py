@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import forget
+from store_wrappers import CountingStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row_with_arity
 from bitlake.io.local import LocalStore
@@ -21,6 +23,7 @@ from bitlake.snapshot.manifests import (
     PartitionSet,
     manifest_meta,
     partition_stats,
+    read_manifest,
     read_manifests,
 )
 from bitlake.snapshot.table_files import TableFiles
@@ -54,6 +57,20 @@ def test_memory_of_many_files_is_estimated_from_some() -> None:
     mixed = LiveFiles([*plain, *indexed])
     assert indexed.memory == plain.memory + 640 * 9000
     assert mixed.memory == pytest.approx(plain.memory + indexed.memory, rel=0.05)
+
+
+def test_manifests_are_cached_when_they_are_read_whole(tmp_path: Path) -> None:
+    """Of some partitions entries are read each time, unless the whole manifest is cached."""
+    files = [entry("a", 1), entry("b", 2)]
+    (meta,) = writer(tmp_path).write(files)
+    store = CountingStore(LocalStore())
+    table = TableFiles(store, TablePaths(str(tmp_path)))
+    forget()
+    for reads in (1, 2):
+        some = read_manifest(table, meta.file_name, frozenset([files[0].partition]))
+        assert files[0] in some and set(some) <= set(files) and store.calls["read"] == reads
+    for partitions in (None, frozenset([files[1].partition]), None, frozenset[bytes]()):
+        assert read_manifest(table, meta.file_name, partitions) == tuple(files) and store.calls["read"] == 3
 
 
 def test_a_list_describes_its_manifests() -> None:

@@ -11,6 +11,7 @@ from caches import forget
 from store_wrappers import CountingStore
 
 import bitlake
+from bitlake.metadata.manifest import EntryKind
 from bitlake.snapshot import manifests, partitions
 from bitlake.snapshot.state import TableState
 
@@ -90,3 +91,53 @@ def test_small_tables_are_looked_at_as_a_whole(table: bitlake.Table) -> None:
     forget()
     plan = table.scan(where="p = 0 AND q = 'a'").plan()
     assert plan.metrics.files_unseen == 0 and len(plan.skipped) == plan.metrics.files - 1
+
+
+@pytest.mark.parametrize(("names", "seen"), [("abcdefgh", 8), ("abcdefghi", 16)])
+def test_up_to_64_partitions_are_looked_for_one_by_one(
+    table: bitlake.Table, names: str, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more, all files in manifests that may hold one are looked at; each of the four has files of five ``p``."""
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
+    where = f"p IN (0, 20, 21, 22, 23, 24, 25, 26) AND q IN ({', '.join(map(repr, names))})"
+    files, metrics = planned(table, where)
+    assert len(files) == 3
+    assert metrics.files - metrics.files_unseen == (3 if seen == 8 else 20)
+
+
+def test_the_newest_files_of_a_large_table_are_found_in_the_last_manifests(
+    table: bitlake.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last commit added one file, each before it twenty; a large manifest is read only if it is the last.
+
+    Files that were deleted since count: they show as well how large files of the table are.
+    """
+    store = CountingStore(table._core.store)
+    state = TableState("t", table._core.state().paths, store, table.schema, table.snapshot)
+    live = list(table._core.state().entries())
+    assert state.snapshot is not None
+    metas = manifests.snapshot_manifests(state.table_files, state.snapshot)
+    entries = [e for of_one in manifests.read_manifests(state.table_files, metas) for e in of_one]
+    added = [e.file.file_name for e in entries if e.kind is EntryKind.ADD]
+    assert [m.num_added_files for m in metas] == [20, 20, 20, 20, 1] and len(live) == 77
+
+    def newest(count: int, many_files: int = 1, many_entries: int = 5_000) -> tuple[list[str], int]:
+        forget()
+        monkeypatch.setattr(partitions, "MANY_FILES", many_files)
+        monkeypatch.setattr(manifests, "MANY_ENTRIES", many_entries)
+        store.reset()
+        files = partitions.newest_files(state, count)
+        read = sum("manifest-" in path and "list" not in path for _, path in store.paths)
+        assert state.entries() and list(partitions.newest_files(state, count)) == live[-count:], "they are cached now"
+        return [e.file.file_name for e in files], read
+
+    assert newest(1) == (added[-1:], 1)
+    assert newest(20) == (added[-20:], 2)
+    assert newest(21) == (added[-21:], 2)
+    assert newest(22) == (added[-22:], 3)
+    assert newest(22, many_entries=20) == (added[-1:], 1)
+    assert newest(22, many_entries=21) == (added[-22:], 3)
+    assert newest(1, many_entries=1) == (added[-1:], 1), "the last manifest is read, large or not"
+    assert newest(1, many_files=len(live)) == (added[-1:], 1)
+    assert newest(1, many_files=len(live) + 1) == (added[-1:], 5)

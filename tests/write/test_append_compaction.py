@@ -11,13 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from append_tables import SCHEMA, VECTORS, fill, table_of
+from faults import strays
 from hypothesis import given
 from hypothesis import strategies as some
 
+from bitlake.errors import CommitConflict
 from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.runtime import LocalRunner
 from bitlake.table.table import Table
 from bitlake.write import append_compaction
-from bitlake.write.append_compaction import CompactionRules, pick_groups
+from bitlake.write.append_compaction import CompactionRules, compact_append, pick_groups
 
 BUCKETS = {"bucket": "2", "bucket-key": "id"}
 RULES = CompactionRules(100, 70.0, 0.2, 5, 4, False, True, False)
@@ -29,6 +32,22 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 def files_of(table: Table) -> list[ManifestEntry]:
     return list(table._core.state().entries())
+
+
+def test_a_compaction_that_others_always_overtake_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(tmp_path, {})
+    fill(table, 5)
+    before, tries = rows_of(table), []
+
+    def overtaken(*_: Any, **__: Any) -> None:
+        tries.append(1)
+        raise CommitConflict("another writer committed first")
+
+    monkeypatch.setattr(append_compaction, "commit", overtaken)
+    with pytest.raises(CommitConflict, match="another writer committed first"):
+        compact_append(table._core.state(), files_of(table), table._core.state, LocalRunner(1), "me", full=True)
+    assert len(tries) == 10
+    assert rows_of(table) == before and strays(table) == set()
 
 
 # --- picking ----------------------------------------------------------------------------------------------------------

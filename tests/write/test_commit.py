@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,7 @@ from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit, is_committed, last_identifier
-from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, StreamBatch
+from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, PlanResolver, StreamBatch
 
 STORE = LocalStore()
 FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
@@ -188,6 +189,72 @@ def test_replacing_files_conflicts_when_they_are_gone(tmp_path: Path) -> None:
     check_table(paths)
 
 
+def test_a_conflict_names_three_of_the_files_that_are_gone(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("live"))
+    for count, named in ((1, "a"), (3, "a, b, c"), (4, "a, b, c"), (5, "a, b, c")):
+        old = [entry(name) for name in "abcde"[:count]]
+        plan = CommitPlan("COMPACT", (), (entry("live"), *reversed(old)))
+        with pytest.raises(
+            CommitConflict, match=rf"^{count} files to be replaced are no longer live in .* \({named}\):"
+        ):
+            commit(STORE, paths, plan, schema, "me")
+    assert names(paths) == {"live"}
+
+
+@pytest.mark.parametrize("read", [
+    lambda number, uuid: {"computed_on": number, "read_uuid": uuid},
+    lambda number, uuid: {"alone_since": number, "read_uuid": uuid},
+    lambda number, uuid: {"overwrite": Overwrite(computed_on=number, computed_uuid=uuid)},
+], ids=["compaction", "keys", "overwrite"])  # fmt: skip
+@pytest.mark.parametrize("latest", [0, 1, 2, 3, 4])
+def test_what_was_read_of_a_snapshot_that_was_rolled_back_is_not_committed(
+    tmp_path: Path, read: Callable[[int, str], dict[str, Any]], latest: int
+) -> None:
+    """Snapshot 2 was read; the history is now ``latest`` snapshots long.  One that expired is not rolled back."""
+    paths, schema = make_table(tmp_path / "t")
+    table = TableFiles(STORE, paths)
+    uuids = [append(paths, schema, entry(f"f{i}")).uuid for i in range(4)]
+    now = versions.load_snapshot(table, latest) if latest else None
+
+    def refused(uuid: str | None) -> bool:
+        plan = CommitPlan("COMPACT", (entry("new"),), **read(2, uuid))  # type: ignore[arg-type]
+        try:
+            PlanResolver(STORE, paths, plan, schema).delta(now)
+        except CommitConflict as e:
+            return "snapshot 2 of" in str(e) and "was rolled back" in str(e)
+        return False
+
+    assert refused(uuids[1]) == (latest < 2)
+    assert refused("of another history")
+    assert not refused(None), "Paimon's snapshots may have no uuid"
+    STORE.delete(paths.snapshot(2))
+    forget()
+    assert refused(uuids[1]) == (latest < 2)
+    assert refused("of another history") == (latest <= 2)
+
+
+@pytest.mark.parametrize("kind", ["APPEND", "OVERWRITE"])
+@pytest.mark.parametrize(("buckets", "total", "fits"), [
+    (1, 1, True), (1, 2, False), (2, 1, False), (2, 2, True), (3, 2, False), (-1, 2, True), (-2, 1, True),
+    (2, -2, True), (1, -2, True), (-2, -2, True),
+])  # fmt: skip
+def test_keys_are_appended_by_the_tables_number_of_buckets(
+    tmp_path: Path, kind: str, buckets: int, total: int, fits: bool
+) -> None:
+    paths, schema = make_table(tmp_path / "t", bucket=str(buckets))
+    schema = dataclasses.replace(schema, primary_keys=("k",))
+    plan = CommitPlan(kind, (entry("a", total=total),), sequences={(EMPTY_ROW, 0): 0})
+    resolver = PlanResolver(STORE, paths, plan, schema)
+    if fits or kind == "OVERWRITE":
+        assert resolver.delta(None).entries == plan.adds
+    else:
+        with pytest.raises(
+            CommitConflict, match=f"has {buckets} buckets, and new files have {total}: INSERT OVERWRITE"
+        ):
+            resolver.delta(None)
+
+
 def test_bucket_counts_of_a_partition_must_agree(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t", partitioned=True, bucket="3", bucket_key="v")
     append(paths, schema, entry("a", 1, total=3))
@@ -323,6 +390,11 @@ def test_waits_double_with_each_lost_race(tmp_path: Path, monkeypatch: pytest.Mo
     store = Meddling(lambda i: append(paths, schema, entry(f"o{i}")), 7)
     assert append(paths, schema, entry("mine"), store=store).id == 8
     assert waits == [0.02, 0.04, 0.08, 0.16, 0.32, 0.32, 0.32]
+    waits.clear()
+    schema = schema.with_options({"commit.min-retry-wait": "1 ms"})
+    store = Meddling(lambda i: append(paths, schema, entry(f"p{i}")), 7)
+    assert append(paths, schema, entry("mine too"), store=store).id == 16
+    assert waits == [0.002, 0.004, 0.008, 0.016, 0.032, 0.032, 0.032]
 
 
 def test_a_base_snapshot_that_lacks_a_file_is_no_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
