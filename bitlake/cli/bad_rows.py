@@ -1,16 +1,16 @@
 """Rows of an imported file that cannot be parsed or stored: which, why, and how many ``--skip-bad`` leaves out.
 
-Arrow parses a block of rows at a time and names at most the first bad one.  Here a block that fails is halved until the
-bad rows stand alone, so that every good row is kept and every bad one is named.  A CSV value stays text until its block
-is split into records; the text is then converted by Arrow's CSV converter, so that it means the same as in a file
-without bad rows.
+A text file is read once, in blocks of whole rows (:mod:`bitlake.cli.text_blocks`), each parsed by Arrow at once.  A
+block that fails is halved until the bad rows stand alone, so that every good row is kept and every bad one is named.  A
+CSV value of such a block stays text until the block is split into records; the text is then converted by Arrow's CSV
+converter, so that it means the same as in a block without bad rows.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from json import loads
 from typing import Any, Protocol
@@ -90,53 +90,98 @@ def _reason(error: Exception) -> str:
     return f": {text}" if named is None else f", column '{named.group(1)}': {text[named.end() :]}"
 
 
+Parse = Callable[[bytes], pa.RecordBatch]
+"""Returns the rows of a block; raises :class:`pyarrow.ArrowInvalid`."""
+
+
+class Split(Protocol):
+    """Splits a block into rows that need not be right."""
+
+    def __call__(self, block: bytes, first: int) -> tuple[Block, np.ndarray, int]:
+        """The rows, their numbers, and the number of the row after the block; ``first`` is that of its first row."""
+
+
+def good_blocks(
+    path: str,
+    blocks: Iterable[bytes],
+    first: int,
+    parse: Parse,
+    split: Split,
+    convert: Callable[[Any], pa.RecordBatch],
+    count: Callable[[bytes, pa.RecordBatch], int],
+    bad: BadRows,
+) -> Iterator[pa.RecordBatch]:
+    """Parse blocks of text without their bad rows, which are added to ``bad``.
+
+    ``parse`` takes a whole block; one that it fails on is split into rows, which are converted by ``convert``.
+    ``count`` is by how much a block without bad rows moves the row number, which begins at ``first``.
+    """
+    for block in blocks:
+        try:
+            rows = parse(block)
+        except (InvalidRequest, pa.ArrowInvalid):
+            records, numbers, first = split(block, first)
+            yield from good_rows(path, records, numbers, convert, bad)
+        else:
+            first += count(block, rows)
+            yield rows
+
+
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def csv_records(
-    path: str,
-    file: Any,
-    names: Sequence[str],
-    first: int,
-    options: tuple[dict[str, Any], dict[str, Any], int],
-    bad: BadRows,
-) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Split a CSV file into records of text, with the row numbers.
+def csv_splitter(
+    path: str, names: Sequence[str], parsing: dict[str, Any], conversion: dict[str, Any], bad: BadRows
+) -> Split:
+    """A function that splits a block of CSV into records of text.
 
-    ``first`` is the number of the first record; ``options`` are those of parsing and of conversion, and the bytes of a
-    block.  Records with too few or too many columns are added to ``bad``.
+    Records with too few or too many columns are added to ``bad``.
     """
-    wrong: list[int] = []
-    failed: list[InvalidRequest] = []  # Arrow drops what a handler raises
 
-    def skip(row: Any) -> str:
-        wrong.append(row.number + first - 1)
-        text = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {row.text}"
+    def split(block: bytes, first: int) -> tuple[pa.RecordBatch, np.ndarray, int]:
+        wrong: list[int] = []
+        failed: list[InvalidRequest] = []  # Arrow drops what a handler raises
+
+        def skip(row: Any) -> str:
+            wrong.append(row.number + first - 1)
+            text = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {row.text}"
+            try:
+                bad.add(f"{path}: CSV parse error: {text} (row {wrong[-1]})")
+            except InvalidRequest as e:
+                failed.append(e)
+                return "error"
+            return "skip"
+
         try:
-            bad.add(f"{path}: CSV parse error: {text} (row {wrong[-1]})")
-        except InvalidRequest as e:
-            failed.append(e)
-            return "error"
-        return "skip"
-
-    parsing, conversion, block_size = options
-    parse = csv.ParseOptions(**parsing, invalid_row_handler=skip)
-    convert = csv.ConvertOptions(**conversion, column_types=dict.fromkeys(names, pa.string()))
-    read = csv.ReadOptions(use_threads=False, block_size=block_size, column_names=names)
-    at = first
-    try:
-        for batch in csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert):
-            numbers = np.arange(at, at + batch.num_rows + len(wrong))
-            numbers = numbers[~np.isin(numbers, wrong)][: batch.num_rows]
-            yield batch, numbers
-            if batch.num_rows:
-                at = int(numbers[-1]) + 1
-            wrong[:] = [n for n in wrong if n >= at]
-    except pa.ArrowInvalid as e:
-        if failed:
-            raise failed[0] from e
-        if "Empty CSV file" not in str(e):
+            table = csv.read_csv(
+                pa.BufferReader(block),
+                csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+                csv.ParseOptions(**parsing, invalid_row_handler=skip),
+                csv.ConvertOptions(**conversion, column_types=dict.fromkeys(names, pa.string())),
+            )
+        except pa.ArrowInvalid as e:
+            if failed:
+                raise failed[0] from e
             raise
+        end = first + table.num_rows + len(wrong)
+        numbers = np.arange(first, end)
+        return whole(table), numbers[~np.isin(numbers, wrong)], end
+
+    return split
+
+
+def csv_parser(names: Sequence[str] | None, options: dict[str, Any], parsing: dict[str, Any]) -> Parse:
+    """A function that parses a block of CSV; ``options`` are those of conversion.
+
+    Without ``names``, they stand in the block's first line.
+    """
+    convert = csv.ConvertOptions(**options)
+
+    def parse(block: bytes) -> pa.RecordBatch:
+        read = csv.ReadOptions(column_names=names)
+        return whole(csv.read_csv(pa.BufferReader(block), read, csv.ParseOptions(**parsing), convert))
+
+    return parse
 
 
 def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
@@ -180,20 +225,20 @@ ARRAY = "Column() changed from object to array"
 ARRAY_HINT = "the file is one JSON array; write one object per line, with jq -c '.[]'"
 
 
-def json_records(file: Any, block_size: int) -> Iterator[tuple[list[bytes], np.ndarray]]:
-    """Split a file into lines that are not blank, with their numbers."""
-    rest, at = b"", 1
-    while True:
-        block = file.read(block_size)
-        *lines, rest = (rest + block).split(b"\n")
-        if not block:
-            lines.append(rest)
-        numbers = [at + i for i, line in enumerate(lines) if line.strip()]
-        if numbers:
-            yield [line for line in lines if line.strip()], np.array(numbers)
-        at += len(lines)
-        if not block:
-            return
+def json_lines(block: bytes, first: int) -> tuple[list[bytes], np.ndarray, int]:
+    """Split a block into lines that are not blank."""
+    lines = block.removesuffix(b"\n").split(b"\n")
+    numbers = [first + i for i, line in enumerate(lines) if line.strip()]
+    return [line for line in lines if line.strip()], np.array(numbers), first + len(lines)
+
+
+def json_parser(parse: json.ParseOptions) -> Parse:
+    """A function that parses a block of JSON."""
+
+    def parsed(block: bytes) -> pa.RecordBatch:
+        return whole(json.read_json(pa.BufferReader(block), parse_options=parse))
+
+    return parsed
 
 
 def json_converter(parse: json.ParseOptions) -> Callable[[list[bytes]], pa.RecordBatch]:
@@ -217,6 +262,12 @@ def json_converter(parse: json.ParseOptions) -> Callable[[list[bytes]], pa.Recor
         return table.to_batches()[0]
 
     return convert
+
+
+def whole(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def _names(line: bytes) -> list[str]:

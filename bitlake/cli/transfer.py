@@ -27,16 +27,21 @@ from bitlake.cli.bad_rows import (
     BadRows,
     Check,
     csv_converter,
-    csv_records,
+    csv_parser,
+    csv_splitter,
+    good_blocks,
     good_rows,
     json_converter,
-    json_records,
+    json_lines,
+    json_parser,
     message,
+    whole,
 )
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.result import write
 from bitlake.cli.run import Run, column_names, command, pairs
+from bitlake.cli.text_blocks import StandardInput, csv_blocks, json_blocks
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
@@ -91,45 +96,24 @@ class Source:
     format: Format
     style: CsvStyle = field(default_factory=CsvStyle)
     options: dict[str, str] = field(default_factory=dict)
-    _held: list[bytes] = field(default_factory=list, repr=False, compare=False)
-    """The content of stdin, once :meth:`schema` has read it."""
+    _stdin: StandardInput = field(default_factory=StandardInput, repr=False, compare=False)
 
-    def batches(self, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        """Read the rows.
+    def batches(self, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
+        """Read the rows once, and add those that are not as expected to ``bad``.
 
-        Text is parsed by the schema ``expected``, whose column names match in any case; without it, types are inferred
-        from the first rows.  Raises :class:`InvalidRequest` with the file, row and column of a value that does not fit.
+        Text is parsed by the schema ``expected``, whose column names match in any case.  ``check`` raises
+        :class:`InvalidRequest` for rows that the table cannot store.
         """
         with self._errors(), self._opened() as file:
             if self.format is Format.PARQUET:
-                yield from _parquet(file)
-            else:
-                yield from self._csv(file, expected) if self.format is Format.CSV else self._json(file, expected)
-
-    def good_batches(self, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
-        """Read the rows as :meth:`batches` does, in one thread, and add those that are not as expected to ``bad``.
-
-        ``check`` raises :class:`InvalidRequest` for rows that the table cannot store.
-        """
-        with self._errors(), self._opened() as file:
-            at = 1
-            if self.format is Format.PARQUET:
+                at = 1
                 for batch in _parquet(file):
                     numbers = np.arange(at, at := at + batch.num_rows)
                     yield from good_rows(self.path, batch, numbers, check, bad)
             elif self.format is Format.CSV:
-                file, names = self._column_names(file, expected)
-                given = (self._csv_parsing(), self._csv_conversion(), _BLOCK)
-                first = 2 if self.style.header else 1
-                convert = csv_converter(expected)
-                for texts, numbers in csv_records(self.path, file, names, first, given, bad):
-                    yield from good_rows(self.path, texts, numbers, lambda part: check(convert(part)), bad)
+                yield from self._csv(file, expected, check, bad)
             else:
-                parse = json_converter(_json_parsing(expected))
-                for lines, numbers in json_records(file, _BLOCK):
-                    yield from good_rows(
-                        self.path, lines, numbers, lambda part: check(self._cast(parse(part), expected)), bad
-                    )
+                yield from self._json(file, expected, check, bad)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -150,37 +134,32 @@ class Source:
             raise StorageUnavailable(f"{self.path} cannot be read: {e.strerror or e}") from e
 
     def schema(self) -> pa.Schema:
-        """The file's schema: declared by Parquet, inferred from the first rows of text."""
-        if self.path == "-":
-            self._held[:] = [sys.stdin.buffer.read()]
-        batches = self.batches(None)
-        first = next(batches, None)
-        batches.close()  # type: ignore[attr-defined]
-        if first is None:
+        """The file's schema: declared by Parquet, inferred from the first block of text."""
+        with self._errors(), self._opened() as file:
+            first = next(self._first_rows(file), None)
+        self._stdin.rewind()
+        if first is None or not first.num_rows:
             raise InvalidRequest(f"{self.path} has no rows to infer column types from: create the table first")
-        return self._with_dates(first.schema) if self.format is Format.JSON else first.schema
+        return first.schema
 
-    def _with_dates(self, schema: pa.Schema) -> pa.Schema:
-        """Make timestamp columns DATE if all their first values are days: Arrow infers timestamps from both."""
-        from pyarrow import compute as pc
-        from pyarrow import json
+    def _first_rows(self, file: Any) -> Iterator[pa.RecordBatch]:
+        """The first rows, with types inferred from text."""
+        if self.format is Format.PARQUET:
+            yield from _parquet(file)
+        elif self.format is Format.CSV:
+            from pyarrow import csv
 
-        times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
-        if not times:
-            return schema
-        texts = pa.schema([(name, pa.string()) for name in times])
-        parse = json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="ignore")
-        with self._opened() as file:
-            reader = json.open_json(file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse)
-            first = reader.read_next_batch()
-        for name in times:
-            if pc.all(pc.match_substring_regex(first.column(name), _DAY), min_count=1).as_py():
-                schema = schema.set(schema.get_field_index(name), pa.field(name, pa.date32()))
-        return schema
+            for block in self._csv_blocks(file):
+                read = csv.ReadOptions(block_size=len(block) + 1, autogenerate_column_names=not self.style.header)
+                parse, convert = csv.ParseOptions(**self._csv_parsing()), csv.ConvertOptions(**self._csv_conversion())
+                yield whole(csv.read_csv(pa.BufferReader(block), read, parse, convert))
+        else:
+            yield from map(_with_dates, json_blocks(file, _BLOCK))
 
     def _opened(self) -> Any:
         if self.path == "-":
-            return pa.BufferReader(self._held[0]) if self._held else pa.PythonFile(sys.stdin.buffer, "r")
+            # The footer of a Parquet file stands at its end.
+            return pa.BufferReader(self._stdin.read()) if self.format is Format.PARQUET else self._stdin
         if scheme_of(self.path) != "file":
             raw = open_store(self.path, self.options).open_input(self.path)
         else:
@@ -188,24 +167,27 @@ class Source:
         kind = _COMPRESSED.get(os.path.splitext(self.path)[1])
         return raw if kind is None or self.format is Format.PARQUET else pa.CompressedInputStream(raw, kind)
 
-    def _csv(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        from pyarrow import csv
-
-        names = None
-        if expected is not None:
-            file, names = self._column_names(file, expected)
-        types = {} if expected is None else {f.name: f.type for f in expected}
-        read = csv.ReadOptions(
-            block_size=_BLOCK,
-            column_names=names,
-            autogenerate_column_names=not self.style.header and names is None,
+    def _csv(self, file: Any, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
+        file, names = self._column_names(file, expected)
+        parsing, conversion = self._csv_parsing(), self._csv_conversion()
+        types = {name: expected.field(name).type for name in names}
+        parse = csv_parser(names, {"column_types": types, **conversion}, parsing)
+        convert = csv_converter(expected)
+        return good_blocks(
+            self.path,
+            self._csv_blocks(file),
+            2 if self.style.header else 1,
+            lambda block: check(parse(block)),
+            csv_splitter(self.path, names, parsing, conversion, bad),
+            lambda rows: check(convert(rows)),
+            lambda block, rows: rows.num_rows,
+            bad,
         )
-        parse = csv.ParseOptions(**self._csv_parsing())
-        try:
-            yield from csv.open_csv(file, read, parse, csv.ConvertOptions(column_types=types, **self._csv_conversion()))
-        except pa.ArrowInvalid as e:
-            if expected is None or "Empty CSV file" not in str(e):  # a header without rows
-                raise
+
+    def _csv_blocks(self, file: Any) -> Iterator[bytes]:
+        style = self._csv_parsing()
+        blocks = csv_blocks(file, _BLOCK, style["delimiter"], style["quote_char"])
+        return (block for block in blocks if block.strip(b"\r\n"))  # Arrow refuses text without a record
 
     def _csv_parsing(self) -> dict[str, Any]:
         delimiter = self.style.delimiter or ("\t" if ".tsv" in self.path else ",")
@@ -224,29 +206,31 @@ class Source:
             return file, expected.names
         return _header(file, self.path, self._csv_parsing()["delimiter"], self.style.quote, expected)
 
-    def _json(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        from pyarrow import json
+    def _json(self, file: Any, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
+        options = _json_parsing(expected)
+        parse, convert = json_parser(options), json_converter(options)
+        return good_blocks(
+            self.path,
+            json_blocks(file, _BLOCK),
+            1,
+            lambda block: check(_cast(parse(block), expected)),
+            json_lines,
+            lambda lines: check(_cast(convert(lines), expected)),
+            lambda block, rows: block.count(b"\n"),
+            bad,
+        )
 
-        try:
-            reader = json.open_json(
-                file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=_json_parsing(expected)
-            )
-            return reader if expected is None else (self._cast(batch, expected) for batch in reader)
-        except pa.ArrowInvalid as e:
-            if ARRAY in str(e):
-                raise InvalidRequest(f"{self.path}: {ARRAY_HINT}") from e
-            raise
 
-    def _cast(self, batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
-        """Cast the strings of date and time columns."""
-        for i, f in enumerate(batch.schema):
-            data_type = expected.field(f.name).type
-            if data_type != f.type:
-                try:
-                    batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
-                except pa.ArrowInvalid as e:
-                    raise pa.ArrowInvalid(f"column '{f.name}': {message(e)}") from e
-        return batch
+def _cast(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+    """Cast the strings of date and time columns."""
+    for i, f in enumerate(batch.schema):
+        data_type = expected.field(f.name).type
+        if data_type != f.type:
+            try:
+                batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
+            except pa.ArrowInvalid as e:
+                raise pa.ArrowInvalid(f"column '{f.name}': {message(e)}") from e
+    return batch
 
 
 def _json_type(data_type: pa.DataType) -> pa.DataType:
@@ -254,13 +238,37 @@ def _json_type(data_type: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_date(data_type) or pa.types.is_time(data_type) else data_type
 
 
-def _json_parsing(expected: pa.Schema | None) -> Any:
+def _json_parsing(expected: pa.Schema) -> Any:
     from pyarrow import json
 
-    if expected is None:
-        return json.ParseOptions(unexpected_field_behavior="infer")
     schema = pa.schema([f.with_type(_json_type(f.type)) for f in expected])
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+
+
+def _with_dates(block: bytes) -> pa.RecordBatch:
+    """The rows of a block of JSON with inferred types.
+
+    Arrow infers timestamps from days, too: such columns are DATE if all values are days.
+    """
+    from pyarrow import compute as pc
+    from pyarrow import json
+
+    def parsed(parse: json.ParseOptions) -> pa.RecordBatch:
+        try:
+            return whole(json.read_json(pa.BufferReader(block), json.ReadOptions(block_size=len(block) + 1), parse))
+        except pa.ArrowInvalid as e:
+            raise pa.ArrowInvalid(ARRAY_HINT) if ARRAY in str(e) else e from e
+
+    rows = parsed(json.ParseOptions(unexpected_field_behavior="infer"))
+    times = [f.name for f in rows.schema if pa.types.is_timestamp(f.type)]
+    if times:
+        texts = pa.schema([(name, pa.string()) for name in times])
+        written = parsed(json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="ignore"))
+        for name in times:
+            if pc.all(pc.match_substring_regex(written.column(name), _DAY), min_count=1).as_py():
+                at = rows.schema.get_field_index(name)
+                rows = rows.set_column(at, name, rows.column(at).cast(pa.date32()))
+    return rows
 
 
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
@@ -431,10 +439,7 @@ def import_files(
 
 
 def _write_rows(table: Table, sources: list[Source], overwrite: bool, bad: BadRows) -> tuple[int, int | None]:
-    """Write all rows in one commit; return their number and the snapshot's id.
-
-    Without a row to skip, files are read fast, and again if that fails, to find the row that an error is of.
-    """
+    """Write all rows in one commit; return their number and the snapshot's id."""
     nullable = _nullable(arrow_schema(table.schema.fields))
     count = 0
 
@@ -445,21 +450,12 @@ def _write_rows(table: Table, sources: list[Source], overwrite: bool, bad: BadRo
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal count
         for source in sources:
-            batches = source.good_batches(nullable, check, bad) if bad.limit else source.batches(nullable)
-            for batch in batches:
+            for batch in source.batches(nullable, check, bad):
                 count += batch.num_rows
                 say(f"{count:,} rows")
                 yield batch
 
-    try:
-        snapshot = table.overwrite(rows()) if overwrite else table.append(rows())
-    except InvalidRequest:
-        if not bad.limit:
-            for source in sources:
-                if source.path != "-":
-                    for _ in source.good_batches(nullable, check, bad):
-                        pass
-        raise
+    snapshot = table.overwrite(rows()) if overwrite else table.append(rows())
     return count, None if snapshot is None else snapshot.id
 
 

@@ -6,16 +6,21 @@ import csv
 import gzip
 import io
 import json
+import subprocess
+import sys
+import threading
+import types
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli.conftest import Cli, orders
+from cli.conftest import Cli, environment, orders
 
 import bitlake
 from bitlake.cli import transfer
 from bitlake.cli.bad_rows import BadRows
+from bitlake.errors import InvalidRequest
 
 
 def rows_of(table: pa.Table) -> list[dict[str, object]]:
@@ -236,3 +241,71 @@ def test_rows_are_skipped_in_each_block(
     expected = [first + i for i in range(3, 95, 10)] + [97] * (kind == "csv")
     assert sorted(int(t.rpartition("(row ")[2].rstrip(")")) for t in bad.shown) == expected
     lake.drop_table(f"blocks_{kind}")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_failed_import_reads_its_file_once(
+    lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A second read, to find the bad row, doubled the time, and standard input has none."""
+    opened: list[str] = []
+
+    def counted(source: transfer.Source) -> object:
+        opened.append(source.path)
+        return open_source(source)
+
+    open_source = transfer.Source._opened
+    monkeypatch.setattr(transfer.Source, "_opened", counted)
+    table = lake.create_table(f"once_{kind}", pa.schema([pa.field("id", pa.int64(), False)]))
+    file = tmp_path / f"f.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"id": [1, None]}), file)
+    else:
+        file.write_text("id\n1\nx\n" if kind == "csv" else '{"id": 1}\n{"id": "x"}\n')
+    with pytest.raises(InvalidRequest, match=rf"column 'id': .*\(row {3 if kind == 'csv' else 2}\)"):
+        transfer._write_rows(
+            table, transfer.find_sources([str(file)], None, transfer.CsvStyle(), {}), False, BadRows(0)
+        )
+    assert opened == [str(file)]
+    lake.drop_table(table.name)
+
+
+class Watched(io.BytesIO):
+    """Standard input that notes the threads that read it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.readers: set[int] = set()
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.readers.add(threading.get_ident())
+        return super().read(size)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_standard_input_is_read_by_one_thread(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, kind: str, create: bool
+) -> None:
+    """A thread of Arrow's that still held standard input when the interpreter ended aborted the process."""
+    monkeypatch.setattr(transfer, "_BLOCK", 1000)
+    lines = [json.dumps({"id": i}) if kind == "json" else str(i) for i in range(5000)]
+    stdin = Watched("\n".join(["id"] * (kind == "csv") + lines).encode())
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=stdin))
+    (source,) = transfer.find_sources(["-"], transfer.Format(kind), transfer.CsvStyle(), {})
+    table = lake.create_table("piped", source.schema() if create else pa.schema([("id", pa.int64())]))
+    assert transfer._write_rows(table, [source], False, BadRows(0))[0] == 5000
+    assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(5000))
+    assert stdin.readers == {threading.get_ident()}
+    lake.drop_table("piped")
+
+
+def test_a_pipe_that_is_not_read_to_its_end(lake: bitlake.Lake, home: Path) -> None:
+    """The process ends with the error of the first row, and not by a signal."""
+    lake.create_table("early", pa.schema([("id", pa.int64())]))
+    small = "import sys; from bitlake.cli import app, transfer; transfer._BLOCK = 1 << 16; sys.exit(app.main())"
+    line = [sys.executable, "-c", small, "import", "early", "-", "-f", "json", "--lake", lake.path]
+    text = b'{"id": "x"}\n' + b'{"id": 1}\n' * 200_000
+    done = subprocess.run(line, check=False, input=text, capture_output=True, env=environment(home))
+    assert (done.returncode, b"column 'id': changed from number to string (row 1)" in done.stderr) == (1, True)
+    lake.drop_table("early")
