@@ -35,7 +35,7 @@ from bitlake.expressions.terms import (
 from bitlake.expressions.wall_clock import MICROS_PER_DAY, civil, days_from_civil, month_length
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import BINARIES, INTEGERS, TIMESTAMPS, Root
+from bitlake.types.datatypes import BINARIES, TIMESTAMPS, Root
 
 
 def _text(term: Typed) -> Typed:
@@ -150,7 +150,7 @@ def _left(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _right(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     count = term.parameter
-    return pc.utf8_slice_codeunits(arrays[0], -count) if count else pc.utf8_slice_codeunits(arrays[0], 0, 0)
+    return pc.utf8_slice_codeunits(arrays[0], -count) if count else _left(term, arrays, rows)
 
 
 def _bind_replace(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -312,9 +312,8 @@ def _months_later(days: Any, amount: Any) -> Any:
 
 
 def _add_months(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    both = pc.and_(arrays[0].is_valid(), arrays[1].is_valid())
-    days, amount = wall_clock.raw(arrays[0]), wall_clock.raw(arrays[1])
-    return wall_clock.dates(_months_later(days, amount), pc.if_else(both, True, None), term.sql)
+    later = _months_later(*map(wall_clock.raw, arrays))
+    return wall_clock.dates(later, pc.if_else(arrays[1].is_valid(), arrays[0], None), term.sql)
 
 
 # --- truncation -------------------------------------------------------------------------------------------------------
@@ -334,8 +333,7 @@ def truncated_days(days: Any, unit: str) -> Any:
 
 
 def _unit_of(term: Typed, words: dict[str, str]) -> str:
-    text = term.parameter if term.is_literal and isinstance(term.parameter, str) else ""
-    unit = words.get(text.lower())
+    unit = words.get(term.parameter.lower())  # which is a text, as it was parsed
     if unit is None:
         raise Refused(f"{term.sql} is not one of the units {', '.join(sorted(set(words.values())))}")
     return unit
@@ -415,14 +413,6 @@ def _shift(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 
 SHIFT: Kernel = _shift
-
-
-def bind_date_sum(arguments: Sequence[Typed], zone: str) -> Bound:
-    """``date + integer`` and ``date - integer``."""
-    a, amount = arguments
-    if a.root is not Root.DATE or amount.root not in INTEGERS:
-        raise Refused(f"{a.type} and {amount.type} are not added")
-    return _bind_days([a, amount], zone)
 
 
 TIME_FUNCTIONS = {

@@ -138,7 +138,7 @@ def parse_decimal(text: str) -> Decimal | None:
     except InvalidOperation:
         return None
     sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or abs(exponent) > 76 or len(digits) + max(0, exponent) > 38:
+    if not isinstance(exponent, int) or exponent < -76 or len(digits) + max(0, exponent) > 38:
         return None
     return Decimal((sign, digits, exponent))
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.casts import CAST, cast_typed
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, bind_date_sum, shift_typed
+from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
 from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
 from bitlake.expressions.numeric_functions import (
     GREATEST,
@@ -329,13 +329,11 @@ class TermBinder:
             return Typed("literal", STRING, (), None, "NULL")
 
         def bound() -> Typed:
-            made: Bound
+            kernel = function
             if function in ("+", "-") and arguments[0].root is Root.DATE:
-                made = bind_date_sum(arguments, self.zone)
                 kernel = "date_add" if function == "+" else "date_sub"
-                return Typed(kernel, made[1], tuple(made[0]), made[2], sql)
-            cast, kind, parameter = FUNCTIONS[function].bind(arguments, self.zone)
-            return Typed(function, kind, tuple(cast), parameter, sql)
+            cast, kind, parameter = FUNCTIONS[kernel].bind(arguments, self.zone)
+            return Typed(kernel, kind, tuple(cast), parameter, sql)
 
         return self._certain(sql, bound)
 
@@ -461,7 +459,7 @@ def _call_sql(function: str, arguments: Sequence[Typed]) -> str:
         case "negative":
             return f"-({arguments[0].sql})"
         case "case":
-            pairs = zip(shown[:-1:2], shown[1::2], strict=True)
+            pairs = zip(shown[::2], shown[1::2], strict=False)  # the last one is the value of ELSE
             return f"CASE {' '.join(f'WHEN {c} THEN {v}' for c, v in pairs)} ELSE {shown[-1]} END"
     if function in ("and", "or"):
         return f" {function.upper()} ".join(shown)

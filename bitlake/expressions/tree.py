@@ -340,10 +340,9 @@ def like_literal(text: str) -> str:
 
 def like_prefix(pieces: tuple[Piece, ...]) -> tuple[str, bool]:
     """The text every match starts with, and whether starting with it is all the pattern asks for."""
-    if not pieces or not isinstance(pieces[0], str):
-        return "", bool(pieces) and all(p is Wild.MANY for p in pieces)
-    rest = pieces[1:]
-    return pieces[0], bool(rest) and all(p is Wild.MANY for p in rest)
+    prefix = pieces[0] if pieces and isinstance(pieces[0], str) else ""
+    rest = pieces[1:] if prefix else pieces
+    return prefix, bool(rest) and all(p is Wild.MANY for p in rest)
 
 
 def like_regex(pieces: tuple[Piece, ...]) -> str:
