@@ -149,6 +149,8 @@ def test_engines_forms_are_exact() -> None:
         (pc.scalar(5) >= a, "i <= 5"),
         (pc.field("n") < Decimal("1.5"), "n < 1.50"),
         (s == pa.scalar("x", pa.large_string()), "s = 'x'"),
+        (pc.field("c").isin(["xyz", "abcd"]), "c = 'xyz'"),
+        (pc.field("c") == "abc", "c = 'abc'"),
     ):
         predicate, exact = implied(decode(expression), FIELDS)
         assert (to_sql(predicate, FIELDS), exact) == (text, True)
@@ -160,6 +162,8 @@ def test_what_is_not_understood_is_left_to_arrow() -> None:
         pc.utf8_lower(pc.field("s")) == "x",
         pc.field("st", "a") == 1,
         pc.field("c") == "a",
+        pc.field("c").isin(["abc", "a"]),
+        pc.field("c").isin(pa.array([], pa.string())),
         pc.field("f") == pa.scalar("1"),
     ):
         assert implied(decode(expression), FIELDS) == (TRUE, False)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from expressions.oracle import compare, truth
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlglot import parse_one
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.binder import bind
-from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.parser import from_sqlglot, parse_predicate
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import TRUE, Comparison, In, Not, Op
-from bitlake.types import DataField, RowType, parse_type
+from bitlake.expressions.tree import TRUE, And, Comparison, In, IsNull, Not, Op, Or, Predicate
+from bitlake.types import AtomicType, DataField, Root, RowType, parse_type
 
 FIELDS = [
     DataField(i, name, parse_type(kind))
@@ -363,3 +365,89 @@ def test_limits_of_every_type_of_whole_numbers() -> None:
     assert limits(parse_type("TIME(3)")) == (0, 24 * 3600 * 1000 - 1)
     for digits in (1, 18, 19, 38):
         assert limits(parse_type(f"DECIMAL({digits}, 0)")) == (-int("9" * digits), int("9" * digits))
+
+
+def test_a_type_without_arguments_has_those_of_sql() -> None:
+    from bitlake.expressions.literal_comparison import limits
+
+    assert limits(AtomicType(Root.DECIMAL)) == limits(parse_type("DECIMAL(10, 0)")) == (-(10**10) + 1, 10**10 - 1)
+    char = [DataField(0, "c", AtomicType(Root.CHAR))]
+    for text, expected in (("a", "c = 'a'"), ("ab", "FALSE"), ("a  ", "c = 'a'"), ("", "c = ' '")):
+        assert to_sql(bind(Comparison("c", Op.EQ, text), char), char) == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (In("d", (math.nan, math.nan)), "d = double('nan')"),
+        (In("d", (math.nan, 1.5, math.nan)), "d IN (1.5D, double('nan'))"),
+        (In("i", (np.int64(4), 3)), "i IN (3, 4)"),
+        (In("f", (np.float32(0.5), np.int16(3))), "f IN (0.5D, 3.0D)"),
+        (In("t", (np.float32(0.5), np.float32(3))), "t = 3"),
+        (In("clock", ("01:02:03", "09:05")), "clock IN ('01:02:03', '09:05:00')"),
+        (In("ntz", ("2026-01-05 00:00:00.5",)), "ntz = TIMESTAMP_NTZ '2026-01-05 00:00:00.500000'"),
+        (Comparison("clock", Op.GE, dt.time(9, 5)), "clock >= '09:05:00'"),
+        (Comparison("clock", Op.LT, dt.time(0, 0, 0, 500)), "clock <= '00:00:00'"),
+    ],
+)
+def test_values_of_python_and_numpy_are_literals(bound: Predicate, expected: str) -> None:
+    assert to_sql(bind(bound, FIELDS), FIELDS) == expected
+
+
+@pytest.mark.parametrize(
+    ("predicate", "message"),
+    [
+        (Comparison("b", Op.EQ, np.float32(1)), "column 'b' of type BOOLEAN cannot be compared with the number"),
+        (Comparison("b", Op.EQ, Decimal(1)), "with the number Decimal"),
+        (Comparison("x", Op.EQ, True), "with the boolean True"),
+        (Comparison("x", Op.EQ, "a"), "with the string 'a'; cast the literal"),
+        (Comparison("b", Op.EQ, b"a"), "with the binary b'a'"),
+        (Comparison("b", Op.EQ, dt.datetime(2026, 1, 5)), "with the timestamp_ntz datetime"),
+        (Comparison("b", Op.EQ, dt.datetime(2026, 1, 5, tzinfo=dt.UTC)), "with the timestamp datetime"),
+        (Comparison("b", Op.EQ, dt.date(2026, 1, 5)), "with the date datetime"),
+        (Comparison("b", Op.EQ, dt.time(1)), "with the time datetime"),
+        (Comparison("clock", Op.EQ, "24:00"), "with the string '24:00'; write a time as 'HH:MM:SS'"),
+        (Comparison("clock", Op.EQ, 5), "with the number 5; write a time"),
+        (Comparison("clock", Op.EQ, dt.time(1, tzinfo=dt.UTC)), "with the time datetime.*; write a time"),
+        (Comparison("ntz", Op.EQ, "2026-01-05 00:00:00Z"), "with the string '2026-01-05 00:00:00Z'"),
+        (Comparison("c", Op.LT, "abcd"), "the literal is longer than 3 characters"),
+        (In("i", (1, "1")), r"column 'i': the values of IN are of different kinds \(number, string\)"),
+        (In("ntz", ("2026-01-05T00:00:00",)), "'2026-01-05T00:00:00'; write it as a literal of the column's type"),
+        (In("ntz", ("2026-01-05 00:00:00Z",)), "'2026-01-05 00:00:00Z'; write it as a literal"),
+        (In("dec", ("1.50",)), "the string '1.50'; write it as a literal of the column's type"),
+        (In("b", ("true",)), "the string 'true'; write it as a literal of the column's type"),
+        (In("clock", ("later",)), "the string 'later'; write it as a literal of the column's type"),
+    ],
+)
+def test_a_refused_literal_is_named_with_its_kind(predicate: Predicate, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        bind(predicate, FIELDS)
+
+
+def test_an_unknown_column_is_answered_with_up_to_ten_names() -> None:
+    with pytest.raises(NotFound) as found:
+        bind(IsNull("zzzzzz"), FIELDS)
+    assert str(found.value) == "no column 'zzzzzz'; there are " + ", ".join(f"'{f.name}'" for f in FIELDS[:10])
+    alike = [DataField(i, f"amount{i}", parse_type("INT")) for i in range(5)]
+    with pytest.raises(NotFound) as found:
+        bind(IsNull("amount"), alike)
+    assert str(found.value).count("'amount") == 4  # what was asked for, and three names
+
+
+@pytest.mark.parametrize(
+    ("text", "partial", "expected"),
+    [
+        ("i = 1 AND upper(s) = 'X'", True, Comparison("i", Op.EQ, 1)),
+        ("upper(s) = 'X' AND i = 1 AND lower(s) = 'x'", True, Comparison("i", Op.EQ, 1)),
+        ("i = 1 AND t = 2", True, And((Comparison("i", Op.EQ, 1), Comparison("t", Op.EQ, 2)))),
+        ("i = 1 OR (t = 2 AND upper(s) = 'X')", True, Or((Comparison("i", Op.EQ, 1), Comparison("t", Op.EQ, 2)))),
+        ("i = 1 OR upper(s) = 'X'", True, None),
+        ("NOT (i = 1 AND upper(s) = 'X')", True, None),
+        ("upper(s) = 'X' AND lower(s) = 'x'", True, None),
+        ("i = 1 AND upper(s) = 'X'", False, None),
+        ("i = 1 AND t = 2", False, And((Comparison("i", Op.EQ, 1), Comparison("t", Op.EQ, 2)))),
+    ],
+)
+def test_a_part_of_a_condition_is_taken_where_it_is_implied(text: str, partial: bool, expected: object) -> None:
+    parsed = parse_one(text, dialect="spark")
+    assert from_sqlglot(parsed, "UTC", lambda column: column.name, partial=partial) == expected

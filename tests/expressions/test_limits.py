@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import EvaluationFailed, InvalidRequest
-from bitlake.expressions import literals
+from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.assignment import new_values
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate
@@ -307,3 +307,108 @@ def test_sums_imply_ranges_of_their_column(condition: str, implied: str | None) 
     found = None if to_sql(bound, FIELDS) == "TRUE" else to_sql(bound, FIELDS)
     assert found == (None if implied is None else implied)
     assert (bound == FALSE) == (implied == "FALSE")
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("trunc(d, 5)", r"'5' is not one of the units month, quarter, week, year"),
+        ("trunc(d, 'DAY')", r"'DAY' is not one of the units month, quarter, week, year"),
+        ("date_trunc(upper(s), ts)", "is not one of the units day, hour, microsecond"),
+        ("last_day(s)", "s is STRING, and not a date or timestamp"),
+        ("last_day(5)", "5 is INT, and not a date or timestamp"),
+        ("add_months(d, b)", "b is BIGINT, and not an INT"),
+        ("d + b", "b is BIGINT, and not an INT"),
+        ("d + 1.5", r"1.5 is DECIMAL\(2, 1\), and not an INT"),
+        ("d - d", "d is DATE, and not an INT"),
+        ("dayof(d)", "it has no function 'dayof'; did you mean [a-z]+, [a-z]+, [a-z]+[?]"),
+    ],
+)
+def test_operands_that_a_function_does_not_take_are_named(sql: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        *(("d + y", [4, None, None, None]), ("d - y", [-2, None, None, None])),
+        *(("date_add(d, y)", [4, None, None, None]), ("date_sub(d, y)", [-2, None, None, None])),
+        *(("add_months(d, y)", [91, None, None, None]), ("datediff(d, d)", [0, None, 0, None])),
+        ("CAST(CAST(y AS DECIMAL(3, 0)) AS INT)", [3, 0, None, None]),
+    ],
+)
+def test_a_row_is_null_where_an_operand_is(sql: str, expected: list[int | None]) -> None:
+    row = {
+        "d": pa.array([1, None, 2, None], pa.int32()).cast(pa.date32()),
+        "y": pa.array([3, 0, None, None], pa.int8()),
+    }
+    term = TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC"))
+    assert evaluate_term(term, row, 4, KERNELS).cast(pa.int32()).to_pylist() == expected
+
+
+@pytest.mark.parametrize("sql", ["i / y", "i % y", "i div y", "f / y", "f % y"])
+def test_null_by_zero_is_null(sql: str) -> None:
+    row = {"i": pa.array([None], pa.int32()), "f": pa.array([None], pa.float32()), "y": pa.array([0], pa.int8())}
+    assert value(sql, **row) is None
+    row |= {"i": pa.array([1], pa.int32()), "f": pa.array([1], pa.float32())}
+    with pytest.raises(EvaluationFailed, match="division by zero"):
+        value(sql, **row)
+    row["y"] = pa.array([None], pa.int8())
+    assert value(sql, **row) is None
+
+
+@pytest.mark.parametrize("kind", ["TINYINT", "SMALLINT", "INT", "BIGINT"])
+def test_a_text_is_cast_to_the_numbers_of_the_type_alone(kind: str) -> None:
+    top = 2 ** {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}[kind]
+    for inside in (-top, top - 1, 0):
+        assert value(f"CAST(s AS {kind})", s=pa.array([str(inside)])) == inside
+    for outside in (-top - 1, top, 2 * top - 1, -2 * top, "x"):
+        with pytest.raises(EvaluationFailed, match=f"a value '{outside}' of STRING cannot be cast to {kind}"):
+            value(f"CAST(s AS {kind})", s=pa.array([str(outside)]))
+
+
+def test_nanoseconds_are_cut_down_to_whole_microseconds() -> None:
+    nanos = [-1_000_000_001, -1, 0, 999, 1_000, 1_999_999, 1_000_000_000_999, None]
+    for made in (nanos, nanos[:-1]):
+        found = evaluate_term(
+            TermBinder(FIELDS, "UTC").bind(parse_term("t", "UTC")),
+            {"t": pa.array(made, pa.timestamp("ns"))},
+            len(made),
+            KERNELS,
+        )
+        assert found.type == pa.timestamp("us")
+        assert found.cast(pa.int64()).to_pylist() == [None if n is None else n // 1000 for n in made]
+
+
+def test_null_days_and_clocks_are_raw_zeros() -> None:
+    assert wall_clock.raw(pa.array([None, 5, -1], pa.int32()).cast(pa.date32())).tolist() == [0, 5, -1]
+    assert wall_clock.raw(pa.array([2**40, None], pa.timestamp("us"))).tolist() == [2**40, 0]
+
+
+def test_a_comparison_with_null_is_null_whatever_its_other_side_does() -> None:
+    rows = pa.table({"i": pa.array([7], pa.int32())})
+    for text in ("i / (i - 7) > NULL", "NULL <= i / (i - 7)", "i / (i - 7) = NULL", "(i % (i - 7)) <> NULL"):
+        bound = bind(parse_predicate(f"coalesce({text}, TRUE)", "UTC"), FIELDS, "UTC")
+        assert evaluate(bound, rows, FIELDS).to_pylist() == [True], text
+    with pytest.raises(EvaluationFailed, match="division by zero"):
+        evaluate(bind(parse_predicate("i / (i - 7) <=> NULL", "UTC"), FIELDS, "UTC"), rows, FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        *(
+            ("right(s, 0)", ""),
+            ("right(s, -1)", ""),
+            ("right(s, 1)", "ß"),
+            ("right(s, 2)", "éß"),
+            ("right(s, 9)", "aéß"),
+        ),
+        *(("left(s, 0)", ""), ("left(s, -1)", ""), ("left(s, 2)", "aé"), ("left(s, 9)", "aéß")),
+        *(("instr(s, 'ß')", 3), ("instr(s, 'a')", 1), ("instr(s, 'x')", 0), ("instr(s, '')", 1)),
+    ],
+)
+def test_ends_and_places_are_counted_in_characters(sql: str, expected: object) -> None:
+    assert value(sql, s=pa.array(["aéß"])) == expected
+    assert value(sql, s=pa.array([None], pa.string())) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from sqlglot import parse_one
 
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literals import (
     days,
@@ -356,3 +358,17 @@ def test_an_offset_is_steady_for_two_days_around_an_instant() -> None:
     assert steady_offset(change - two_days - moment, berlin) == hour
     assert steady_offset(change + two_days, berlin) == 2 * hour
     assert steady_offset(dt.datetime(9999, 12, 31, tzinfo=dt.UTC), berlin) is None
+
+
+@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+1:5", "Nowhere/Town", ""])
+def test_unknown_time_zones_are_named(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"unknown time zone '{re.escape(name)}'"):
+        zone(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("0." + "0" * 37 + "1", True), ("1" + "0" * 38, False), ("12e36", True), ("12e37", False), ("x", False)],
+)
+def test_digits_of_a_decimal_are_those_before_its_exponent_and_the_zeros_it_adds(text: str, known: bool) -> None:
+    assert parse_decimal(text) == (Decimal(text) if known else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bitlake.expressions.tree import (
     FALSE,
     TRUE,
@@ -18,6 +20,8 @@ from bitlake.expressions.tree import (
     all_of,
     columns_of,
     conjuncts,
+    like_pieces,
+    like_prefix,
     named_values,
     sources_of,
     terms_on,
@@ -75,3 +79,16 @@ def test_the_fewest_values_that_a_term_names() -> None:
 def test_leaves_are_not_negated_unless_they_say_so() -> None:
     assert not In("a", (1,)).negated and not IsNull("a").negated and not Like("a", "x").negated
     assert (TRUE.value, FALSE.value) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "is_all"),
+    [
+        *(("", "", False), ("a", "a", False), ("a%", "a", True), ("ab%%", "ab", True), ("a_", "a", False)),
+        *(("a%_", "a", False), ("a%b", "a", False), ("a%b%", "a", False), ("%", "", True), ("%%", "", True)),
+        *(("_", "", False), ("%a", "", False), ("_%", "", False), ("\\%a%", "%a", True)),
+    ],
+)
+def test_the_text_that_all_matches_of_a_pattern_start_with(pattern: str, prefix: str, is_all: bool) -> None:
+    """All that starts with the prefix matches: the empty pattern and others ask for more."""
+    assert like_prefix(like_pieces(pattern, "\\")) == (prefix, is_all)
