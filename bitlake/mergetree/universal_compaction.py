@@ -50,11 +50,7 @@ def pick_compaction(runs: Sequence[SortedRun], schema: TableSchema) -> CompactUn
     if count is None and (radical or (options.of(opt.FORCE_UP_LEVEL_0) and not needs_lookup(schema))):
         level_0 = sum(r.level == 0 for r in runs)
         count = universal.grown(level_0, forced=True) if level_0 else None
-    if count is None:
-        return None
-    unit = universal.unit(count)
-    unchanged = len(unit.files) == 1 and unit.files[0].file.level == unit.output_level
-    return None if unchanged or not unit.files else unit
+    return None if count is None else universal.unit(count)
 
 
 def pick_full_compaction(

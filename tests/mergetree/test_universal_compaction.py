@@ -371,3 +371,21 @@ def test_the_share_of_deleted_rows_from_which_a_file_is_rewritten(
         expected = CompactUnit((files[level],), level, rewrite=True) if rewritten and level is not None else None
         assert unit == expected
     assert pick_mostly_deleted(found, schema(), {"f5": rows}) is None
+
+
+def test_no_file_is_compacted_alone_into_the_level_that_it_has() -> None:
+    """Paimon's ``MergeTreeCompactManager`` drops such units; with the options that are allowed no rule makes one."""
+    chosen = random.Random(7)
+    units = 0
+    for _ in range(3_000):
+        levels = sorted(chosen.sample(range(1, 6), chosen.randint(0, 5)))
+        found = runs(*(chosen.choice([0, 1, 1, 100]) for _ in range(chosen.randint(0, 3))))
+        found += [SortedRun(level, (entry(level, chosen.choice([0, 1, 100, 10**4])),)) for level in levels]
+        options = {"num_sorted_run--compaction_trigger": str(chosen.randint(1, 5))}
+        options |= {"compaction--max_size_amplification_percent": str(chosen.choice([0, 1, 200]))}
+        options |= chosen.choice([{}, DV, {"compaction--force_up_level_0": "true"}])
+        unit = pick_compaction(found, schema(**options))
+        if unit is not None:
+            units += 1
+            assert unit.files and (len(unit.files) > 1 or unit.files[0].file.level < unit.output_level)
+    assert units > 1_000
