@@ -280,8 +280,7 @@ class _Translator:
         if not known:
             leaf: Predicate = IsNull(found.name, True) if negated else FALSE
         else:
-            leaf, same = self._leaf(found, lambda n: In(n, tuple(known), negated), values.type, exact)
-            exact = exact and same
+            leaf, exact = self._leaf(found, lambda n: In(n, tuple(known), negated), values.type, exact)
         if negated and has_null and behaviour == _INCONCLUSIVE:
             return FALSE, True
         if behaviour in (_MATCH, _SKIP):

@@ -104,7 +104,7 @@ def _converter(source: AtomicType, to: AtomicType) -> _Convert | None:
         return _truncated if b in INTEGERS else None
     if a is Root.DECIMAL:
         if b is Root.DECIMAL:
-            return _by_arrow if (to.scale or 0) >= (source.scale or 0) else _rounded
+            return _rounded
         if b is Root.DOUBLE and (source.precision or 10) <= 15:
             return _decimal_to_double
         if b in INTEGERS and (source.precision or 10) <= 18:
@@ -136,7 +136,7 @@ def _by_arrow(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) ->
 
 def _nearest(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
     with np.errstate(over="ignore"):
-        values = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+        values = (array.fill_null(0) if array.null_count else array).to_numpy()
         return pa.array(values.astype(np.float64 if to.root is Root.DOUBLE else np.float32), mask=mask_of(array))
 
 
@@ -146,7 +146,7 @@ def _non_zero(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) ->
 
 def _truncated(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
     bits = INTEGER_BITS[to.root]
-    values = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False).astype(np.float64)
+    values = (array.fill_null(0) if array.null_count else array).to_numpy().astype(np.float64)
     cut = np.trunc(values)
     fits = (cut >= -(2.0 ** (bits - 1))) & (cut < 2.0 ** (bits - 1))  # NaN does not fit either
     if not fits.all():
@@ -155,8 +155,8 @@ def _truncated(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -
 
 
 def _rounded(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
-    """Fewer decimal places, half up; the rounded number may have one digit more."""
-    wide = array.cast(pa.decimal128(min(38, (source.precision or 10) + 1), source.scale or 0))
+    """Fewer decimal places, half up; the rounded number may have one digit more.  More places change nothing."""
+    wide = array.cast(pa.decimal128(38, source.scale or 0))
     return pc.round(wide, to.scale or 0, "half_towards_infinity").cast(arrow_type(to))
 
 

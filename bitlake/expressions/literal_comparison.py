@@ -80,8 +80,6 @@ def beyond_long(value: Any) -> bool:
     Spark decides ``<``, ``<=``, ``>`` and ``>=`` of an integer and such a literal without looking at the rows, for NULL
     as well (``DecimalPrecisionTypeCoercion.integralAndDecimalLiteral``).
     """
-    if isinstance(value, Decimal) and not value.is_finite():
-        return False
     return isinstance(value, int | Decimal) and not -(1 << 63) <= value < 1 << 63
 
 
@@ -93,8 +91,7 @@ def spark_rounds(kind: AtomicType, value: Any) -> bool:
     if kind.root is not Root.DECIMAL or isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     _, digits, exponent = Decimal(value).as_tuple()
-    if not isinstance(exponent, int):
-        return False
+    assert isinstance(exponent, int)
     scale = kind.scale or 0
     before = max((kind.precision or 0) - scale, len(digits) + exponent)
     return before + max(scale, -exponent) > 38
@@ -344,8 +341,6 @@ def _number_span(field: DataField, kind: AtomicType, value: Any) -> Span:
 def _double_span(value: float, scale: int, limit: Span) -> Span:
     """Values that, divided by ``10 ** scale`` and rounded to a double, equal ``value``; NaN is above everything."""
     unit = 10**scale
-    if math.isnan(value):
-        return limit[1] + 1, limit[1] + 1
     return (
         _first(lambda v: v / unit >= value, limit),
         _first(lambda v: v / unit > value, limit),
@@ -354,11 +349,11 @@ def _double_span(value: float, scale: int, limit: Span) -> Span:
 
 def _first(holds: Callable[[int], bool], limit: Span) -> int:
     """The first value in the limits for which a monotone condition holds, or the one after the last."""
-    low, high = limit[0], limit[1] + 1
-    while low < high:
+    low, high = limit
+    while low <= high:
         middle = (low + high) // 2
         if holds(middle):
-            high = middle
+            high = middle - 1
         else:
             low = middle + 1
     return low
@@ -436,8 +431,6 @@ def _string(field: DataField, kind: AtomicType, op: Op, value: Any) -> Predicate
     if kind.root is not Root.CHAR:
         return Comparison(name, op, text)
     length = kind.length or 1
-    if len(text) <= length:
-        return Comparison(name, op, text.ljust(length))
     cut = text.rstrip(" ")
     if len(cut) <= length:
         return Comparison(name, op, cut.ljust(length))

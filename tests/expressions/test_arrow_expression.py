@@ -209,3 +209,123 @@ def test_timestamps_of_another_unit_are_compared_and_those_of_another_kind_are_n
             assert exact and to_sql(found, FIELDS).startswith(wanted), (column, unit)
         node = Call("greater", (Field((column,)), Literal(pa.scalar(_NOON, pa.timestamp("ms", other)))), {})
         assert implied(node, FIELDS) == (TRUE, False)
+
+
+def _of(column: str, value: Any, kind: pa.DataType | None = None) -> Call:
+    return Call("equal", (Field((column,)), Literal(pa.scalar(value, kind))), {})
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (_of("i", 3, pa.int64()), "i = 3"),
+        (_of("i", 2.5, pa.float64()), "FALSE"),
+        (_of("i", 2.5, pa.float32()), None),
+        (_of("i", Decimal("2.5")), None),
+        (_of("n", Decimal("2.5")), "n = 2.50"),
+        (_of("n", 2, pa.int8()), "n = 2.00"),
+        (_of("n", 2.5, pa.float64()), None),
+        (_of("f", 2, pa.int8()), "f = 2.0D"),
+        (_of("f", 2.5, pa.float32()), "f = 2.5D"),
+        (_of("f", (1 << 24) + 1), None),  # not exactly a FLOAT
+        (_of("d", 2.5, pa.float32()), "d = 2.5D"),
+        (_of("d", Decimal("2.5")), None),
+        (_of("s", "x", pa.string_view()), "s = 'x'"),
+        (_of("s", "x", pa.large_string()), "s = 'x'"),
+        (_of("s", b"x", pa.binary()), None),
+        (_of("y", b"x", pa.binary()), "y = X'78'"),
+        (_of("y", b"x", pa.large_binary()), "y = X'78'"),
+        (_of("y", b"x", pa.binary_view()), "y = X'78'"),
+        (_of("y", "x", pa.string()), None),
+        (_of("b", 1, pa.int8()), None),
+        (_of("day", _NOON, pa.timestamp("us")), None),
+        (_of("ts", dt.date(2024, 1, 2), pa.date32()), None),
+        (_of("ts", "x", pa.string()), None),
+        (_of("i", _NOON, pa.timestamp("us")), None),
+        (_of("c", "abc"), "c = 'abc'"),
+        (_of("c", "abcd"), "FALSE"),
+        (_of("c", "ab"), None),
+    ],
+)
+def test_literals_that_arrow_compares_as_sql_does(node: Call, expected: str | None) -> None:
+    predicate, exact = implied(node, FIELDS)
+    assert (to_sql(predicate, FIELDS), exact) == (("TRUE", False) if expected is None else (expected, True))
+
+
+def test_nanoseconds_that_no_python_clock_has_are_left_to_arrow() -> None:
+    micros = (_NOON - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    whole, part = (pa.scalar(micros * 1000 + n, pa.timestamp("ns")) for n in (0, 1))
+    found, exact = implied(decode(pc.field("ts") == whole), FIELDS)
+    assert (to_sql(found, FIELDS), exact) == ("ts = TIMESTAMP_NTZ '2024-01-02 12:00:00'", True)
+    assert implied(Call("equal", (Field(("ns",)), Literal(part)), {}), FIELDS) == (TRUE, False)
+
+
+def _among(column: str, values: pa.Array, behaviour: int, negated: bool) -> tuple[str, bool]:
+    options = {
+        "value_set": pa.scalar(values.to_pylist(), pa.list_(values.type)),
+        "null_matching_behavior": pa.scalar(behaviour),
+    }
+    node = Call("is_in", (Field((column,)),), options)
+    predicate, exact = implied(Call("invert", (node,), {}) if negated else node, FIELDS)
+    return to_sql(predicate, FIELDS), exact
+
+
+_MATCH, _SKIP, _EMIT_NULL, _INCONCLUSIVE = range(4)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "behaviour", "negated", "expected"),
+    [
+        ("i", pa.array([1, None], pa.int32()), _MATCH, False, ("i = 1 OR i IS NULL", True)),
+        ("i", pa.array([1, None], pa.int32()), _MATCH, True, ("i <> 1", True)),
+        ("i", pa.array([1], pa.int32()), _MATCH, True, ("i <> 1 OR i IS NULL", True)),
+        ("i", pa.array([1, None], pa.int32()), _SKIP, False, ("i = 1", True)),
+        ("i", pa.array([1, None], pa.int32()), _SKIP, True, ("i <> 1 OR i IS NULL", True)),
+        ("i", pa.array([1, None], pa.int32()), _EMIT_NULL, False, ("i = 1", True)),
+        ("i", pa.array([1, None], pa.int32()), _EMIT_NULL, True, ("i <> 1", True)),
+        ("i", pa.array([1, None], pa.int32()), _INCONCLUSIVE, False, ("i = 1", True)),
+        ("i", pa.array([1, None], pa.int32()), _INCONCLUSIVE, True, ("FALSE", True)),
+        ("i", pa.array([1], pa.int32()), _INCONCLUSIVE, True, ("i <> 1", True)),
+        ("i", pa.array([], pa.int32()), _EMIT_NULL, True, ("i IS NOT NULL", True)),
+        ("i", pa.array([], pa.int32()), _EMIT_NULL, False, ("FALSE", True)),
+        ("c", pa.array(["abc"]), _EMIT_NULL, False, ("c = 'abc'", True)),
+        ("c", pa.array(["abc", "ab"]), _EMIT_NULL, False, ("TRUE", False)),
+        ("d", pa.array([1.5]), _EMIT_NULL, False, ("d = 1.5D", False)),
+        ("d", pa.array([1.5, 0.0]), _EMIT_NULL, True, ("d <> 1.5D", False)),
+        ("d", pa.array([1.5, math.nan]), _EMIT_NULL, False, ("TRUE", False)),
+        ("n", pa.array([1.5]), _EMIT_NULL, False, ("TRUE", False)),
+    ],
+)
+def test_sets_with_and_without_null(
+    column: str, values: pa.Array, behaviour: int, negated: bool, expected: tuple[str, bool]
+) -> None:
+    assert _among(column, values, behaviour, negated) == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (pc.field("d").is_null(nan_is_null=True), ("d IS NULL OR d = double('nan')", True)),
+        (~pc.field("d").is_null(nan_is_null=True), ("d IS NOT NULL AND d <> double('nan')", True)),
+        (pc.field("i").is_null(nan_is_null=True), ("i IS NULL", True)),
+        (pc.field("st", "a").is_null(), ("TRUE", False)),
+        (pc.field("st").is_valid(), ("st IS NOT NULL", True)),
+        (pc.is_nan(pc.field("d")), ("d = double('nan')", True)),
+        (pc.is_nan(pc.field("i")), ("TRUE", False)),
+        (pc.field("i") == pc.scalar("3").cast(pa.int32()), ("i = 3", True)),
+        (pc.starts_with(pc.field("s"), pattern="a"), ("s LIKE 'a%'", True)),
+        (pc.starts_with(pc.field("s"), pattern="a", ignore_case=True), ("TRUE", False)),
+        (pc.starts_with(pc.field("y"), pattern="a"), ("TRUE", False)),
+        (pc.field("d") > 1.5, ("d > 1.5D", False)),
+        (~(pc.field("d") > 1.5), ("d <= 1.5D OR d = double('nan')", True)),
+        (~(pc.field("d") <= 1.5), ("d > 1.5D", True)),
+    ],
+)
+def test_nulls_numbers_and_text(node: pc.Expression, expected: tuple[str, bool]) -> None:
+    predicate, exact = implied(decode(node), FIELDS)
+    assert (to_sql(predicate, FIELDS), exact) == expected
+
+
+def test_a_set_that_is_null_is_left_to_arrow() -> None:
+    options = {"value_set": pa.scalar(None, pa.list_(pa.int32())), "null_matching_behavior": pa.scalar(0)}
+    assert implied(Call("is_in", (Field(("i",)),), options), FIELDS) == (TRUE, False)

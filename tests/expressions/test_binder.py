@@ -451,3 +451,94 @@ def test_an_unknown_column_is_answered_with_up_to_ten_names() -> None:
 def test_a_part_of_a_condition_is_taken_where_it_is_implied(text: str, partial: bool, expected: object) -> None:
     parsed = parse_one(text, dialect="spark")
     assert from_sqlglot(parsed, "UTC", lambda column: column.name, partial=partial) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "literal", "rounded"),
+    [
+        ("DECIMAL(38, 0)", Decimal("0.5"), True),
+        ("DECIMAL(37, 0)", Decimal("0.5"), False),
+        ("DECIMAL(37, 0)", Decimal("0.55"), True),
+        ("DECIMAL(38, 1)", 10**36, False),
+        ("DECIMAL(38, 1)", 10**37, True),
+        ("DECIMAL(38, 38)", Decimal("0.5"), False),
+        ("DECIMAL(5, 2)", Decimal("1E-35"), False),
+        ("DECIMAL(5, 2)", Decimal("1E-36"), True),
+        ("DECIMAL(5, 2)", True, True),  # refused
+        ("INT", Decimal("1E-36"), False),
+    ],
+)
+def test_the_common_type_of_a_decimal_and_its_literal_has_38_digits(name: str, literal: Any, rounded: bool) -> None:
+    fields = [DataField(0, "d", parse_type(name))]
+    for leaf in (Comparison("d", Op.GE, literal), In("d", (literal,))):
+        assert (bind(leaf, fields, on_unsupported="true") == TRUE) == rounded
+
+
+@pytest.mark.parametrize(
+    ("leaf", "expected"),
+    [
+        (In("i", (np.int64(3), np.int64(1))), "i IN (1, 3)"),
+        (In("f", (np.float32(0.1), np.float32(0.5))), "f IN (0.10000000149011612D, 0.5D)"),
+        (In("t", (np.float32(0.5), 1)), "t = 1"),
+        (Comparison("i", Op.EQ, np.int64(3)), "i = 3"),
+        (Comparison("t", Op.GT, np.float32(0.5)), "t >= 1"),
+        (Comparison("dec", Op.GT, float("nan")), "FALSE"),
+        (Comparison("dec", Op.LE, float("nan")), "dec IS NOT NULL"),
+        (Comparison("i", Op.EQ, float("inf")), "FALSE"),
+        (Comparison("i", Op.GE, -float("inf")), "i IS NOT NULL"),
+        (Comparison("l", Op.LT, 2.0**63), f"l <= {2**63 - 513}"),
+        (Comparison("l", Op.GT, 2.0**63), "FALSE"),
+        (Comparison("clock", Op.EQ, dt.time(1, 2, 3, 4000)), "clock = '01:02:03.004000'"),
+        (Comparison("clock", Op.EQ, dt.time(1, 2, 3, 4)), "FALSE"),
+        (Comparison("c", Op.GT, "xyz "), "c > 'xyz'"),
+        (Comparison("c", Op.NE, "xyzu"), "c IS NOT NULL"),
+        (Comparison("f", Op.NE, 0.1), "f IS NOT NULL"),
+        (Comparison("f", Op.GT, -1e300), "f >= -3.4028234663852886e+38D"),
+        (Comparison("f", Op.LE, 0.1), "f <= 0.09999999403953552D"),
+        (Comparison("f", Op.GE, -0.1), "f >= -0.09999999403953552D"),
+        (Comparison("f", Op.EQ, 1 << 24), "f = 16777216.0D"),
+        (Comparison("f", Op.EQ, -(1 << 24)), "f = -16777216.0D"),
+        (Comparison("ms", Op.EQ, dt.datetime(1970, 1, 1, 0, 0, 0, 1)), "FALSE"),
+        (Comparison("ns", Op.GT, dt.date(1970, 1, 1)), "ns >= TIMESTAMP_NTZ '1970-01-01 00:00:00.000001000'"),
+        (In("l", (2**53 + 1, 1.5)), f"l >= {2**53} AND l <= {2**53 + 1}"),
+        (Comparison("c", Op.EQ, "xy "), "c = 'xy '"),
+        (Comparison("c", Op.EQ, "xyz"), "c = 'xyz'"),
+        (Comparison("day", Op.LE, dt.datetime(1970, 1, 2, 12)), "day <= DATE '1970-01-02'"),
+    ],
+)
+def test_literals_of_python_and_numpy(leaf: Comparison | In, expected: str) -> None:
+    assert to_sql(bind(leaf, FIELDS), FIELDS) == expected
+
+
+@pytest.mark.parametrize(
+    ("leaf", "message"),
+    [
+        (In("ltz", ("2026-01-05 00:00:00Z", "2026-01-05 01:00:00Z")), "literal of the column's type"),
+        (In("ltz", ("2026-01-05 00:00:00", "x")), "literal of the column's type"),
+        (In("day", ("2026-01-05", "2026-1-5")), "literal of the column's type"),
+        (In("dec", ("1", "2")), "literal of the column's type"),
+        (In("d", ("1", "2")), "literal of the column's type"),
+        (
+            In("ntz", (dt.datetime(2026, 1, 5), dt.datetime(2026, 1, 5, tzinfo=dt.UTC))),
+            r"kinds \(timestamp, timestamp_ntz\)",
+        ),
+        (In("i", (1, "2", True, b"x")), r"kinds \(binary, boolean, number, string\)"),
+        (In("day", (dt.date(2026, 1, 5), dt.time(1))), r"kinds \(date, time\)"),
+        (Comparison("i", Op.EQ, dt.datetime(2026, 1, 5)), "with the timestamp_ntz "),
+        (Comparison("i", Op.EQ, dt.datetime(2026, 1, 5, tzinfo=dt.UTC)), "with the timestamp datetime"),
+        (Comparison("i", Op.EQ, np.float32(0.5)), "write a DECIMAL or DOUBLE literal"),
+        (Comparison("i", Op.EQ, True), "with the boolean True"),
+        (Comparison("i", Op.EQ, str(2**63)), "with the string '9223372036854775808'"),
+        (Comparison("i", Op.EQ, str(-(2**63) - 1)), "with the string '-9223372036854775809'"),
+        (Comparison("f", Op.EQ, (1 << 24) + 1), "write a DOUBLE literal"),
+        (Comparison("f", Op.EQ, -(1 << 24) - 1), "write a DOUBLE literal"),
+        (Comparison("f", Op.EQ, "0.1"), "with the string '0.1'"),
+        (Comparison("ntz", Op.EQ, 5), "with the number 5"),
+        (Comparison("day", Op.EQ, 5), "with the number 5"),
+        (Comparison("b", Op.EQ, "x"), "with the string 'x'"),
+    ],
+)
+def test_literals_that_a_column_is_not_compared_with(leaf: Comparison | In, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        bind(leaf, FIELDS)
+    assert bind(leaf, FIELDS, on_unsupported="true") == TRUE
