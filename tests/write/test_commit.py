@@ -25,10 +25,11 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.snapshot import manifests, versions
+from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit, is_committed, last_identifier
-from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, PlanResolver, StreamBatch
+from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, PlanResolver, SequenceTaken, StreamBatch
 
 STORE = LocalStore()
 FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
@@ -395,6 +396,124 @@ def test_waits_double_with_each_lost_race(tmp_path: Path, monkeypatch: pytest.Mo
     store = Meddling(lambda i: append(paths, schema, entry(f"p{i}")), 7)
     assert append(paths, schema, entry("mine too"), store=store).id == 16
     assert waits == [0.002, 0.004, 0.008, 0.016, 0.032, 0.032, 0.032]
+
+
+def test_waits_double_with_each_failure_of_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From ``commit.min-retry-wait`` to ``commit.max-retry-wait``, and a fifth more at random."""
+
+    class Longest(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            assert a == 1
+            return b
+
+    class Broken(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            raise StorageUnavailable("no answer")
+
+        def write(self, path: str, data: bytes) -> None:
+            raise StorageUnavailable("no answer")
+
+    waits: list[float] = []
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    monkeypatch.setattr("bitlake.write.commit.random.Random", Longest)
+    paths, schema = make_table(tmp_path / "t")
+    for retries in (0, 1, 5):
+        waits.clear()
+        options = {
+            "commit.min-retry-wait": "10 ms",
+            "commit.max-retry-wait": "50 ms",
+            "commit.max-retries": str(retries),
+        }
+        with pytest.raises(StorageUnavailable, match=r"failed .* \(no answer\); no change is visible") as failed:
+            append(paths, schema.with_options(options), entry("a"), store=Broken())
+        assert f"failed {retries + 1} time{'s' if retries else ''} (" in str(failed.value)
+        assert waits == pytest.approx([0.012, 0.024, 0.048, 0.06, 0.06][:retries])
+    assert names(paths) == set()
+
+
+@pytest.mark.parametrize(("kind", "statistics", "valid"), [
+    ("APPEND", None, True), ("COMPACT", None, True), ("OVERWRITE", None, True), ("ANALYZE", "stat-1", True),
+    ("ANALYZE", None, False), ("REPLACE", None, False), ("REPLACE", "stat-1", False),
+])  # fmt: skip
+def test_kinds_of_commits(tmp_path: Path, kind: str, statistics: str | None, valid: bool) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    resolver = PlanResolver(STORE, paths, CommitPlan(kind, statistics=statistics), schema)
+    if valid:
+        resolver.check_plan()
+    else:
+        with pytest.raises(InvalidRequest, match=f"invalid commit kind '{kind}'"):
+            resolver.check_plan()
+
+
+def test_only_tables_with_keys_have_levels(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    keyed = dataclasses.replace(schema, primary_keys=("k",))
+    for level in (0, 1, 5):
+        added = dataclasses.replace(entry("a"), file=dataclasses.replace(entry("a").file, level=level))
+        plan = CommitPlan("COMPACT", (entry("b"), added))
+        PlanResolver(STORE, paths, plan, keyed).check_plan()
+        if level:
+            with pytest.raises(InvalidRequest, match="no primary key: all its files must be of level 0"):
+                PlanResolver(STORE, paths, plan, schema).check_plan()
+        else:
+            PlanResolver(STORE, paths, plan, schema).check_plan()
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_files_are_not_replaced_in_another_mode_of_deletion_vectors(tmp_path: Path, on: bool) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    before, after = (schema.with_options({"deletion-vectors.enabled": str(v).lower()}) for v in (not on, on))
+    index = IndexChange(EMPTY_ROW, 0, "HASH", (), ())
+    for plan in (CommitPlan("COMPACT", (), (entry("a"),)), CommitPlan("APPEND", index=(index,))):
+        PlanResolver(STORE, paths, plan, before).check_mode(before)
+        with pytest.raises(CommitConflict, match=f"were switched {'on' if on else 'off'} meanwhile"):
+            PlanResolver(STORE, paths, plan, before).check_mode(after)
+    PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_mode(after)
+
+
+def test_rows_need_later_numbers_than_all_rows_of_their_bucket(tmp_path: Path) -> None:
+    """The live files have the numbers 0 to 9."""
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("a", bucket=3), entry("b", bucket=4))
+    for bucket, lowest, taken in ((3, 10, False), (3, 9, True), (3, 0, True), (4, 9, True), (5, 0, False)):
+        plan = CommitPlan("APPEND", (entry("new", bucket=bucket),), sequences={(EMPTY_ROW, bucket): lowest})
+        resolver = PlanResolver(STORE, paths, plan, schema)
+        latest = versions.latest_snapshot(TableFiles(STORE, paths))
+        if taken:
+            with pytest.raises(SequenceTaken, match=f"added rows to bucket {bucket} of"):
+                resolver.delta(latest)
+        else:
+            assert resolver.delta(latest).entries == plan.adds
+
+
+def test_what_an_overwrite_selects(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t", partitioned=True)
+    for k in (1, 2, 3):
+        append(paths, schema, entry(f"f{k}", k))
+    latest = versions.latest_snapshot(TableFiles(STORE, paths))
+
+    def deleted(overwrite: Overwrite, *adds: ManifestEntry) -> list[str]:
+        plan = CommitPlan("OVERWRITE", adds, overwrite=overwrite)
+        entries = PlanResolver(STORE, paths, plan, schema).delta(latest).entries
+        assert tuple(e for e in entries if e.kind is EntryKind.ADD) == adds
+        return [e.file.file_name for e in entries if e.kind is EntryKind.DELETE]
+
+    new = entry("new", 2)
+    assert deleted(Overwrite(), new) == ["f1", "f2", "f3"]
+    assert deleted(Overwrite(dynamic=True), new) == ["f2"] and deleted(Overwrite(dynamic=True)) == []
+    assert deleted(Overwrite({"k": 2}), new) == ["f2"] and deleted(Overwrite({"k": 9})) == []
+    assert deleted(Overwrite({"k": 3}, others=({"k": 2},)), new) == ["f2", "f3"]
+    with pytest.raises(
+        InvalidRequest, match="partition k=2 of the new rows is outside the partitions being overwritten"
+    ):
+        deleted(Overwrite({"k": 3}, others=({"k": 1},)), new)
+    for unknown in (Overwrite({"v": 1}), Overwrite({"k": 3}, others=({"v": 1},))):
+        with pytest.raises(InvalidRequest, match="'v' is not a partition column; they are k$"):
+            deleted(unknown, new)
+    whole, unpartitioned = make_table(tmp_path / "whole")
+    plan = CommitPlan("OVERWRITE", overwrite=Overwrite({"k": 1}))
+    with pytest.raises(InvalidRequest, match="'k' is not a partition column; they are none$"):
+        PlanResolver(STORE, whole, plan, unpartitioned).delta(None)
 
 
 def test_a_base_snapshot_that_lacks_a_file_is_no_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
