@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a file stays
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collecting the tests made out of garbage collection, whose full runs visit everything else."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let extension modules see their objects go, as they report those that stay."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
