@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,14 +12,16 @@ from bitlake.engine.session import Session
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import ColumnOf
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.schema import near
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
+from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
 from bitlake.sql.text import TableName
-from bitlake.types import AtomicType, DataType, MapType, Root
+from bitlake.types import AtomicType, DataField, DataType, MapType, Root, RowType
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ class StatementTarget:
         identifier = context.identify(name)
         table = context.session_table(identifier)
         return cls(context, table, table.state(), identifier.database, identifier.table, alias, with_)
+
+    @property
+    def qualifier(self) -> str:
+        """What qualifies the target's columns in SQL text."""
+        return quoted(self.alias or self.name)
+
+    def column(self, name: str) -> str:
+        """A column of the target in SQL text."""
+        return f"{self.qualifier}.{quoted(name)}"
 
     @property
     def column_of(self) -> ColumnOf:
@@ -103,3 +114,53 @@ def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
 def is_plain(made: DataType) -> bool:
     """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
     return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
+
+
+# --- SET -------------------------------------------------------------------------------------------------------------
+
+
+def set_values(target: StatementTarget, assignments: Sequence[st.Assignment]) -> dict[str, str]:
+    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct.
+
+    DEFAULT is NULL: a column with a default stores it for NULL.
+    """
+    tops: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
+    for assignment in assignments:
+        parts = target.column_parts(assignment.target)
+        tops.setdefault(parts[0], []).append((parts[1:], assignment.value))
+    out = {}
+    for name, changes in tops.items():
+        column = target.state.schema.field(name)
+        out[name] = _value(target, column, target.column(name), changes, name)
+    return out
+
+
+def _value(
+    target: StatementTarget,
+    column: DataField,
+    old: str,
+    changes: Sequence[tuple[tuple[str, ...], str | None]],
+    shown: str,
+) -> str:
+    """The new value of a column, or of a struct's member, as SQL text; ``old`` is its old one."""
+    table = target.table.name
+    whole = [value for parts, value in changes if not parts]
+    if whole:
+        if len(changes) > 1:
+            raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
+        return "NULL" if whole[0] is None else f"({whole[0]})"
+    if not isinstance(column.type, RowType):
+        raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
+    key = target.context.names.key
+    members = {key(f.name): f for f in column.type.fields}
+    inner: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
+    for parts, value in changes:
+        if key(parts[0]) not in members:
+            raise NotFound(f"table '{table}': '{shown}' has no member '{parts[0]}'; it has {', '.join(members)}")
+        inner.setdefault(key(parts[0]), []).append((parts[1:], value))
+    items = []
+    for name, member in members.items():
+        was = f"{old}.{quoted(member.name)}"
+        new = _value(target, member, was, inner[name], f"{shown}.{member.name}") if name in inner else was
+        items.append(f"{quote(member.name)}, {new}")
+    return f"named_struct({', '.join(items)})"

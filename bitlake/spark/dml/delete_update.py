@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.engine.session import counts
-from bitlake.engine.target import exact_scan
+from bitlake.engine.target import exact_scan, set_values
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.sql_text import quoted
@@ -33,7 +33,7 @@ from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml.target import DRIVER_ROWS, Target, gather, set_values
+from bitlake.spark.dml.target import DRIVER_ROWS, Target, gather
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,36 +26,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.engine.insert import evolution, merging
-from bitlake.engine.session import counts
-from bitlake.errors import CommitConflict, InvalidRequest
-from bitlake.expressions.sql_text import quoted
-from bitlake.mergetree import dml
-from bitlake.metadata.manifest import ManifestEntry
-from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
-from bitlake.spark.context import EngineContext
-from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
-from bitlake.spark.dml.merge_source import (
+from bitlake.engine.merge_clauses import (
     ACTION,
+    CLOCK,
+    KINDS,
     ROW,
     Clause,
     Merged,
-    Source,
     action,
+    check_conditions,
     clauses_of,
-    equal_columns,
     items,
     kept_columns,
-    key_predicates,
+    keyed_clauses,
     matched_twice,
-    new_columns,
-    new_rows,
     of_source_alone,
     old_column,
-    source_column,
-    source_of,
-    unmatched,
     value_items,
 )
+from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.expressions.sql_text import quoted
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.spark.context import EngineContext
+from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
+from bitlake.spark.dml.merge_source import Source, key_predicates, new_columns, new_rows, source_of, unmatched
 from bitlake.spark.dml.target import Gathered, Target, gather
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
@@ -66,9 +59,6 @@ from bitlake.spark.write.insert_cast import merged_state
 from bitlake.sql import statements as st
 from bitlake.sql.text import SqlText
 from bitlake.write.append_dml import discard_statement, write_deletion
-
-_RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
-_CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
 
 
 def merge(context: EngineContext, statement: st.MergeInto) -> pa.Table:
@@ -95,24 +85,7 @@ def merge(context: EngineContext, statement: st.MergeInto) -> pa.Table:
             return _Merge.of(now, source, statement).run()
 
         done = retried(target, step)
-    total = done.updated + done.deleted + done.inserted
-    return counts(
-        num_affected_rows=total,
-        num_updated_rows=done.updated,
-        num_deleted_rows=done.deleted,
-        num_inserted_rows=done.inserted,
-    )
-
-
-def check_conditions(target: Target, statement: st.MergeInto) -> None:
-    """Raise for conditions whose answer may change from one query to the next."""
-    for text in (statement.condition, *(c.condition or "" for c in statement.clauses)):
-        found = _RANDOM.search(text)
-        if found is not None:
-            raise InvalidRequest(
-                f"MERGE INTO '{target.table.name}': a condition cannot use {found.group(1).lower()}(), "
-                "which gives another value each time; compute it in the source instead"
-            )
+    return done.as_table()
 
 
 @dataclass(slots=True)
@@ -185,7 +158,7 @@ class _Merge:
     @property
     def _tells_time(self) -> bool:
         texts = (self.statement.condition, *(c.condition or "" for c in self.statement.clauses))
-        return any(_CLOCK.search(t) for t in texts)
+        return any(CLOCK.search(t) for t in texts)
 
     # --- which rows --------------------------------------------------------------------------------------------------
 
@@ -274,25 +247,10 @@ def _rows(files: Sequence[ManifestEntry]) -> int:
     return sum(e.file.row_count for e in files)
 
 
-_INSERT = 0
-_KINDS = {st.MergeAction.UPDATE: UPDATE_AFTER, st.MergeAction.DELETE: DELETE, st.MergeAction.INSERT: _INSERT}
-
-
 def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merged:
     """Run a MERGE; raises :class:`InvalidRequest` for what the table's merge engine cannot take."""
     schema, name = target.state.schema, target.table.name
-    dml.check_primary_key(name, schema)
-    dml.check_row_changes(name, schema, "MERGE")
-    if any(c.action is st.MergeAction.DELETE for c in statement.clauses) and not dml.deletes_by_rows(target.state):
-        raise InvalidRequest(
-            f"table '{name}': its merge engine takes no deletes; set 'partial-update.remove-record-on-delete', "
-            "or leave THEN DELETE out"
-        )
-    matched, missing, left = (clauses_of(target, source, statement, when) for when in st.When)
-    same = equal_columns(target, source, statement.condition)
-    matched = [_keeping_keys(target, source, clause, same) for clause in matched]
-    for clause in (*matched, *left):
-        dml.check_assignable(name, schema, clause.values)
+    matched, missing, left = keyed_clauses(target, source, statement)
     near = replace(target, pushed=key_predicates(target, source, statement.condition))
     on = f"ON ({statement.condition})"
     frames: list[DataFrame] = []
@@ -314,17 +272,6 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
         total = write_kinds(target, functools.reduce(DataFrame.union, frames), "MERGE")
     done.inserted = total - done.updated - done.deleted
     return done
-
-
-def _keeping_keys(target: Target, source: Source, clause: Clause, same: Mapping[str, set[str]]) -> Clause:
-    """A clause without assignments to key columns of what ON says they equal, as ``UPDATE SET *`` has them."""
-    keys = {*target.state.schema.primary_keys, *target.state.schema.partition_keys}
-    values = {
-        column: value
-        for column, value in clause.values.items()
-        if column not in keys or source_column(target, source, value) not in same.get(column, set())
-    }
-    return replace(clause, values=values)
 
 
 @contextmanager
@@ -363,7 +310,7 @@ def _written(target: Target, rows: DataFrame, clauses: Sequence[Clause]) -> Data
     """The rows to write, and their kinds."""
     kind = F.lit(None).cast("tinyint")
     for clause in clauses:
-        kind = F.when(F.col(ACTION) == clause.number, F.lit(_KINDS[clause.action]).cast("tinyint")).otherwise(kind)
+        kind = F.when(F.col(ACTION) == clause.number, F.lit(KINDS[clause.action]).cast("tinyint")).otherwise(kind)
     return new_rows(target, rows, clauses, kind.alias(KIND))
 
 

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.engine.metadata_only import prepare
 from bitlake.engine.target import StatementTarget
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.sql_text import quote, quoted
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
@@ -33,11 +33,9 @@ from bitlake.spark.errors import MissingColumn, spark_errors
 from bitlake.spark.read.query import missing_column
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
-from bitlake.sql import statements as st
 from bitlake.sql.scope import Mentions
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import SqlText
-from bitlake.types import DataField, RowType
 from bitlake.write.append_dml import Hits, scan_of_hits
 
 
@@ -50,11 +48,6 @@ class Target(StatementTarget):
     """Conditions, bound to the schema, that rows which matter satisfy: from a MERGE's source."""
 
     @property
-    def qualifier(self) -> str:
-        """What qualifies the target's columns in SQL text."""
-        return quoted(self.alias or self.name)
-
-    @property
     def path(self) -> str:
         """The column of a row's file."""
         return f"{self.qualifier}.{FILE_PATH}"
@@ -63,10 +56,6 @@ class Target(StatementTarget):
     def index(self) -> str:
         """The column of a row's position."""
         return f"{self.qualifier}.{ROW_INDEX}"
-
-    def column(self, name: str) -> str:
-        """A column of the target in SQL text."""
-        return f"{self.qualifier}.{quoted(name)}"
 
     @property
     def source(self) -> str:
@@ -250,50 +239,3 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 "rows": pa.array([serialize(r) for _, _, r in results], pa.binary()),
             }
         )
-
-
-def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
-    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct.
-
-    DEFAULT is NULL: a column with a default stores it for NULL.
-    """
-    tops: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
-    for assignment in assignments:
-        parts = target.column_parts(assignment.target)
-        tops.setdefault(parts[0], []).append((parts[1:], assignment.value))
-    out = {}
-    for name, changes in tops.items():
-        column = target.state.schema.field(name)
-        out[name] = _value(target, column, target.column(name), changes, name)
-    return out
-
-
-def _value(
-    target: Target,
-    column: DataField,
-    old: str,
-    changes: Sequence[tuple[tuple[str, ...], str | None]],
-    shown: str,
-) -> str:
-    """The new value of a column, or of a struct's member, as SQL text; ``old`` is its old one."""
-    table = target.table.name
-    whole = [value for parts, value in changes if not parts]
-    if whole:
-        if len(changes) > 1:
-            raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
-        return "NULL" if whole[0] is None else f"({whole[0]})"
-    if not isinstance(column.type, RowType):
-        raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
-    key = target.context.names.key
-    members = {key(f.name): f for f in column.type.fields}
-    inner: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
-    for parts, value in changes:
-        if key(parts[0]) not in members:
-            raise NotFound(f"table '{table}': '{shown}' has no member '{parts[0]}'; it has {', '.join(members)}")
-        inner.setdefault(key(parts[0]), []).append((parts[1:], value))
-    items = []
-    for name, member in members.items():
-        was = f"{old}.{quoted(member.name)}"
-        new = _value(target, member, was, inner[name], f"{shown}.{member.name}") if name in inner else was
-        items.append(f"{quote(member.name)}, {new}")
-    return f"named_struct({', '.join(items)})"
