@@ -238,6 +238,9 @@ class _Queries:
                 raise NotTranslatable(node, _unknown(more))
             made = _renamed(node, self.query(node.this, None, ctes))
             return f"({made.sql}) AS {alias}", Source(node.alias, made.columns_of(alias))
+        if isinstance(node, exp.Values):
+            made = _renamed(node, self._values(node, ctes))
+            return f"({made.sql}) AS {alias}", Source(node.alias, made.columns_of(alias))
         if isinstance(node, exp.TableAlias):  # FROM t |> AS a
             node = exp.Table(this=node.this)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -256,6 +259,28 @@ class _Queries:
         made = _renamed(node, _Query("", tuple(columns)))
         named = tuple((c.name or "", c) for c in made.columns)
         return f"{identifier(node.name)} AS {alias}", Source(node.alias or node.name, named)
+
+    def _values(self, node: exp.Values, ctes: _Ctes) -> _Query:
+        """VALUES, whose columns are called col1, col2 … and have the types that set operations give them."""
+        if {k for k, v in node.args.items() if v} - {"expressions", "alias"}:
+            raise NotTranslatable(node, "only Spark has one of its clauses")
+        e = self._expressions(Scope(), ctes)
+        rows = [e.values(row.expressions if isinstance(row, exp.Tuple) else [row]) for row in node.expressions]
+        if len({len(row) for row in rows}) != 1:
+            raise NotTranslatable(node, "its rows have different numbers of columns")
+        kinds = []
+        for column in zip(*rows, strict=True):
+            types = {v.type for v in column} - {ty.NULL}
+            kind = ty.common_type(types) or ty.OPAQUE
+            mixed = len(types) > 1 and kind in (ty.STRING, ty.TIMESTAMP)
+            if kind in (ty.OPAQUE, ty.NULL) or mixed:
+                raise NotTranslatable(node, "it would combine values of different types")
+            kinds.append(kind)
+        cells = [[widen(node, v, k) for v, k in zip(row, kinds, strict=True)] for row in rows]
+        names = ", ".join(f'"c{i}"' for i in range(len(kinds)))
+        listed = ", ".join(f"({', '.join(row)})" for row in cells)
+        columns = tuple(Value(f'"c{i}"', k, f"col{i + 1}") for i, k in enumerate(kinds))
+        return _Query(f"SELECT * FROM (VALUES {listed}) AS {self.new('s')}({names})", columns)
 
     def _from(self, node: exp.Select, scope: Scope, ctes: _Ctes) -> tuple[str, list[tuple[str, Value]]]:
         """FROM with its joins, and the columns that a star stands for."""

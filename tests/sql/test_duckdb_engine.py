@@ -142,6 +142,8 @@ def _rows(lake: bitlake.Lake, text: str, args: Any = None) -> list[Any]:
             "SELECT 2 UNION ALL SELECT price FROM orders WHERE id = 2 ORDER BY 1",
             [(Decimal("0.25"),), (Decimal("2.00"),)],
         ),
+        ("SELECT * FROM VALUES (1, 2.5, 'a'), (3, 10, NULL)", [(1, Decimal("2.5"), "a"), (3, Decimal("10.0"), None)]),
+        ("SELECT v.b, col1 FROM (VALUES (1), (2)) JOIN (VALUES (2, 'x')) v (a, b) ON a = col1", [("x", 2)]),
     ],
 )
 def test_rows(lake: bitlake.Lake, text: str, expected: list[Any]) -> None:
@@ -229,6 +231,9 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT * FROM orders WHERE NULL", "conditions of type BOOLEAN"),
         ("SELECT * FROM parquet.`/tmp/x`", "only Spark reads a table this way"),
         ("SELECT * FROM range(5)", "is not a table of the lake"),
+        ("SELECT * FROM VALUES (1), ('a')", "values of different types"),
+        ("SELECT * FROM VALUES (1, NULL)", "values of different types"),
+        ("SELECT * FROM VALUES (1), (2, 3)", "different numbers of columns"),
         ("SELECT id FROM orders GROUP BY tags, id", "values of this type are grouped differently"),
         ("SELECT id FROM orders WHERE day > 'yesterday'", "only a literal is compared with values of type DATE"),
     ],
