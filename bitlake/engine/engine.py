@@ -77,12 +77,14 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     """What only this process carries out so; Spark has its own."""
     from bitlake.engine import dml
     from bitlake.engine.explain import explain
+    from bitlake.engine.merge import merge
 
     return {
         st.Explain: explain,
         st.Other: change_setting,
         st.DeleteFrom: dml.delete,
         st.Update: dml.update,
+        st.MergeInto: merge,
     }
 
 
@@ -134,8 +136,8 @@ class CoreEngine:
 
 def is_left_to_spark(text: str, error: BitlakeError) -> bool:
     """Whether Spark may carry out what failed here: nothing was changed, and the error is not the statement's own."""
-    if isinstance(error, NeedsSpark | NotTranslatable):
-        return True
+    if isinstance(error, NeedsSpark | NotTranslatable) or isinstance(error.__cause__, ModuleNotFoundError):
+        return True  # or DuckDB, which INSERT and MERGE may need, is not installed
     try:
         return isinstance(parse_statement(text), st.Query)
     except BitlakeError:

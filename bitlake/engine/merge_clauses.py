@@ -227,7 +227,7 @@ def keyed_clauses(
 
 def action(clauses: Sequence[Clause]) -> str:
     """Which clause applies: its number, NULL for none."""
-    return _case(clauses, {c.number: str(c.number) for c in clauses})
+    return case_of(clauses, {c.number: str(c.number) for c in clauses})
 
 
 def items(target: StatementTarget, clauses: Sequence[Clause], old: Collection[str] = ()) -> str:
@@ -244,7 +244,7 @@ def value_items(target: StatementTarget, clauses: Sequence[Clause]) -> list[str]
     for clause in clauses:
         for i, field in enumerate(target.state.schema.fields):
             if field.name in clause.values:
-                value = _case(clauses, {clause.number: clause.values[field.name]})
+                value = case_of(clauses, {clause.number: clause.values[field.name]})
                 out.append(f"{value} AS {SET}_{clause.number}_{i}")
     return out
 
@@ -255,7 +255,7 @@ def kept_columns(target: StatementTarget, clauses: Sequence[Clause]) -> set[str]
     return {n for c in clauses if c.action is not st.MergeAction.INSERT for n in names if n not in c.values}
 
 
-def _case(clauses: Sequence[Clause], results: Mapping[int, str]) -> str:
+def case_of(clauses: Sequence[Clause], results: Mapping[int, str]) -> str:
     """``CASE WHEN c0 THEN r0 WHEN c1 THEN r1 … END``, NULL where a clause has no result."""
     branches = []
     for clause in clauses:

@@ -64,7 +64,7 @@ class ArrowRows:
         """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
         fields = state.schema.fields
         check_count(table.name, self._schema.names, fields)
-        columns = [self._column(table.name, i, f) for i, f in enumerate(fields)]
+        columns = [stored_column(table.name, self._schema, i, f) for i, f in enumerate(fields)]
         return self._store(table, state, columns, operation, overwrite)
 
     def insert(self, insertion: Insertion) -> int:
@@ -87,27 +87,11 @@ class ArrowRows:
             if f.name in constants:
                 columns.append(_repeated(constants[f.name]))
             else:
-                columns.append(_missing(f) if place is None else self._column(table.name, place, f))
+                columns.append(
+                    missing_column(f) if place is None else stored_column(table.name, self._schema, place, f)
+                )
         scope = insertion.scope(self._session)
         return self._store(table, state, columns, "WRITE" if scope is None else "OVERWRITE", scope)
-
-    def _column(self, table: str, place: int, field: DataField) -> Column:
-        """A column of the query as one of the table; raises :class:`NeedsSpark` for a cast that is not exact."""
-        source, wanted = self._schema.field(place).type, arrow_type(field.type)
-        if not _is_exact(source, field):
-            raise NeedsSpark(f"table '{table}', column '{field.name}': the cast of {source} to {field.type}")
-        default = None if field.default_value is None else _default(field)[0]
-
-        def column(rows: pa.Table) -> Any:
-            values = rows.column(place)
-            if pa.types.is_null(source):
-                values = null_column(rows.num_rows, wanted)
-            if default is None:
-                return values
-            with _naming(table, field):
-                return pc.coalesce(values.cast(wanted), default)
-
-        return column
 
     def _store(
         self,
@@ -140,6 +124,25 @@ class ArrowRows:
         return retrying(lambda: tries.pop() if tries else table.state(), step)
 
 
+def stored_column(table: str, schema: pa.Schema, place: int, field: DataField) -> Column:
+    """A column of the query as one of the table; raises :class:`NeedsSpark` for a cast that is not exact."""
+    source, wanted = schema.field(place).type, arrow_type(field.type)
+    if not _is_exact(source, field):
+        raise NeedsSpark(f"table '{table}', column '{field.name}': the cast of {source} to {field.type}")
+    default = None if field.default_value is None else _default(field)[0]
+
+    def column(rows: pa.Table) -> Any:
+        values = rows.column(place)
+        if pa.types.is_null(source):
+            values = null_column(rows.num_rows, wanted)
+        if default is None:
+            return values
+        with naming_column(table, field):
+            return pc.coalesce(values.cast(wanted), default)
+
+    return column
+
+
 def _is_exact(source: pa.DataType, field: DataField) -> bool:
     """Whether a column's type has every value of a type; of a whole number it is seen when it is stored."""
     kind, wanted = field.type, arrow_type(field.type)
@@ -168,7 +171,8 @@ def _is_exact(source: pa.DataType, field: DataField) -> bool:
     return False
 
 
-def _missing(field: DataField) -> Column:
+def missing_column(field: DataField) -> Column:
+    """A column that the rows do not give: its default, or NULL."""
     return _repeated(_default(field))
 
 
@@ -185,7 +189,8 @@ def _default(field: DataField) -> pa.Array:
 
 
 @contextlib.contextmanager
-def _naming(table: str, field: DataField) -> Iterator[None]:
+def naming_column(table: str, field: DataField) -> Iterator[None]:
+    """Name the column in the error of a value that it cannot store."""
     try:
         yield
     except pa.ArrowInvalid as e:

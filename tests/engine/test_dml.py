@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.engine import merge
+from bitlake.engine.engine import is_left_to_spark
 from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 
 
@@ -64,7 +67,14 @@ def test_a_query_is_read_before_its_own_table_is_replaced(lake: bitlake.Lake) ->
         ("UPDATE t SET s = (SELECT max(n) FROM k)", "SET … = (SELECT max(n) FROM k)"),
         ("UPDATE t SET id = s", "SET id"),
         ("WITH x AS (SELECT 1) DELETE FROM t", "WITH before a statement"),
-        ("MERGE INTO k USING t ON k.id = t.id WHEN MATCHED THEN DELETE", "MERGE … needs Spark"),
+        ("MERGE INTO t USING k ON t.id = k.id WHEN MATCHED THEN UPDATE SET s = k.n", "the cast of int64 to STRING"),
+        (
+            "MERGE INTO k USING t ON k.id = t.id WHEN MATCHED AND t.id IN (SELECT id FROM t) THEN DELETE",
+            "t.id IN (SELECT id FROM t) needs Spark",
+        ),
+        ("MERGE INTO k USING t ON t.s < current_date() WHEN MATCHED THEN DELETE", "the condition t.s < current_date()"),
+        ("MERGE INTO k USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET n = hash(t.s)", "HASH(t.s)"),
+        ("MERGE WITH SCHEMA EVOLUTION INTO k USING t ON k.id = t.id WHEN NOT MATCHED THEN INSERT *", "change columns"),
     ],
 )
 def test_what_is_left_to_spark_changes_nothing(lake: bitlake.Lake, text: str, what: str) -> None:
@@ -101,3 +111,102 @@ def test_create_table_as(lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest):
         run(lake, "CREATE TABLE bad PARTITIONED BY (nope) AS SELECT id FROM t")
     assert "bad" not in lake.tables()
+
+
+MERGES = (
+    "MERGE INTO {} AS t USING (VALUES (2, 'B'), (3, 'C'), (9, NULL)) AS s (id, s) ON t.id = s.id "
+    "WHEN MATCHED AND s.s = 'C' THEN DELETE WHEN MATCHED THEN UPDATE SET s = concat(s.s, t.s) "
+    "WHEN NOT MATCHED BY TARGET THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = 'left'",
+    "MERGE INTO {} USING t ON {}.id = t.id - 1 WHEN MATCHED THEN UPDATE SET s = t.s "
+    "WHEN NOT MATCHED THEN INSERT (id) VALUES (t.id * 10)",
+    "MERGE INTO {} x USING (SELECT 10 AS n UNION ALL SELECT 10) y ON x.id = y.n WHEN MATCHED THEN DELETE",
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"deletion-vectors.enabled": "true"},
+        {"primary-key": "id", "bucket": "1"},
+        {"primary-key": "id", "bucket": "-1"},
+        {"primary-key": "id", "bucket": "1", "deletion-vectors.enabled": "true"},
+    ],
+)
+@pytest.mark.parametrize("pruned", [False, True])
+def test_merge(lake: bitlake.Lake, options: dict[str, str], pruned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if pruned:
+        monkeypatch.setattr(merge, "LEAST_BYTES", 0)
+    listed = ", ".join(f"'{k}' = '{v}'" for k, v in {"file.format": "parquet", **options}.items())
+    run(lake, f"CREATE TABLE m (id INT, s STRING) TBLPROPERTIES ({listed})")
+    run(lake, "INSERT INTO m VALUES (1, 'a'), (2, 'b')")
+    run(lake, "INSERT INTO m VALUES (3, 'c')")
+    found = []
+    for text in MERGES:
+        before = lake.table("m").snapshot
+        done = run(lake, text.replace("{}", "m")).to_pylist()[0]
+        made = [s for s in lake.table("m").history.snapshots() if before is not None and s.id > before.id]
+        assert [s.operation for s in made if s.commit_kind != "COMPACT"] == ["MERGE"]
+        found.append((tuple(done.values()), rows(lake, "m")))
+    assert found == [
+        ((4, 2, 1, 1), [(1, "left"), (2, "Bb"), (9, None)]),
+        ((3, 2, 0, 1), [(1, "b"), (10, None), (2, None), (9, None)]),
+        ((2, 0, 2, 0) if "primary-key" in options else (1, 0, 1, 0), [(1, "b"), (2, None), (9, None)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET n = t.typo", NotFound, "no column 't.typo'"),
+        ("USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET *", NotFound, "has no 'n'"),
+        ("USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET id = 7", InvalidRequest, "cannot change"),
+        ("USING t ON rand() < 0.5 WHEN MATCHED THEN DELETE", InvalidRequest, "rand"),
+        ("USING (VALUES (1), (1)) AS s (id) ON k.id = s.id WHEN MATCHED THEN UPDATE SET n = 1", InvalidRequest)
+        + ("1 rows of the target are matched by several source rows",),
+        ("USING t ON k.id = t.id WHEN NOT MATCHED THEN INSERT (n) VALUES (1)", InvalidRequest, "id"),
+    ],
+)
+def test_mistakes_in_a_merge_change_nothing(
+    lake: bitlake.Lake, text: str, error: type[BitlakeError], message: str
+) -> None:
+    before = lake.table("k").snapshot
+    with pytest.raises(error, match=message):
+        run(lake, f"MERGE INTO k {text}")
+    assert lake.table("k").snapshot == before
+
+
+@pytest.mark.parametrize(
+    "text", ["MERGE INTO k USING t ON k.id = t.id WHEN MATCHED THEN DELETE", "INSERT INTO k SELECT id, id FROM t"]
+)
+def test_statements_that_need_duckdb_are_left_to_spark_without_it(
+    lake: bitlake.Lake, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(InvalidRequest, match="duckdb is not installed") as caught:
+        run(lake, text)
+    assert is_left_to_spark(text, caught.value)
+    assert lake.table("k").snapshot.id == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_merge_reads_only_files_that_its_source_can_match(
+    lake: bitlake.Lake, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "LEAST_BYTES", 0)
+    if many:
+        monkeypatch.setattr(merge, "MOST_KEYS", 1)
+    for start in (0, 100, 200):
+        lake.write(pa.table({"id": pa.array(range(start, start + 100), pa.int64()), "s": ["old"] * 100}), "p")
+    kept = {f.path for f in lake.table("p").scan(where="id >= 100 AND id < 200").plan().files}
+    others = {f.path: Path(f.path).read_bytes() for f in lake.table("p").scan().plan().files if f.path not in kept}
+    assert len(others) == 2
+    for path in others:
+        Path(path).write_bytes(b"not to be opened")
+    done = run(
+        lake, "MERGE INTO p USING (VALUES (150), (151)) AS s (k) ON id = k WHEN MATCHED THEN UPDATE SET s = 'new'"
+    )
+    assert done.to_pylist()[0]["num_updated_rows"] == 2
+    for path, data in others.items():
+        Path(path).write_bytes(data)
+    assert [r for r in rows(lake, "p") if r[1] == "new"] == [(150, "new"), (151, "new")]

@@ -12,7 +12,8 @@ from dml_model import NAMES, OPTIONS
 from long import long
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.engine import merge
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.spark.dml import merge_source
 from bitlake.spark.read import scan
 
@@ -329,3 +330,110 @@ def test_an_unknown_column_is_refused_where_no_row_is_changed(lake: bitlake.Lake
     if not rows:
         fine = clause.replace("s.typo", "s.v").replace("t.typo", "t.v")
         assert lake.sql(f"MERGE INTO t USING s ON t.id = s.id {fine}").collect()[0][0] == 0
+
+
+# --- the same without Spark -------------------------------------------------------------------------------------------
+
+KEYED = {
+    "keyed": {"primary-key": "id", "bucket": "1"},
+    "keyed with vectors": {"primary-key": "id", "bucket": "2", "deletion-vectors.enabled": "true"},
+}
+
+
+def outcome(lake: bitlake.Lake, text: str, engine: str) -> tuple[Any, ...]:
+    """The counts of a MERGE into ``<engine>_t``, or its error; and the rows after it."""
+    name, done = f"{engine}_t", None
+    try:
+        made = lake.sql(text.format(name), engine=engine)
+        done = tuple(made.collect()[0]) if engine == "spark" else tuple(made.to_pylist()[0].values())
+    except BitlakeError as e:
+        done = (type(e), str(e).replace(name, "t"))
+    rows = lake.table(name).to_arrow().to_pylist()
+    return done, sorted(map(str, rows)), str(lake.table(name).schema)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *KEYED])
+@pytest.mark.parametrize("turns", [3, long(12)])
+def test_both_engines_merge_alike(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "LEAST_BYTES", 0)
+    monkeypatch.setattr(merge, "MOST_KEYS", 10)
+    pick = random.Random(f"both {name}")
+    options, key = {**OPTIONS, **KEYED}[name], name in KEYED
+    listed = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+    for engine in ("spark", "duckdb"):
+        lake.sql(
+            f"CREATE TABLE {engine}_t (id INT, a INT, b STRING)" + (f" TBLPROPERTIES ({listed})" if listed else "")
+        )
+    for start in (0, 30):
+        new = [
+            (start + i if key else pick.choice([None, start + i]), pick.choice([None, 1, 5, 9]), pick.choice("xyz"))
+            for i in range(30)
+        ]
+        for engine in ("spark", "duckdb"):
+            lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), f"{engine}_t")
+    for turn in range(turns):
+        source = [
+            (i if key else pick.choice([None, i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y"]))
+            for i in pick.sample(range(80), 8 if turn % 2 else 25)
+        ]
+        text = ", ".join(
+            str(tuple("NULL" if v is None else v for v in row)).replace("'NULL'", "NULL") for row in source
+        )
+        on = pick.choice(ON)[0]
+        clauses = " ".join(c[3] for c in random_clauses(pick))
+        statement = f"MERGE INTO {{}} AS t USING (VALUES {text}) AS s (id, a, b) ON {on} {clauses}"
+        assert outcome(lake, statement, "duckdb") == outcome(lake, statement, "spark"), statement
+
+
+FAILS = "WHEN MATCHED THEN UPDATE SET n = 1 / s.zero"
+ALIKE = [
+    "WHEN MATCHED THEN UPDATE SET n = s.n",
+    "WHEN MATCHED THEN UPDATE SET n = s.n * 1000000000",
+    "WHEN MATCHED THEN UPDATE SET v = s.v",
+    "WHEN MATCHED THEN UPDATE SET v = concat(s.v, s.v), info = s.info",
+    "WHEN MATCHED THEN UPDATE SET id = NULL",
+    "WHEN MATCHED THEN UPDATE SET n = NULL, d = s.d WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+    "WHEN NOT MATCHED THEN INSERT (id, n, d) VALUES (s.id, DEFAULT, s.d)",
+    "WHEN NOT MATCHED THEN INSERT (n) VALUES (s.n)",
+    "WHEN NOT MATCHED THEN INSERT (id, info, c) VALUES (s.id, s.info, s.v)",
+    "WHEN NOT MATCHED THEN INSERT *",
+    "WHEN MATCHED AND t.c = 'q' THEN UPDATE SET n = 1 WHEN NOT MATCHED BY SOURCE THEN UPDATE SET at = NULL",
+    "WHEN MATCHED AND t.typo = 1 THEN DELETE",
+    "WHEN NOT MATCHED THEN INSERT (id) VALUES (t.n)",
+    "WHEN MATCHED THEN UPDATE SET n = 1, n = 2",
+    "WHEN MATCHED THEN UPDATE SET typo = 1",
+    FAILS,
+    "WHEN MATCHED AND s.zero <> 0 THEN UPDATE SET n = 7 % s.zero WHEN MATCHED THEN UPDATE SET n = s.zero",
+]
+
+
+@pytest.mark.parametrize("options", ["", "'deletion-vectors.enabled' = 'true'", "'primary-key' = 'id', 'bucket' = '1'"])
+def test_values_are_stored_alike(lake: bitlake.Lake, options: str) -> None:
+    lake.sql(
+        "CREATE TABLE s (id BIGINT, n BIGINT, v STRING, info STRUCT<x: INT, y: STRING>, d DECIMAL(5, 1), zero INT)"
+    )
+    lake.sql("INSERT INTO s SELECT id, id * 2, 'ab', struct(1, 'b'), 1.5, 0 FROM VALUES (1), (2), (4) AS v (id)")
+    for engine in ("spark", "duckdb"):
+        lake.sql(
+            f"CREATE TABLE {engine}_t (id INT NOT NULL, n INT DEFAULT 7, v VARCHAR(3), c CHAR(4), "
+            "info STRUCT<x: INT, y: STRING>, d DECIMAL(9, 2), at TIMESTAMP)"
+            + (f" TBLPROPERTIES ({options})" if options else "")
+        )
+        lake.sql(
+            f"INSERT INTO {engine}_t SELECT id, id, 'v', 'q', struct(id, 'old'), 2.25, TIMESTAMP '2020-01-01 00:00:00' "
+            "FROM VALUES (1), (2), (3) AS v (id)"
+        )
+    left = []
+    for clauses in ALIKE:
+        statement = f"MERGE INTO {{}} AS t USING s ON t.id = s.id {clauses}"
+        snapshot = lake.table("duckdb_t").snapshot
+        here = outcome(lake, statement, "duckdb")
+        if isinstance(here[0][0], type) and issubclass(here[0][0], UnsupportedFeature):
+            left.append(clauses)
+            assert lake.table("duckdb_t").snapshot == snapshot
+            continue
+        there = outcome(lake, statement, "spark")
+        if isinstance(here[0][0], type) and isinstance(there[0][0], type):
+            here, there = (here[0][0], *here[1:]), (there[0][0], *there[1:])
+        assert here == there, clauses
+    assert left == [FAILS], "an error of a value is Spark's to raise"
