@@ -18,8 +18,6 @@ from bitlake.expressions.sql_text import quote
 
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """Values of ``:name``, by name, or of ``?``, in order."""
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
 
 
 class Expression(str):
@@ -93,25 +91,22 @@ def literal(value: Any) -> str:
         case bool():
             return str(value).upper()
         case int():
-            made = str(abs(value)) + ("L" if _INT_MAX < abs(value) <= _LONG_MAX else "")
+            made = str(value)  # Spark gives it the smallest type that holds it
         case float() if not math.isfinite(value):
             return f"CAST('{value}' AS DOUBLE)"
         case float():
-            made = f"{abs(value)!r}D"
+            made = f"{value!r}D"
         case Decimal() if value.is_finite():
-            exponent = value.as_tuple().exponent
-            scale = max(0, -exponent) if isinstance(exponent, int) else 0
-            digits = max(
-                len(value.as_tuple().digits) + max(0, value.adjusted() + 1 - len(value.as_tuple().digits)), scale
-            )
-            return f"CAST('{value:f}' AS DECIMAL({digits}, {scale}))"
+            whole, _, part = f"{abs(value):f}".partition(".")
+            digits = max(len(whole.lstrip("0")) + len(part), 1)
+            return f"CAST('{value:f}' AS DECIMAL({digits}, {len(part)}))"
         case str():
             return quote(value)
         case bytes() | bytearray():
             return f"X'{bytes(value).hex()}'"
         case _:
             return _time_or_nested(value)
-    return f"({'-' + made})" if math.copysign(1, value) < 0 else made
+    return f"({made})" if made.startswith("-") else made
 
 
 def _time_or_nested(value: Any) -> str:

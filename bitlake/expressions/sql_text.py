@@ -158,7 +158,7 @@ def _physical(kind: AtomicType, value: int) -> str:
         if kind.root is Root.DATE:
             return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
         if kind.root is Root.TIME:
-            return f"'{(dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=value)).time().isoformat()}'"
+            return f"'{(dt.datetime.min + dt.timedelta(milliseconds=value)).time().isoformat()}'"
         if kind.root in TIMESTAMPS:
             per = _PER_SECOND[timestamp_unit(kind.precision)]
             seconds, rest = divmod(value, per)

@@ -443,3 +443,50 @@ def test_a_comparison_with_null_is_null_whatever_its_other_side_does() -> None:
 def test_ends_and_places_are_counted_in_characters(sql: str, expected: object) -> None:
     assert value(sql, s=pa.array(["aéß"])) == expected
     assert value(sql, s=pa.array([None], pa.string())) is None
+
+
+def test_a_caret_in_an_empty_line() -> None:
+    assert caret("\nab", 0) == "line 1, column 1\n  \n  ^"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (") a", "unexpected token: line 1, column 1\n  ) a\n  ^"),
+        ("a = 1 2", "unexpected token: line 1, column 7\n  a = 1 2\n        ^"),
+        ("a = = 2", "a part is missing: line 1, column 5\n  a = = 2\n      ^"),
+        ("a = (1", "Expecting ): line 1, column 6\n  a = (1\n       ^"),
+    ],
+)
+def test_a_syntax_error_says_what_is_wrong_and_where(text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as e:
+        parse_predicate(text)
+    assert str(e.value) == message
+
+
+@pytest.mark.parametrize("literal_", [1 << 127, -(1 << 127) - 1, 1.5, "a"])
+def test_literals_that_sixteen_bytes_do_not_hold_are_compared_one_by_one(literal_: Any) -> None:
+    """The numbers that are held, from the least to the greatest, have the order of their bytes."""
+    numbers = [-(1 << 127), -1, 0, 1, (1 << 127) - 1]
+    held = pa.array([(n + (1 << 127)).to_bytes(16, "big") for n in numbers], pa.large_binary())
+    known = np.ones(5, bool)
+    bounds = ColumnBounds(Form.WIDE, held, held, known, known, np.zeros(5, np.int64), False)
+    with pytest.raises(NotVectorised):
+        judge_leaf(Comparison("b", Op.EQ, literal_), bounds, np.ones(5, np.int64))
+    for i, number in enumerate(numbers):
+        found = judge_leaf(Comparison("b", Op.LE, number), bounds, np.ones(5, np.int64)).tolist()
+        assert found == [2] * (i + 1) + [0] * (4 - i)
+
+
+@pytest.mark.parametrize(("precision", "accepted"), [(17, True), (18, False)])
+def test_a_decimal_has_at_most_38_digits(precision: int, accepted: bool) -> None:
+    fields = [
+        DataField(0, "l", parse_type("DECIMAL(20, 0)")),
+        DataField(1, "r", parse_type(f"DECIMAL({precision}, 0)")),
+    ]
+    term, binder = parse_term("l * r", "UTC"), TermBinder(fields, "UTC")
+    if accepted:
+        assert str(binder.bind(term).type) == "DECIMAL(38, 0)"
+    else:
+        with pytest.raises(InvalidRequest, match="more than 38 digits"):
+            binder.bind(term)

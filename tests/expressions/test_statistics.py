@@ -10,9 +10,9 @@ import pytest
 
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
-from bitlake.expressions.statistics import ColumnBounds, ColumnStats, Form, Verdict, judge_leaf
+from bitlake.expressions.statistics import ColumnBounds, ColumnStats, Form, Verdict, judge, judge_leaf
 from bitlake.expressions.statistics import test_stats as prove
-from bitlake.expressions.tree import Comparison, In, Like, Op
+from bitlake.expressions.tree import And, Comparison, In, Like, Op, Or
 from bitlake.types import DataField, parse_type
 
 FIELDS = [
@@ -178,3 +178,39 @@ def test_a_maximum_that_was_cut_may_stand_for_longer_texts() -> None:
     assert prove(Comparison("x", Op.EQ, "b\ue000"), cut, 3) is SOME
     whole = {"x": ColumnStats("a", "b?", 0)}
     assert prove(Comparison("x", Op.GT, "b?"), whole, 3) is NONE
+
+
+def test_what_unknown_bounds_hold_decides_nothing() -> None:
+    """Where a bound is unknown, the arrays may hold anything, such as a text with the prefix."""
+    some = pa.array([b"pa"] * 3, pa.large_binary())
+    low, high = np.array([False, True, False]), np.array([True, False, False])
+    for together in (1, 20):  # few and many are compared in different ways
+        arrays = pa.concat_arrays([some] * together)
+        bounds = ColumnBounds(
+            Form.TEXT,
+            arrays,
+            arrays,
+            np.tile(low, together),
+            np.tile(high, together),
+            np.zeros(3 * together, int),
+            False,
+        )
+        for leaf in (Like("x", "p%"), Comparison("x", Op.EQ, "pa"), In("x", ("pa", "q"))):
+            assert judge_leaf(leaf, bounds, np.full(3 * together, 3)).tolist() == [SOME.value] * 3 * together
+    known = np.ones(3, bool)
+    both = ColumnBounds(Form.TEXT, some, some, known, known, np.zeros(3, int), False)
+    assert judge_leaf(Like("x", "p%"), both, np.full(3, 3)).tolist() == [ALL.value] * 3
+
+
+def test_a_file_without_rows_has_no_row() -> None:
+    none, number = np.zeros(2, np.int64), np.array([1, 5])
+    bounds = ColumnBounds(Form.INTEGER, number, number, none == 0, none == 0, none, False)
+    assert judge_leaf(Comparison("x", Op.EQ, 1), bounds, np.array([0, 1])).tolist() == [NONE.value, NONE.value]
+    assert judge_leaf(Comparison("x", Op.GT, 0), bounds, np.array([0, 1])).tolist() == [NONE.value, ALL.value]
+
+
+def test_all_and_any_of_nothing() -> None:
+    rows = np.array([0, 7])
+    for predicate, verdict in ((And(()), ALL), (Or(()), NONE)):
+        assert prove(predicate, {}, 7) is verdict and prove(predicate, {}, 0) is NONE
+        assert judge(predicate, rows, lambda leaf: np.full(2, SOME.value, np.int8)).tolist() == [0, verdict.value]

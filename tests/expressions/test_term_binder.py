@@ -278,3 +278,41 @@ def test_constants_are_computed_once_and_printed_as_they_are() -> None:
 def test_a_range_is_implied_beside_the_test() -> None:
     found = conjuncts(bind(parse_predicate("a + 1 > 5"), FIELDS))
     assert found[0] == Comparison("a", Op.GE, 5) and isinstance(found[1], Computed) and len(found) == 2
+
+
+# --- stored values ----------------------------------------------------------------------------------------------------
+
+
+def test_timestamps_are_read_in_any_unit() -> None:
+    """Nanoseconds are cut down to microseconds, before 1970 too."""
+    fields = [DataField(i, f"t{p}", parse_type(f"TIMESTAMP({p})")) for i, p in enumerate((3, 6, 9))]
+    hour = 3_600_000
+    wanted = {"t3": ("ms", 1), "t6": ("us", 1000), "t9": ("ns", 1_000_000)}
+    rows = pa.table({n: pa.array([5 * hour * by, None, -by], pa.timestamp(u)) for n, (u, by) in wanted.items()})
+    for name in wanted:
+        for sql, expected in (
+            (f"hour({name}) = 5", [True, None, False]),
+            (f"second({name}) = 59", [False, None, True]),
+        ):
+            assert evaluate(bind(parse_predicate(sql), fields), rows, fields).to_pylist() == expected
+    exact = pa.table({**{n: rows[n] for n in ("t3", "t6")}, "t9": pa.array([5_000_999, -1, -1001], pa.timestamp("ns"))})
+    for moved, found in ((5000, [True, False, False]), (-1, [False, True, False]), (-2, [False, False, True])):
+        wall = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=moved + 1)
+        bound = bind(parse_predicate(f"t9 + INTERVAL 1 MICROSECOND = TIMESTAMP_NTZ '{wall}'"), fields)
+        assert evaluate(bound, exact, fields).to_pylist() == found
+
+
+def test_members_are_found_by_name_in_rows_of_another_order() -> None:
+    struct = pa.array([{"zip": 5, "city": "x"}, None], pa.struct([("zip", pa.int32()), ("city", pa.string())]))
+    of = [f for f in FIELDS if f.name == "addr"]
+    bound = bind(parse_predicate("length(addr.city) = 1 AND addr.zip + 1 = 6"), of)
+    assert evaluate(bound, pa.table({"addr": struct}), of).to_pylist() == [True, None]
+    with pytest.raises(InvalidRequest, match="no struct member 'city'"):
+        evaluate(bound, pa.table({"addr": pa.array([{"zip": 5}])}), of)
+
+
+def test_operands_that_a_null_leaves_open_are_computed() -> None:
+    """NULL AND FALSE is FALSE, NULL OR TRUE is TRUE."""
+    assert truth("coalesce(nullif(a, 7) > b AND b > a, o)") is False
+    assert truth("coalesce(nullif(a, 7) > b OR a > b, NOT o)") is True
+    assert truth("(nullif(a, 7) > b AND a > b) IS NULL") is True
