@@ -157,6 +157,7 @@ def test_any_number_of_arguments_is_bound_or_refused(function: str) -> None:
         ("instr(s, 'a', 1, 2) = 1", "none of the functions that a scan computes"),
         ("dateadd(MONTH, 3, d) = d2", "none of the functions that a scan computes"),
         ("if(a IN (SELECT 1), o, o)", "none of the functions that a scan computes"),
+        ("if(a IN (), o, o)", "none of the functions that a scan computes"),
         ("d + INTERVAL '1.5' DAY > d2", "an interval is a whole number of one unit"),
         ("d + INTERVAL '1-2' YEAR TO MONTH > d2", "an interval is a whole number of one unit"),
         ("d + INTERVAL '1' DAY TO HOUR > d2", "an interval is a whole number of one unit"),
@@ -232,6 +233,8 @@ def test_values_out_of_range_are_found_without_reading_where_nothing_can_fail() 
     [
         ("-9223372036854775808", "BIGINT"),
         ("-9223372036854775809", "DECIMAL(19, 0)"),
+        ("9223372036854775808", "DECIMAL(19, 0)"),
+        ("1.", "DECIMAL(1, 0)"),
         ("100BD", "DECIMAL(3, 0)"),
         ("1.0BD", "DECIMAL(2, 1)"),
         ("CAST(a AS DECIMAL)", "DECIMAL(10, 0)"),
