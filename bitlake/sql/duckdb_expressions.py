@@ -442,8 +442,11 @@ def _in(e: Expressions, node: exp.In) -> Value:
 
 @translates(exp.Exists, args="this")
 def _exists(e: Expressions, node: exp.Exists) -> Value:
-    sql, _ = e.query(node.this, replace(e.scope, grouped=e.keys is not None))
-    return Value(f"EXISTS ({sql})", ty.BOOLEAN)
+    try:
+        return Value(f"EXISTS ({e.query(node.this, None)[0]})", ty.BOOLEAN, "exists()")
+    except UnknownColumn:  # it may be one of the query around it, whose columns are part of Spark's name
+        sql, _ = e.query(node.this, replace(e.scope, grouped=e.keys is not None))
+        return Value(f"EXISTS ({sql})", ty.BOOLEAN)
 
 
 @translates(exp.Like, args="this expression negate")

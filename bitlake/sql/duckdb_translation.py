@@ -74,7 +74,7 @@ def translate(
         raise NotTranslatable(text, "it is nested too deeply") from e
     called = [c.name for c in query.columns] if names is None else names
     for i, (name, column) in enumerate(zip(called, query.columns, strict=True), 1):
-        if name is None or column.type == ty.NULL:
+        if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
     return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns))

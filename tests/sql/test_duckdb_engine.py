@@ -155,6 +155,9 @@ def test_columns_have_sparks_names(lake: bitlake.Lake) -> None:
         ("SELECT * FROM orders", ORDERS.column_names),
         ("SELECT ID, `customer id`, id + 1, amount AS Paid FROM orders", ["ID", "customer id", "(id + 1)", "Paid"]),
         ("SELECT count(*), sum(id), max(status) FROM orders", ["count(1)", "sum(id)", "max(status)"]),
+        ("SELECT EXISTS(SELECT * FROM orders)", ["exists()"]),
+        ("SELECT NOT EXISTS(SELECT id FROM orders WHERE id > 9)", ["(NOT exists())"]),
+        ("SELECT max(EXISTS(SELECT 1 FROM customers)) FROM orders", ["max(exists())"]),
     ):
         assert lake.sql(text, engine="duckdb").columns == names
 
@@ -218,6 +221,8 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ),
         ("SELECT NULL FROM orders", "give it an alias, or cast it"),
         ("SELECT EXTRACT(YEAR FROM day) FROM orders", "give it an alias"),
+        ("SELECT EXISTS(SELECT 1 FROM customers c WHERE c.id = o.id) FROM orders o", "give it an alias"),
+        ("SELECT x.* FROM (SELECT EXISTS(SELECT 1 WHERE o.id = 1) FROM orders o) x", "give it an alias"),
         ("SELECT date_trunc('HOUR', at) FROM orders", "the session's zone"),
         ("SELECT * FROM orders WHERE NOT id", "it differs for values of type BIGINT"),
         ("SELECT CASE WHEN id THEN 1 END FROM orders", "conditions of type BOOLEAN"),
