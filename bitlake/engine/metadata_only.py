@@ -50,6 +50,11 @@ def prepare(session: Session, text: SqlText) -> PreparedQuery:
     return PreparedQuery(analysis, scans, shape)
 
 
+def columns_of(scans: Sequence[TableScan]) -> dict[str, Sequence[str]]:
+    """The names of the columns of each table: a scan's own columns are those that a query's text needs."""
+    return {scan.state.name: scan.state.schema.field_names for scan in scans}
+
+
 def _is_usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableScan]) -> bool:
     """Whether a query's shape speaks of no column whose order or equality an engine may see otherwise."""
     if isinstance(shape, sh.TopRows):

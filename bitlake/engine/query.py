@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
+from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import NeedsSpark, Session
-from bitlake.metadata.schema import Names, near
+from bitlake.errors import BitlakeError
+from bitlake.metadata.schema import Names
 from bitlake.scan.scan import TableScan
 from bitlake.sql import spark_types as ty
 from bitlake.sql.aggregate_pushdown import Aggregates
@@ -76,16 +77,9 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
         raise NotTranslatable(text, "only Spark knows the file of a row")
     scans = [s if s.columns else s.select(s.state.schema.field_names[:1]) for s in prepared.scans]  # rows are counted
     try:
-        query, names = translate_over(
-            prepared.analysis,
-            list(map(_fields, scans)),
-            session.database,
-            session.timezone,
-            session.catalog.store.caches,
-        )
+        query, names = _translated(session, prepared, [_fields(s) for s in scans])
     except UnknownColumn as e:
-        known = {f.name for scan in scans for f in scan.state.schema.fields}
-        raise UnknownColumn(e.node, near(e.node.name, sorted(known))) from e
+        raise _missing_column(session, prepared, e) from e
     if isinstance(prepared.shape, Aggregates):
         found = answer(session, prepared.shape, prepared.scans[0], "python")
         rows = None if found is None else _answered(session, prepared, prepared.shape, found, query)
@@ -93,6 +87,23 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
             return QueryResult(session, query.names, rows)
     tables = dict(zip(names, scans, strict=True))
     return QueryResult(session, query.names, run(query, tables, session.timezone, session.catalog.store.caches))
+
+
+def _translated(
+    session: Session, prepared: PreparedQuery, fields: list[list[DataField]]
+) -> tuple[Translation, tuple[str, ...]]:
+    return translate_over(prepared.analysis, fields, session.database, session.timezone, session.catalog.store.caches)
+
+
+def _missing_column(session: Session, prepared: PreparedQuery, error: UnknownColumn) -> BitlakeError:
+    """The error of a misspelt column with those like it; ``error`` where Spark may find a column."""
+    columns, tree = columns_of(prepared.scans), prepared.analysis.text.tree
+    try:  # the error knows the columns that the text needs
+        _translated(session, prepared, [list(s.state.schema.fields) for s in prepared.scans])
+    except UnknownColumn as e:
+        error = e
+    missing = None if tree is None else error.missing(tree, [c for names in columns.values() for c in names])
+    return error if missing is None else missing.among(columns)
 
 
 def _fields(scan: TableScan) -> list[DataField]:

@@ -276,6 +276,31 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; there are {', '.join(known)}" if 0 < len(known) <= 20 else ""
 
 
+class MissingColumn(NotFound):
+    """A query names a column that does not exist.  ``tables`` are the query's lake tables with their columns.
+
+    ``offered`` are the columns that the engine offers instead, dotted; some views and columns are bitlake's own.
+    """
+
+    def __init__(self, name: str, offered: Sequence[str], tables: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.name, self.offered = name, [o for o in offered if "__bitlake_" not in o and "__paimon_" not in o]
+        tables = tables or {}
+        last = name.rpartition(".")[2]
+        ends = {o: o.rpartition(".")[2] for o in self.offered}
+        close = [] if last == name else [o for o in ends if ends[o] == last] or close_names(name, ends)
+        if not close:
+            close = close_names(last, [*(c for columns in tables.values() for c in columns), *ends.values()])
+        hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+        lines = [f"table '{table}' has columns {', '.join(names)}" for table, names in tables.items()]
+        if not tables and not close and self.offered:
+            hint = f"; there are {', '.join(self.offered)}"
+        super().__init__("\n".join([f"no column '{name}'{hint}", *lines]))
+
+    def among(self, tables: Mapping[str, Sequence[str]]) -> NotFound:
+        """The error with the columns of the query's lake tables."""
+        return NotFound(str(MissingColumn(self.name, self.offered, tables)))
+
+
 def assign_ids(
     columns: Sequence[tuple[str, DataType, str | None]], highest: int = -1
 ) -> tuple[tuple[DataField, ...], int]:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.metadata.schema import close_names
+from bitlake.metadata.schema import MissingColumn
 
 # Error classes that mean the data or the query is wrong, not the machine.
 _VALUES = re.compile(
@@ -56,27 +56,6 @@ class MissingTable(NotFound):
     def __init__(self, name: str, hint: str = "") -> None:
         self.name = name
         super().__init__(f"table or view '{name}' does not exist{hint}")
-
-
-class MissingColumn(NotFound):
-    """A query names a column that does not exist.  ``tables`` are the query's lake tables with their columns.
-
-    ``offered`` are the columns that Spark offers instead, dotted; its views and some columns are bitlake's own.
-    """
-
-    def __init__(self, name: str, offered: Sequence[str], tables: Mapping[str, Sequence[str]] | None = None) -> None:
-        self.name, self.offered = name, [o for o in offered if "__bitlake_" not in o and "__paimon_" not in o]
-        tables = tables or {}
-        last = name.rpartition(".")[2]
-        ends = {o: o.rpartition(".")[2] for o in self.offered}
-        close = [] if last == name else [o for o in ends if ends[o] == last] or close_names(name, ends)
-        if not close:
-            close = close_names(last, [*(c for columns in tables.values() for c in columns), *ends.values()])
-        hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-        lines = [f"table '{table}' has columns {', '.join(names)}" for table, names in tables.items()]
-        if not tables and not close and self.offered:
-            hint = f"; there are {', '.join(self.offered)}"
-        super().__init__("\n".join([f"no column '{name}'{hint}", *lines]))
 
 
 @contextmanager

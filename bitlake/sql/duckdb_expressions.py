@@ -81,6 +81,13 @@ class Scope:
             raise NotTranslatable(node, "there are several columns of this name")
         return values[0] if values else None
 
+    def unknown(self, node: exp.Column) -> UnknownColumn:
+        """The error that no column has a name; one that names a source around a subquery is looked for there."""
+        aliases = {s.alias.lower() for s in self.sources}
+        if node.table and node.table.lower() not in aliases and self.parent is not None:
+            return self.parent.unknown(node)
+        return UnknownColumn(node, [(s.alias, [name for name, _ in s.columns]) for s in self.sources])
+
 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
@@ -171,8 +178,10 @@ class Expressions:
                 raise NotTranslatable(node, "it is neither grouped nor in an aggregate")
             return own.named(node.name)
         outer = None if self.scope.parent is None else self.scope.parent.find(node)
-        if outer is None or (self.scope.parent is not None and self.scope.parent.grouped):
-            raise UnknownColumn(node)
+        if outer is None:
+            raise self.scope.unknown(node)
+        if self.scope.parent is not None and self.scope.parent.grouped:
+            raise NotTranslatable(node, "it is a column of a grouped query around this one")
         return outer.named(node.name)
 
     def values(self, nodes: Sequence[exp.Expr | None]) -> list[Value]:

@@ -322,7 +322,7 @@ class _Queries:
         before = list(scope.sources)
         condition = join.args.get("on")
         if using:
-            made, merged = _using(join, word, using, stars, source)
+            made, merged = _using(join, word, using, stars, before, source)
             on = f" ON {made}"
         scope.sources.append(source)
         if not using:
@@ -565,13 +565,20 @@ def _renamed(node: exp.Expr, query: _Query) -> _Query:
 
 
 def _using(
-    join: exp.Join, word: str, names: Sequence[str], stars: Sequence[tuple[str, Value]], right: Source
+    join: exp.Join,
+    word: str,
+    names: Sequence[str],
+    stars: Sequence[tuple[str, Value]],
+    sources: Sequence[Source],
+    right: Source,
 ) -> tuple[str, dict[str, Value]]:
     """The condition of a join by columns of the same name, and these columns as the join gives them."""
     conditions, merged = [], {}
     for name in names:
         left = [(n, v) for n, v in stars if n.lower() == name.lower()]
         other = [(n, v) for n, v in right.columns if n.lower() == name.lower()]
+        if not left and not other:
+            raise Scope([*sources, right]).unknown(exp.column(name))
         if len(left) != 1 or len(other) != 1:
             raise NotTranslatable(join, "a column of USING is not in both, or there several times")
         if left[0][1].char != other[0][1].char:

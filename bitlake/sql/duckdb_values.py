@@ -6,6 +6,8 @@ other value is returned: ``bitlake sql --engine auto`` then runs the query on Sp
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -14,6 +16,7 @@ from sqlglot import exp
 from bitlake.errors import UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.spark_dialect import SparkSql
+from bitlake.metadata.schema import MissingColumn
 from bitlake.sql import spark_types as ty
 from bitlake.sql.spark_types import SparkType
 
@@ -23,6 +26,8 @@ _DIVIDED_SCALE = 39
 """Spark rounds a quotient of decimals to that many places first, then to those of its type."""
 _YEARS = "TIMESTAMPTZ '1901-01-01 00:00:00+00' AND TIMESTAMPTZ '2037-01-01 00:00:00+00'"
 """When the zones of both engines are known to have the same rules."""
+_PLAIN = re.compile(r"(?!current_|session_|local|all$|user$|now$|grouping__id$)[a-z]\w*")
+"""Names that are not Spark's own, as those of metadata columns and of functions that are called without brackets."""
 _TEXT_FORMS = {
     "DOUBLE": "-?[0-9]{1,15}(\\.[0-9]{1,15})?",
     "DATE": "[0-9]{4}-[0-9]{2}-[0-9]{2}",
@@ -43,11 +48,35 @@ class NotTranslatable(UnsupportedFeature):
 
 
 class UnknownColumn(NotTranslatable):
-    """A query names a column that none of its tables has; ``hint`` names those like it."""
+    """A query names a column that is not found where Spark may find one.
 
-    def __init__(self, node: exp.Column, hint: str = "") -> None:
-        super().__init__(node, f"no column has this name{hint}")
-        self.node = node
+    ``sources`` are the tables and derived tables beside it: their aliases, and the names of their columns.
+    """
+
+    def __init__(self, node: exp.Column, sources: Sequence[tuple[str, Sequence[str]]]) -> None:
+        super().__init__(node, "no column has this name")
+        self.node, self.sources = node, sources
+
+    def missing(self, tree: exp.Expr, columns: Collection[str]) -> MissingColumn | None:
+        """The error where Spark, too, has no such column; None where that is not certain.
+
+        ``tree`` is that of the whole query, and ``columns`` are those of all its tables.  What may name a column
+        elsewhere in the query, such as an alias or a parameter of a lambda function, leaves it open.
+        """
+        name, qualifier = self.node.name.lower(), self.node.table.lower()
+        others = {
+            i.name.lower() for i in tree.find_all(exp.Identifier) if not isinstance(i.parent, exp.Column | exp.Join)
+        }
+        columns = {c.lower() for c in columns}
+        aliases = {alias.lower() for alias, _ in self.sources}
+        known = all(c for _, names in self.sources for c in names) and (
+            not qualifier or (qualifier not in columns and (qualifier in aliases or qualifier not in others))
+        )
+        if not known or name in columns or name in others or not _PLAIN.fullmatch(name):
+            return None
+        alone = len(self.sources) == 1 and not qualifier
+        offered = [c if alone else f"{alias}.{c}" for alias, names in self.sources for c in names]
+        return MissingColumn(self.node.name if not qualifier else f"{self.node.table}.{self.node.name}", offered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, UnsupportedFeature
+from bitlake.cli.result import Result
+from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 from bitlake.sql.duckdb_engine import fetch
@@ -310,6 +311,56 @@ def test_wall_clocks_of_every_precision(tmp_path: Path, unit: str) -> None:
     assert _rows(lake, "SELECT commit_kind FROM t$snapshots") == [("APPEND",)]
 
 
-def test_a_misspelt_column_is_answered_with_the_nearest(lake: bitlake.Lake) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"no column has this name; did you mean status, tags"):
-        lake.sql("SELECT statsu FROM orders", engine="duckdb")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT statsu FROM orders", "'statsu'; did you mean 'status'"),
+        ("SELECT o.statsu FROM orders o JOIN customers c USING (id)", "'o.statsu'; did you mean 'o.status'"),
+        ("SELECT id FROM orders WHERE upper(statsu) = 'NEW'", "'statsu'; did you mean 'status'"),
+        ("SELECT count(*) FROM orders GROUP BY statsu", "'statsu'; did you mean 'status'"),
+        ("SELECT count(*) FROM orders GROUP BY id HAVING max(statsu) > 'A'", "'statsu'; did you mean 'status'"),
+        ("SELECT id FROM orders ORDER BY statsu", "'statsu'; did you mean 'status'"),
+        ("SELECT 1 FROM orders o JOIN customers c ON c.nmae = o.status", "'c.nmae'; did you mean 'c.name'"),
+        ("SELECT 1 FROM orders JOIN customers USING (idd)", "'idd'; did you mean 'id'?"),
+        ("SELECT id FROM orders WHERE id IN (SELECT idd FROM customers)", "'idd'; did you mean 'id'?"),
+        (
+            "SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id = o.idd)",
+            "'o.idd'; did you mean 'o.id'",
+        ),
+        ("SELECT x.statsu FROM (SELECT status FROM orders) x", "'x.statsu'; did you mean 'x.status'?"),
+        ("WITH c AS (SELECT id AS total FROM orders) SELECT totl FROM c", "'totl'; did you mean 'total'?"),
+        ("SELECT id FROM orders UNION ALL SELECT idd FROM customers", "'idd'; did you mean 'id'?"),
+    ],
+)
+def test_a_misspelt_column_is_answered_with_the_nearest(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    """In the words that Spark's error gets, and at once where ``auto`` would start Spark."""
+    with pytest.raises(NotFound, match=rf"^no column {re.escape(message)}") as raised:
+        lake.sql(text, engine="duckdb")
+    assert "\ntable 'default.orders' has columns id, status, amount, " in str(raised.value)
+    monkeypatch.setattr(bitlake.Lake, "sql", lambda *_: pytest.fail("Spark is started"))
+    with pytest.raises(NotFound, match=rf"^no column {re.escape(message)}"):
+        Result.of(lake, text, 0, "auto")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id AS x FROM orders WHERE x > 1",
+        "SELECT id AS x, sum(x) FROM orders GROUP BY id",
+        "SELECT tags.x FROM orders",
+        "SELECT transform(tags, x -> concat(x, status)) AS y FROM orders",
+        "SELECT current_catalog FROM orders",
+        "SELECT _metadata.file_name FROM orders",
+        "SELECT orders.id FROM orders o",
+        "SELECT id FROM orders ORDER BY ALL",
+        "SELECT 1 FROM orders JOIN customers USING (status)",
+        "SELECT 1 FROM (SELECT id AS k FROM orders) WHERE EXISTS (SELECT 1 FROM (SELECT 1 FROM customers WHERE id=k))",
+        "SELECT 1 FROM (SELECT id AS k FROM orders) WHERE k IN (WITH c AS (SELECT k FROM customers) SELECT * FROM c)",
+    ],
+)
+def test_what_spark_may_know_is_left_to_it(lake: bitlake.Lake, text: str) -> None:
+    """Aliases, members of structs, parameters of lambda functions, and Spark's own names."""
+    with pytest.raises(UnsupportedFeature):
+        lake.sql(text, engine="duckdb")

@@ -19,18 +19,18 @@ from pyroaring import BitMap
 from pyspark.sql import DataFrame
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
-from bitlake.engine.metadata_only import prepare
+from bitlake.engine.metadata_only import columns_of, prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
+from bitlake.metadata.schema import MissingColumn
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import MissingColumn, spark_errors
-from bitlake.spark.read.query import missing_column
+from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql.scope import Mentions
@@ -114,7 +114,7 @@ class Target(StatementTarget):
                 query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
                 return self.context.spark.sql(query)
         except MissingColumn as e:
-            raise missing_column(e, prepared.scans) from e.__cause__
+            raise e.among(columns_of(prepared.scans)) from e.__cause__
 
     def scan(self, predicate: Predicate | None) -> TableScan:
         """The target's rows that satisfy a predicate bound to its schema."""

@@ -23,16 +23,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.engine.explain import check_explained, details, explain_answer
-from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
+from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.schema import near
+from bitlake.metadata.schema import MissingColumn, near
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import MissingColumn, MissingTable, spark_errors
+from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.types import comment_of, spark_type
@@ -140,13 +140,7 @@ def _run(
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except MissingColumn as e:
-        raise missing_column(e, prepared.scans) from e.__cause__
-
-
-def missing_column(error: MissingColumn, scans: Sequence[TableScan]) -> NotFound:
-    """The error with the columns of the query's lake tables: Spark only knows those that the text needs."""
-    tables = {scan.state.name: scan.state.schema.field_names for scan in scans}
-    return NotFound(str(MissingColumn(error.name, error.offered, tables)))
+        raise e.among(columns_of(prepared.scans)) from e.__cause__
 
 
 def _near_table(context: EngineContext, name: str) -> str:
