@@ -381,6 +381,7 @@ def test_losing_many_races_is_no_failure(tmp_path: Path) -> None:
 def test_waits_double_with_each_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Longest(random.Random):
         def uniform(self, a: float, b: float) -> float:
+            assert a == 0
             return b
 
     waits: list[float] = []
