@@ -162,7 +162,7 @@ def retyped_columns(table: pa.Table, fields: Sequence[DataField]) -> pa.Table:
 
 def _fills(constant: Any, length: int | None) -> bool:
     """Whether text has at least the length of a CHAR column."""
-    return isinstance(constant, str) and len(constant) >= (length or 0)
+    return isinstance(constant, str) and len(constant) >= (length or 1)
 
 
 class _Translator:

@@ -20,7 +20,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import FALSE, TRUE
 from bitlake.types.arrow import arrow_schema
-from bitlake.types.datatypes import DataField, RowType, parse_type
+from bitlake.types.datatypes import AtomicType, DataField, Root, RowType, parse_type
 
 _TYPES = {
     "i": "INT",
@@ -151,6 +151,9 @@ def test_engines_forms_are_exact() -> None:
         (s == pa.scalar("x", pa.large_string()), "s = 'x'"),
         (pc.field("c").isin(["xyz", "abcd"]), "c = 'xyz'"),
         (pc.field("c") == "abc", "c = 'abc'"),
+        (pc.field("i").is_null(nan_is_null=True), "i IS NULL"),
+        (pc.field("d").is_null(nan_is_null=True), "d IS NULL OR d = double('nan')"),
+        (~pc.field("d").is_null(nan_is_null=True), "d IS NOT NULL AND d <> double('nan')"),
     ):
         predicate, exact = implied(decode(expression), FIELDS)
         assert (to_sql(predicate, FIELDS), exact) == (text, True)
@@ -329,3 +332,10 @@ def test_nulls_numbers_and_text(node: pc.Expression, expected: tuple[str, bool])
 def test_a_set_that_is_null_is_left_to_arrow() -> None:
     options = {"value_set": pa.scalar(None, pa.list_(pa.int32())), "null_matching_behavior": pa.scalar(0)}
     assert implied(Call("is_in", (Field(("i",)),), options), FIELDS) == (TRUE, False)
+
+
+def test_a_char_without_a_length_has_one_character() -> None:
+    char = [DataField(0, "c", AtomicType(Root.CHAR))]
+    found, exact = implied(decode(pc.field("c") == "a"), char)
+    assert exact and to_sql(found, char) == "c = 'a'"
+    assert implied(decode(pc.field("c") == ""), char) == (TRUE, False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from bitlake.expressions.term_binder import KERNELS, TermBinder
 from bitlake.expressions.terms import evaluate_term
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Or
 from bitlake.types import DataField, parse_type
+from bitlake.types.arrow import arrow_type
 
 TYPES = {
     "i": "INT",
@@ -352,6 +355,7 @@ def test_sums_imply_ranges_of_their_column(condition: str, implied: str | None) 
         ("d + b", "b is BIGINT, and not an INT"),
         ("d + 1.5", r"1.5 is DECIMAL\(2, 1\), and not an INT"),
         ("d - d", "d is DATE, and not an INT"),
+        ("datediff(MONTH, d, d)", "it does not take that number of arguments"),
         ("dayof(d)", "it has no function 'dayof'; did you mean [a-z]+, [a-z]+, [a-z]+[?]"),
     ],
 )
@@ -490,3 +494,27 @@ def test_a_decimal_has_at_most_38_digits(precision: int, accepted: bool) -> None
     else:
         with pytest.raises(InvalidRequest, match="more than 38 digits"):
             binder.bind(term)
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "expected"),
+    [
+        ("CAST(i AS FLOAT)", 16777217, 16777216.0),
+        ("CAST(i AS DOUBLE)", 16777217, 16777217.0),
+        ("CAST(x AS FLOAT)", 1e300, math.inf),
+        ("CAST(x AS FLOAT)", 0.1, 0.10000000149011612),
+        ("CAST(f AS DOUBLE)", 0.5, 0.5),
+        ("CAST(p1 AS DECIMAL(3, 0))", Decimal("99.5"), Decimal(100)),
+        ("CAST(p1 AS DECIMAL(3, 0))", Decimal("-99.5"), Decimal(-100)),
+        ("CAST(p1 AS DECIMAL(3, 0))", Decimal("99.4"), Decimal(99)),
+        ("CAST(p2 AS DECIMAL(4, 2))", Decimal("9.99499"), Decimal("9.99")),
+        ("CAST(p2 AS DECIMAL(4, 2))", Decimal("-9.99500"), Decimal("-10.00")),
+        ("CAST(p1 AS DECIMAL(4, 2))", Decimal("99.9"), Decimal("99.90")),
+    ],
+)
+def test_numbers_are_cast_to_the_nearest_of_their_new_type(sql: str, given: Any, expected: Any) -> None:
+    name = sql[5 : sql.index(" AS")]
+    types = {f.name: arrow_type(f.type) for f in FIELDS}
+    term = TermBinder(FIELDS, "UTC").bind(parse_term(sql, "UTC"))
+    found = evaluate_term(term, {name: pa.array([given, None], types[name])}, 2, KERNELS)
+    assert found.type == arrow_type(term.type) and found.to_pylist() == [expected, None]

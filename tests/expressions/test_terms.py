@@ -273,6 +273,20 @@ def test_clocks_are_the_time_of_parsing_in_the_zone(monkeypatch: pytest.MonkeyPa
             "ts >= TIMESTAMP '2026-01-31 00:00:00Z' AND ts <= TIMESTAMP '2026-01-31 23:59:59.999999Z'",
         ),
         ("date_trunc('HOUR', ts) <= TIMESTAMP '2026-01-31'", "ts <= TIMESTAMP '2026-01-31 00:59:59.999999Z'"),
+        *(
+            (
+                f"date_trunc('{unit}', ts) = TIMESTAMP '2026-02-01'",
+                f"ts >= TIMESTAMP '2026-02-01 00:00:00Z' AND ts <= TIMESTAMP '{last}.999999Z'",
+            )
+            for unit, last in (
+                ("MINUTE", "2026-02-01 00:00:59"),
+                ("DAY", "2026-02-01 23:59:59"),
+                ("WEEK", "2026-02-07 23:59:59"),
+                ("MONTH", "2026-03-03 23:59:59"),
+                ("QUARTER", "2026-05-03 23:59:59"),
+                ("YEAR", "2027-02-01 23:59:59"),
+            )
+        ),
         ("year(ts) >= 2026", "ts >= TIMESTAMP '2026-01-01 00:00:00Z'"),
         ("a + 1 > 5", "a >= 5"),
         ("3 + a <= 5", "a <= 2"),
