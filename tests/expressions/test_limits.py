@@ -48,6 +48,7 @@ TYPES = {
     "p16": "DECIMAL(16, 2)",
     "p18": "DECIMAL(18, 2)",
     "p19": "DECIMAL(19, 2)",
+    "p38": "DECIMAL(38, 2)",
     "ts": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
 }
 FIELDS = [DataField(i, name, parse_type(kind)) for i, (name, kind) in enumerate(TYPES.items())]
@@ -403,6 +404,16 @@ def test_a_text_is_cast_to_the_numbers_of_the_type_alone(kind: str) -> None:
             value(f"CAST(s AS {kind})", s=pa.array([str(outside)]))
 
 
+@pytest.mark.parametrize("kind", ["TINYINT", "SMALLINT", "INT"])
+def test_a_double_that_no_number_of_the_type_is_near_is_named(kind: str) -> None:
+    top = 2.0 ** {"TINYINT": 7, "SMALLINT": 15, "INT": 31}[kind]
+    for inside in (-top - 0.5, top - 0.5, -0.5):
+        assert value(f"CAST(x AS {kind})", x=pa.array([inside])) == math.trunc(inside)
+    for outside in (-top - 1, top, 2 * top, math.nan, math.inf):
+        with pytest.raises(EvaluationFailed, match=f"a value {outside} of DOUBLE cannot be cast to {kind}"):
+            value(f"CAST(x AS {kind})", x=pa.array([outside]))
+
+
 def test_nanoseconds_are_cut_down_to_whole_microseconds() -> None:
     nanos = [-1_000_000_001, -1, 0, 999, 1_000, 1_999_999, 1_000_000_000_999, None]
     for made in (nanos, nanos[:-1]):
@@ -510,6 +521,7 @@ def test_a_decimal_has_at_most_38_digits(precision: int, accepted: bool) -> None
         ("CAST(p2 AS DECIMAL(4, 2))", Decimal("9.99499"), Decimal("9.99")),
         ("CAST(p2 AS DECIMAL(4, 2))", Decimal("-9.99500"), Decimal("-10.00")),
         ("CAST(p1 AS DECIMAL(4, 2))", Decimal("99.9"), Decimal("99.90")),
+        ("CAST(p38 AS DECIMAL(38, 1))", Decimal("9" * 35 + ".95"), Decimal(10**35)),
     ],
 )
 def test_numbers_are_cast_to_the_nearest_of_their_new_type(sql: str, given: Any, expected: Any) -> None:
