@@ -138,6 +138,8 @@ def _command_first(arguments: list[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's; return the exit code."""
     gc.set_threshold(300_000, 20, 20)  # start-up makes many objects and no garbage
+    if sys.stdin is None:  # the caller closed it (`<&-`): it is empty
+        sys.stdin = open(os.devnull)  # noqa: SIM115
     words = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     if not _SPARK.intersection(word.partition("=")[0] for word in words):
         leave_out_pandas()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,15 @@ def test_whoever_reads_may_go_away(lake: bitlake.Lake, home: Path) -> None:
         process.stdout.close()
         err = process.stderr.read().decode()
     assert process.returncode in (0, 141) and "Traceback" not in err and "Exception" not in err
+
+
+@pytest.mark.parametrize("command", ["sql", "import orders - -f json"])
+def test_a_closed_standard_input_is_empty(lake: bitlake.Lake, home: Path, command: str) -> None:
+    line = f"{shlex.quote(sys.executable)} -m bitlake {command} <&-"
+    env = environment(home, BITLAKE_LAKE=lake.path)
+    done = subprocess.run(["sh", "-c", line], check=False, capture_output=True, text=True, env=env)
+    expected = {"sql": (2, "error: the text contains no statement")}.get(command, (0, ""))
+    assert (done.returncode, done.stderr.split("\n")[0]) == expected, done.stderr
 
 
 def test_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
