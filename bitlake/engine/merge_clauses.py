@@ -20,6 +20,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.formats.column_bounds import physical_values
+from bitlake.formatting import counted
 from bitlake.mergetree import dml
 from bitlake.metadata.schema import Names
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
@@ -122,9 +123,10 @@ class Merged:
 
 def matched_twice(target: StatementTarget, rows: int) -> InvalidRequest:
     """The error of a MERGE that finds several new values for one row."""
+    are = "is" if rows == 1 else "are"
     return InvalidRequest(
-        f"MERGE INTO '{target.table.name}': {rows} rows of the target are matched by several source rows that would "
-        "change them; make ON more precise, or leave one source row for each (GROUP BY, ROW_NUMBER)"
+        f"MERGE INTO '{target.table.name}': {counted(rows, 'row')} of the target {are} matched by several source rows "
+        "that change it; make ON more precise, or leave one source row for each (GROUP BY, ROW_NUMBER)"
     )
 
 

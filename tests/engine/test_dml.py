@@ -163,7 +163,7 @@ def test_merge(lake: bitlake.Lake, options: dict[str, str], pruned: bool, monkey
         ("USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET id = 7", InvalidRequest, "cannot change"),
         ("USING t ON rand() < 0.5 WHEN MATCHED THEN DELETE", InvalidRequest, "rand"),
         ("USING (VALUES (1), (1)) AS s (id) ON k.id = s.id WHEN MATCHED THEN UPDATE SET n = 1", InvalidRequest)
-        + ("1 rows of the target are matched by several source rows",),
+        + ("1 row of the target is matched by several source rows",),
         ("USING t ON k.id = t.id WHEN NOT MATCHED THEN INSERT (n) VALUES (1)", InvalidRequest, "id"),
     ],
 )
