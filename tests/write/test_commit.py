@@ -12,85 +12,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
+from commits import STORE, append, check_table, entry, make_table, names
 from fixtures import copy_warehouse
-from store_wrappers import FaultyStore
 
 import bitlake
-from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
+from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER
 from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.types import parse_type
+from bitlake.write import commit as committing
 from bitlake.write.commit import commit, is_committed, last_identifier
 from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, PlanResolver, SequenceTaken, StreamBatch
-
-STORE = LocalStore()
-FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
-
-
-def make_table(root: Path, partitioned: bool = False, **options: str) -> tuple[TablePaths, TableSchema]:
-    fields, highest = assign_ids([("k", parse_type("INT"), None), ("v", parse_type("STRING"), None)])
-    keys = ("k",) if partitioned else ()
-    schema = TableSchema(0, fields, highest, keys, (), {**FAST, **{k.replace("_", "-"): v for k, v in options.items()}})
-    paths = TablePaths(str(root))
-    assert STORE.create(paths.schema(0), schema.to_json().encode())
-    return paths, schema
-
-
-def entry(name: str, k: int | None = None, rows: int = 10, total: int = -1, bucket: int = 0) -> ManifestEntry:
-    file = DataFileMeta(
-        name, 100, rows, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, rows - 1, 0, 0, value_stats_cols=()
-    )
-    partition = EMPTY_ROW if k is None else encode_row_with_arity([parse_type("INT")], [k])
-    return ManifestEntry(EntryKind.ADD, partition, bucket, total, file)
-
-
-def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, store: Store = STORE) -> Snapshot:
-    made = commit(store, paths, CommitPlan("APPEND", entries), schema, "me", operation="WRITE")
-    assert made is not None
-    return made
-
-
-def names(paths: TablePaths) -> set[str]:
-    forget()
-    snapshot = versions.latest_snapshot(TableFiles(STORE, paths))
-    return (
-        set()
-        if snapshot is None
-        else {e.file.file_name for e in manifests.live_files(TableFiles(STORE, paths), snapshot)}
-    )
-
-
-def check_table(paths: TablePaths) -> None:
-    """Every snapshot is whole: its manifests are there, its totals add up, and nothing else is lying around."""
-    forget()
-    referenced = set()
-    total = 0
-    ids = versions.snapshot_ids(TableFiles(STORE, paths))
-    assert ids == list(range(1, len(ids) + 1))
-    for number in ids:
-        s = versions.load_snapshot(TableFiles(STORE, paths), number)
-        files = manifests.live_files(TableFiles(STORE, paths), s)
-        total += s.delta_record_count
-        assert s.total_record_count == total == sum(e.file.row_count for e in files)
-        for name, size in (
-            (s.base_manifest_list, s.base_manifest_list_size),
-            (s.delta_manifest_list, s.delta_manifest_list_size),
-        ):
-            assert STORE.size(paths.manifest(name)) == size
-            metas = manifests.read_manifest_list(TableFiles(STORE, paths), name)
-            referenced |= {name, *(m.file_name for m in metas)}
-            for m in metas:
-                assert STORE.size(paths.manifest(m.file_name)) == m.file_size
-    assert {f.name for f in STORE.list(paths.manifest_dir)} == referenced
-    assert {f.name for f in STORE.list(paths.snapshot_dir)} <= {f"snapshot-{i}" for i in ids} | {"LATEST", "EARLIEST"}
 
 
 def test_first_and_second_append(tmp_path: Path) -> None:
@@ -561,106 +498,6 @@ def test_timeout(tmp_path: Path) -> None:
 # --- broken storage ---------------------------------------------------------------------------------------------------
 
 
-def _prepared(root: Path) -> tuple[TablePaths, TableSchema]:
-    paths, schema = make_table(root)
-    schema = schema.with_options({"manifest.merge-min-count": "2"})
-    append(paths, schema, entry("a"))
-    append(paths, schema, entry("b"))
-    return paths, schema
-
-
-PLAN = CommitPlan("OVERWRITE", (entry("new"),), (entry("a"),))
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("dead", [False, True])
-def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path, after: bool, dead: bool) -> None:
-    """`dead`: the process never gets another call through, as if it had crashed; else it may retry."""
-    number = outcomes = 0
-    while True:
-        paths, schema = _prepared(tmp_path / f"t{number}")
-        schema = schema.with_options({"commit.max-retries": "0" if dead else "3"})
-        forget()
-        store = FaultyStore(STORE, number, after=after, dead=dead)
-        try:
-            made = commit(store, paths, PLAN, schema, "me")
-            assert made is not None
-            done = True
-        except StorageUnavailable:
-            done = False
-            assert dead
-        found = names(paths)
-        assert found in ({"a", "b"}, {"b", "new"})
-        if done:
-            assert found == {"b", "new"}
-        for snapshot_id in versions.snapshot_ids(TableFiles(STORE, paths)):
-            files = manifests.live_files(
-                TableFiles(STORE, paths), versions.load_snapshot(TableFiles(STORE, paths), snapshot_id)
-            )
-            assert len(files) in (1, 2)
-        # Whatever happened, the next writer goes on.
-        append(paths, schema, entry("next"))
-        assert names(paths) == found | {"next"}
-        outcomes += 1
-        if not store.failed:
-            break
-        number += 1
-    assert outcomes > 10
-
-
-def test_an_unknown_outcome_is_found_to_be_a_success(tmp_path: Path) -> None:
-    paths, schema = make_table(tmp_path / "t")
-
-    class AnswersLost(LocalStore):
-        lost = 0
-
-        def create(self, path: str, data: bytes) -> bool:
-            super().create(path, data)
-            self.lost += 1
-            raise StorageUnavailable("connection reset")
-
-    store = AnswersLost()
-    made = append(paths, schema, entry("a"), store=store)
-    assert (made.id, store.lost) == (1, 1)
-    assert names(paths) == {"a"}
-    check_table(paths)
-
-
-def test_a_store_that_stays_broken_says_so(tmp_path: Path) -> None:
-    paths, schema = make_table(tmp_path / "t")
-    schema = schema.with_options({"commit.max-retries": "2"})
-
-    class Broken(LocalStore):
-        def create(self, path: str, data: bytes) -> bool:
-            raise StorageUnavailable("no space")
-
-    with pytest.raises(StorageUnavailable, match=r"failed 3 times \(no space\); whether it took place is unknown"):
-        append(paths, schema, entry("a"), store=Broken())
-
-    class ReadOnly(LocalStore):
-        def write(self, path: str, data: bytes) -> None:
-            raise StorageUnavailable("read-only")
-
-    with pytest.raises(StorageUnavailable, match="no change is visible"):
-        append(paths, schema, entry("a"), store=ReadOnly())
-    assert names(paths) == set()
-
-
-def test_an_interrupt_while_publishing_leaves_the_snapshot_whole(tmp_path: Path) -> None:
-    """Files of a snapshot that may exist must not be cleaned up, whatever ends the commit."""
-    paths, schema = make_table(tmp_path / "t")
-
-    class Interrupted(LocalStore):
-        def create(self, path: str, data: bytes) -> bool:
-            super().create(path, data)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        append(paths, schema, entry("a"), store=Interrupted())
-    assert names(paths) == {"a"}
-    check_table(paths)
-
-
 def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
     """It is looked for in every snapshot after the last one that its stream has looked at, and in no earlier one."""
     paths, schema = make_table(tmp_path / "t")
@@ -704,26 +541,13 @@ def test_keys_looked_up_in_a_snapshot_suffer_no_other_rows_after_it(tmp_path: Pa
         forget()
 
 
-def test_another_writer_takes_the_id_of_a_try_that_failed(tmp_path: Path) -> None:
-    """The first try leaves nothing behind, the second finds somebody else's snapshot: the rows go into the next."""
+def test_what_follows_a_commit_gets_its_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, schema = make_table(tmp_path / "t")
-
-    class Raced(LocalStore):
-        tries = 0
-
-        def create(self, path: str, data: bytes) -> bool:
-            self.tries += 1
-            if self.tries == 1:
-                raise StorageUnavailable("connection reset")
-            if self.tries == 2:
-                append(paths, schema, entry("theirs"))
-            return super().create(path, data)
-
-    store = Raced()
-    made = append(paths, schema, entry("ours"), store=store)
-    assert (made.id, store.tries) == (2, 3)
-    assert names(paths) == {"theirs", "ours"}
-    assert STORE.read(paths.latest_hint) == b"2"
+    changes: list[tuple[ManifestEntry, ...] | None] = []
+    monkeypatch.setattr(committing, "publish_commit", lambda state, entries: changes.append(entries))
+    append(paths, schema, entry("a"))
+    append(paths, schema, entry("b"), entry("c"))
+    assert [None if c is None else [e.file.file_name for e in c] for c in changes] == [["a"], ["b", "c"]]
 
 
 class Expiring(LocalStore):
