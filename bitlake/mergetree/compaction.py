@@ -341,7 +341,7 @@ class PlainMerge:
 
     spec: merge_spec.MergeSpec
     columns: tuple[str, ...]
-    lowest_wins: bool = False
+    lowest_wins: bool
 
     def merge(self, chunk: pa.Table) -> MergeResult:
         """Merge all rows."""

@@ -353,3 +353,9 @@ def test_what_stands_in_the_slot_of_a_null_does_not_count(slot: bytes) -> None:
         bounds = column_bounds([stats], fields, None, ["a", "b"])
         assert not bounds["a"].has_low.any() and not bounds["a"].has_high.any(), kind  # type: ignore[union-attr]
         assert bounds["b"].low.tolist() == [7], kind  # type: ignore[union-attr]
+
+
+def test_bounds_of_no_files_are_empty() -> None:
+    for name, made in column_bounds([], FIELDS, None, [f.name for f in FIELDS]).items():
+        assert made is not None, name
+        assert [len(a) for a in (made.low, made.high, made.has_low, made.has_high, made.nulls)] == [0] * 5, name

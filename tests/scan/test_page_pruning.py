@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bitlake
+from bitlake.expressions.statistics import Verdict, judge_leaf
+from bitlake.expressions.tree import Comparison, Op
 from bitlake.formats.parquet.page_index import PageBounds
 from bitlake.scan import page_pruning
 from bitlake.scan import reader as read
@@ -163,3 +165,11 @@ def test_bounds_of_a_finer_file_are_rounded_outwards() -> None:
     assert _bounds(texts, (1, 1)) is None
     made = _bounds(texts, None)
     assert made is not None and made.low.to_pylist() == [b"a"] and made.high.to_pylist() == [b"b"]
+
+
+def test_equal_bounds_of_a_page_need_not_be_its_value() -> None:
+    """A writer may cut both bounds of a page to the same bytes, so ``<>`` cannot leave the page out."""
+    bounds = _bounds(PageBounds(np.array([0, 10]), [b"abc"], [b"abc"], np.zeros(1, bool)), None)
+    assert bounds is not None
+    verdicts = [judge_leaf(Comparison("a", op, "abc"), bounds, np.array([10])).tolist() for op in (Op.NE, Op.EQ)]
+    assert verdicts == [[Verdict.SOME.value]] * 2
