@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "how-to"
+_OPTIONAL = re.compile(r"import (datafusion|dask|ibis)\b")
 _SESSIONS = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_SESSIONS = sorted(p.stem for p in PAGES.glob("*.md") if _SESSIONS.search(p.read_text(encoding="utf-8")))
 
@@ -18,7 +19,7 @@ WITH_SESSIONS = sorted(p.stem for p in PAGES.glob("*.md") if _SESSIONS.search(p.
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = _SESSIONS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
-    session = "\n".join(b for b in blocks if "import datafusion" not in b or importlib.util.find_spec("datafusion"))
+    session = "\n".join(b for b in blocks if all(map(importlib.util.find_spec, _OPTIONAL.findall(b))))
     test = doctest.DocTestParser().get_doctest(session, {}, page, None, None)
     report: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=report.append)

@@ -131,6 +131,34 @@ def test_engines_read_what_a_scan_reads(
     assert orders.count_rows(filter=arrow) == len(ids)
 
 
+def _by_dask(orders: Any) -> Any:
+    frames = pytest.importorskip("dask.dataframe")
+    sent = orders.filter((pc.field("status") == "SENT") & (pc.field("id") > 13_000))
+    empty = sent.schema.empty_table().select(["id"]).to_pandas()
+    parts = list(sent.get_fragments())
+    return frames.from_map(lambda part: part.to_table(columns=["id"]).to_pandas(), parts, meta=empty).id.compute(
+        scheduler="sync"
+    )
+
+
+def _by_ibis(orders: Any) -> Any:
+    connection = pytest.importorskip("ibis").duckdb.connect()
+    connection.con.register("orders", orders)
+    bound = connection.table("orders")
+    return bound.filter((bound.status == "SENT") & (bound.id > 13_000)).id.execute()
+
+
+@pytest.mark.parametrize("answer", [_by_dask, _by_ibis])
+def test_dask_and_ibis_prune_by_the_indexes(table: bitlake.Table, plans: list[Any], answer: Any) -> None:
+    expected = table.scan(["id"], "status = 'SENT' AND id > 13000")
+    ids, plan = sorted(expected.to_arrow()["id"].to_pylist()), expected.plan()
+    assert len(plan.files) == 1 and plan.metrics.rows_chosen == len(ids)
+    plans.clear()
+    assert sorted(answer(table.dataset())) == ids
+    assert [f.path for p in plans for f in p.files] == [f.path for f in plan.files]
+    assert sum(p.metrics.rows_chosen for p in plans) == plan.metrics.rows_chosen
+
+
 def test_what_is_not_understood_stays_with_the_engine(table: bitlake.Table, plans: list[Any]) -> None:
     orders = table.dataset()
     total = table.count()
