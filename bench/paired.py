@@ -45,6 +45,8 @@ class Side:
     """One process's lake, and the tables that its rows ask.  Mutable: rows that write make their tables first."""
 
     lake: Any
+    core: Any
+    """The same lake without Spark."""
     spark: Any
     source: str
     warehouse: Path
@@ -91,9 +93,14 @@ def _write(table: str, action: Callable[[Side], object]) -> Row:
 
 
 def _scan(side: Side, table: str, where: str | None = None) -> Any:
+    return side.core.table(table).scan(where=where)
+
+
+def _plan_anew(side: Side) -> Any:
+    """A plan of a lake that has read nothing yet (docs/decisions/0017-caches.md: a lake has caches of its own)."""
     import bitlake
 
-    return bitlake.connect(str(side.warehouse)).table(table).scan(where=where)
+    return bitlake.connect(str(side.warehouse)).table("many").scan(where="order_id = 77").plan()
 
 
 def _stream(side: Side) -> int:
@@ -122,6 +129,7 @@ def _delete(side: Side) -> None:
 _AGGREGATE = "SELECT region, count(*), sum(amount), max(payload) FROM {} GROUP BY region ORDER BY 1"
 ROWS: dict[str, Row] = {
     "plan": Row(lambda side: _scan(side, "many", "order_id = 77").plan()),
+    "connect-plan": Row(_plan_anew),
     "pending-arrow": Row(lambda side: _scan(side, "indexed", "status = 'PENDING'").to_arrow()),
     "value-arrow": Row(lambda side: _scan(side, "indexed", "user_id = 4711").to_arrow()),
     "scan-arrow": Row(lambda side: _scan(side, "indexed").to_arrow()),
@@ -174,7 +182,7 @@ def serve(warehouse: Path, source: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.read.parquet(source).createOrReplaceTempView("source")
     shutil.rmtree(warehouse, ignore_errors=True)
-    side = Side(bitlake.connect(str(warehouse), spark=spark), spark, source, warehouse)
+    side = Side(bitlake.connect(str(warehouse), spark=spark), bitlake.connect(str(warehouse)), spark, source, warehouse)
     vectors = {"deletion-vectors.enabled": "true"}
     side.create("indexed", INDEXED)
     side.create("vectors", vectors)
