@@ -283,15 +283,19 @@ class Runner(Protocol):
 
 
 class LocalRunner:
-    """Runs in this process, on as many threads as there are cores: numpy and Arrow release the interpreter lock."""
+    """Runs in this process, on as many threads as there are cores: numpy and Arrow release the interpreter lock.
 
-    def __init__(self, threads: int | None = None) -> None:
+    ``few``: lists of at most this length run on the calling thread, as to start threads takes longer than they save.
+    """
+
+    def __init__(self, threads: int | None = None, few: int = 1) -> None:
         self.threads = threads or os.cpu_count() or 2
+        self.few = few
 
     def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
         """Return ``[fn(item) for item in items]``, in order, raising the first error."""
         with counting(items, fn) as counted:
-            if len(items) <= 1 or self.threads == 1:
+            if len(items) <= self.few or self.threads == 1:
                 return [counted(item) for item in items]
             with ThreadPoolExecutor(min(self.threads, len(items)), thread_name_prefix="bitlake") as pool:
                 return list(pool.map(counted, items))

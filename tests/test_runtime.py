@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bitlake.io.base import request_runner
 from bitlake.io.local import LocalStore
-from bitlake.io.open import ResolvingStore
-from bitlake.runtime import CacheBudget, CacheName, Caches, process_caches
+from bitlake.io.open import ResolvingStore, open_store
+from bitlake.runtime import CacheBudget, CacheName, Caches, LocalRunner, process_caches
 
 NAMES: CacheName[str, str] = CacheName("names")
 NUMBERS: CacheName[int, list[int]] = CacheName("numbers")
@@ -202,3 +203,15 @@ def test_a_worker_has_one_budget_and_caches_nothing_where_the_lake_does_not() ->
     assert sent(off).caches[NAMES].get("b") is None and sent(off).caches.budget.size == 0
     one, other = process_caches("one", 50), process_caches("other", 20)
     assert one.budget is other.budget is sent(LocalStore()).caches.budget and one.budget.size >= 50
+
+
+def test_few_items_run_in_the_calling_thread() -> None:
+    threads = LocalRunner(4, few=3).run([1, 2, 3], lambda _: threading.get_ident())
+    assert set(threads) == {threading.get_ident()}
+    barrier = threading.Barrier(4, timeout=30)
+    LocalRunner(4, few=3).run([1, 2, 3, 4], lambda _: barrier.wait())  # all at once
+
+
+def test_few_local_files_are_read_without_threads() -> None:
+    memory = open_store("memory://few/t")
+    assert request_runner(LocalStore(), "/lake/t").few > request_runner(memory, "memory://few/t").few == 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
-from bitlake.runtime import Caches, process_caches
+from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
 """The size limit of files that are read whole, such as manifests and HASH indexes, in bytes."""
@@ -185,6 +185,15 @@ def has_cheap_rename(store: Store, path: str) -> bool:
     Then Spark's JVM can also read these files itself: the plain PySpark wheel has no jar for any object store.
     """
     return store.local_path(path) is not None
+
+
+_FEW_LOCAL = 8
+"""Local files that are read sooner one after another than by threads, which have to be started."""
+
+
+def request_runner(store: Store, path: str) -> LocalRunner:
+    """The runner of independent requests for files near ``path``: many at a time, but a few local files in turn."""
+    return LocalRunner(REQUESTS, 1 if store.local_path(path) is None else _FEW_LOCAL)
 
 
 def number_option(name: str, value: str | None, default: float) -> float:

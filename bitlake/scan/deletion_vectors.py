@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import Store
+from bitlake.io.base import request_runner
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import REQUESTS, CacheName, LocalRunner
+from bitlake.runtime import CacheName
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.snapshot.index_manifest import index_path, read_index_manifest
 from bitlake.snapshot.table_files import TableFiles
@@ -101,7 +102,9 @@ class DeletionVectors:
         def load(path: str) -> list[tuple[str, DeletionVector, int]]:
             return _load(self.store, path, missing[path], ranges)
 
-        for path, loaded in zip(missing, LocalRunner(REQUESTS).run(list(missing), load), strict=True):
+        for path, loaded in zip(
+            missing, request_runner(self.store, self.paths.root).run(list(missing), load), strict=True
+        ):
             for file, (name, vector, size) in zip(missing[path], loaded, strict=True):
                 vectors[name] = vector
                 total += size

@@ -24,10 +24,11 @@ from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostPolicy
 from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
+from bitlake.io.base import request_runner
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, has_index, index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import REQUESTS, CacheName, LocalRunner
+from bitlake.runtime import CacheName
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate
@@ -158,7 +159,9 @@ def prune_by_index(
     stored = [f for f in asked if _needs_storage(f, question_of(f), store)]
     waiting = {id(f) for f in stored}
     in_memory = [f for f in asked if id(f) not in waiting]
-    answers = [ask(f) for f in in_memory] + LocalRunner(REQUESTS).run(stored, ask)
+    answers = [ask(f) for f in in_memory]
+    if stored:
+        answers += request_runner(store, stored[0].path).run(stored, ask)
     answered = {id(f): a.file for f, a in zip([*in_memory, *stored], answers, strict=True)}
     problems = tuple(p for a in answers for p in a.problems)
     _warn(store, problems)

@@ -34,8 +34,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.footer import Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 from bitlake.io import Store
+from bitlake.io.base import request_runner
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import map_fields, stored_alike
@@ -185,7 +185,7 @@ def prune_by_pages(
     excludes nothing.
     """
     wide = [f for f in files if _wide(f)]
-    if len(wide) > MOST_FILES or sum(f.entry.file.file_size for f in wide) < WORTH_BYTES:
+    if not wide or len(wide) > MOST_FILES or sum(f.entry.file.file_size for f in wide) < WORTH_BYTES:
         return PlanStep(StepName.PAGES, files)
     started = time.perf_counter()
     counts = ReadCounts()
@@ -195,7 +195,7 @@ def prune_by_pages(
 
     places = range(len(wide))
     probes = places if len(wide) <= _PROBES else (0, len(wide) // 2, len(wide) - 1)
-    runner = LocalRunner(REQUESTS)
+    runner = request_runner(store, wide[0].path)
     narrowed = dict(zip(probes, runner.run([wide[i] for i in probes], narrow), strict=True))
     if any(narrowed[i] is not wide[i] for i in probes):
         rest = [i for i in places if i not in narrowed]

@@ -28,6 +28,7 @@ from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
 from bitlake.expressions.statistics import ColumnBounds, Int64s
 from bitlake.io import Store
+from bitlake.io.base import request_runner
 from bitlake.lazy_modules import numpy as np
 from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
@@ -167,11 +168,11 @@ def read_manifests(
             _check_counts(table.paths, meta, entries)
         return entries
 
-    if len(missing) > 1:
-        with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
-            fetched = dict(zip([m.file_name for m in missing], pool.map(read, missing)))
-        return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in requested]
-    return [read(m) for m in requested]
+    if len(missing) <= request_runner(table.store, table.paths.root).few:
+        return [read(m) for m in requested]
+    with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
+        fetched = dict(zip([m.file_name for m in missing], pool.map(read, missing)))
+    return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in requested]
 
 
 def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[ManifestEntry, ...]) -> None:
