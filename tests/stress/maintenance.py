@@ -218,7 +218,7 @@ def tag(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iterat
                 table.history.delete_branch(rng.choice(branches))
                 yield "deleted branches"
         except NotFound as e:
-            if not re.search(r"expired while|no snapshot \d|no tag|was deleted or moved", str(e)):
+            if not re.search(r"(expired|deleted) while|no snapshot \d|no tag|was deleted or moved", str(e)):
                 raise
             yield "came too late"
 
