@@ -82,10 +82,12 @@ class TableState:
 def load_state(name: str, table: TableFiles) -> TableState | None:
     """Load the latest state of a table or branch; None if it has no schema."""
     with reading_table(name):
-        schema = versions.latest_schema(table)
-        if schema is None:
-            return None
-        return TableState(name, table.paths, table.store, schema, versions.latest_snapshot(table))
+        while (schema := versions.latest_schema(table)) is not None:
+            snapshot = versions.latest_snapshot(table)
+            # A table that is renamed or dropped after its schema was read has no snapshot there, but it is not empty.
+            if snapshot is not None or versions.is_same_table(table, schema):
+                return TableState(name, table.paths, table.store, schema, snapshot)
+        return None
 
 
 def state_at(state: TableState, snapshot_id: int) -> TableState:
