@@ -202,7 +202,7 @@ class SkippedFiles(Sequence[SkippedFile]):
 
 
 def _counts(skipped: Sequence[SkippedFile]) -> dict[SkipReason, int]:
-    return Counter(s.reason for s in skipped)
+    return Counter(s.reason for s in skipped) if skipped else {}
 
 
 def _sizes(skipped: Sequence[SkippedFile]) -> dict[SkipReason, int]:
@@ -224,6 +224,8 @@ class StepName(enum.Enum):
     """Levels and key ranges of primary-key tables."""
     TOP_N = "top n"
     LIMIT = "limit"
+
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)

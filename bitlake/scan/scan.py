@@ -117,6 +117,8 @@ class TableScan:
         """At most this number of rows, in no particular order."""
         if rows is not None and rows < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
+        if rows is None and self.row_limit is None and not self.order:
+            return self
         return replace(self, row_limit=rows, order=(), _planned=[])
 
     def top_n(self, order_by: Sequence[OrderItem], n: int) -> TableScan:
