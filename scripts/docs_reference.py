@@ -198,6 +198,8 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
 RESULTS: dict[str, tuple[str, ...]] = {
     "bitlake.expressions.condition:Column": (
         *("between", "contains", "endswith", "is_not_null", "is_null", "isin", "like", "startswith"),
+        *("abs", "cast", "coalesce", "date_trunc", "day", "hour", "length", "lower", "month", "substring", "trim"),
+        *("upper", "year"),
     ),
     "bitlake.expressions.condition:Condition": (),
     "bitlake.scan.dataset:ScanDataset": ("count_rows", "files", "filter", "get_fragments", "scanner"),

@@ -34,7 +34,7 @@ def cast_typed(term: Typed, to: AtomicType, zone: str, explicit: bool = False) -
     if not isinstance(term.type, AtomicType) or term.type.root is Root.CHAR:
         raise Refused(f"{term.sql} is {term.type}, which is not cast")
     source = term.type
-    sql = f"CAST({term.sql} AS {_sql_type(to)})" if explicit else term.sql
+    sql = f"CAST({term.sql} AS {sql_type(to)})" if explicit else term.sql
     if _same(source, to):
         return Typed(term.function, to, term.arguments, term.parameter, sql) if explicit else term
     if _converter(source, to) is None:
@@ -44,7 +44,8 @@ def cast_typed(term: Typed, to: AtomicType, zone: str, explicit: bool = False) -
     return Typed("cast", to, (term,), zone, sql)
 
 
-def _sql_type(kind: AtomicType) -> str:
+def sql_type(kind: AtomicType) -> str:
+    """The type as Spark SQL names it in a CAST."""
     match kind.root:
         case Root.VARCHAR:
             return "STRING"

@@ -1,4 +1,4 @@
-"""Conditions as Python values: ``col("status") == "NEW"``, lists of terms, and parameters of SQL text.
+"""Conditions as Python values: ``col("amount") * 2 > 15``, lists of terms, and parameters of SQL text.
 
 Every form becomes an unbound predicate tree (:mod:`bitlake.expressions.tree`), as SQL text does, so that all of them
 plan and answer alike.
@@ -6,18 +6,23 @@ plan and answer alike.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, term_sql
+from bitlake.expressions.terms import CallTerm, CastTerm, ColumnTerm, IntervalTerm, LiteralTerm, Term, literal_type
 from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,
+    Computed,
     In,
     IsNull,
+    Leaf,
     Like,
     MapKey,
     Not,
@@ -26,6 +31,7 @@ from bitlake.expressions.tree import (
     Predicate,
     like_literal,
 )
+from bitlake.expressions.wall_clock import MICROS_PER_DAY
 
 if TYPE_CHECKING:
     from bitlake.expressions.parameters import Args
@@ -66,27 +72,39 @@ class Condition:
 
 
 class Column:
-    """A column of a condition, by name; ``column["key"]`` is the value of a map's text key.
+    """A column of a condition, or a value computed of columns; ``column["key"]`` is the value of a map's text key.
 
-    Comparisons mean what they mean in Spark SQL: NULL compares with nothing, NaN is the largest number.
+    Comparisons, arithmetic and functions mean what they mean in Spark SQL: NULL compares with nothing, NaN is the
+    largest number, ``%`` has the sign of the number that is divided.
 
     >>> col("day") >= date(2026, 1, 2)
     Condition(day >= DATE '2026-01-02')
+    >>> col("amount") * 2 > col("order_id")
+    Condition((amount * 2) > order_id)
     """
 
-    __slots__ = ("_name",)
+    __slots__ = ("term",)
     __hash__ = None  # type: ignore[assignment]  # == makes a condition
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, term: str | Term) -> None:
+        self.term = ColumnTerm(term) if isinstance(term, str) else term
 
     def __repr__(self) -> str:
-        return f"col({str(self._name)!r})"
+        name = self._name
+        return f"Column({term_sql(self.term)})" if name is None else f"col({str(name)!r})"
+
+    @property
+    def _name(self) -> str | None:
+        """The name of a column that is not computed."""
+        return self.term.name if isinstance(self.term, ColumnTerm) else None
 
     def __getitem__(self, key: Any) -> Column:
-        if not isinstance(key, str) or isinstance(self._name, MapKey):
+        name = self._name
+        if not isinstance(key, str) or name is None or isinstance(name, MapKey):
             raise InvalidRequest(f"{self!r}: only a map that is a column has a value, by a text key; not {key!r}")
-        return Column(MapKey(self._name, key))
+        return Column(MapKey(name, key))
+
+    # --- comparisons --------------------------------------------------------------------------------------------------
 
     def __eq__(self, value: object) -> Condition:  # type: ignore[override]
         return self._compare(Op.EQ, value)
@@ -114,7 +132,8 @@ class Column:
         """
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidRequest(f"{self!r}.isin takes a list of values, such as [{values!r}]")
-        return Condition(In(self._name, tuple(_value(self, v, none="is_null()") for v in _listed(values))))
+        listed = tuple(_value(self, v, none="is_null()") for v in _listed(values))
+        return self._leaf(lambda name: In(name, listed))
 
     def between(self, low: Any, high: Any) -> Condition:
         """Whether the column is from ``low`` to ``high``, both included.
@@ -122,7 +141,10 @@ class Column:
         >>> col("amount").between(10, 50)
         Condition(amount BETWEEN 10 AND 50)
         """
-        return Condition(Between(self._name, *(_value(self, v, none="is_null() or a comparison") for v in (low, high))))
+        name = self._name
+        if name is None or isinstance(low, Column) or isinstance(high, Column):
+            return self._compare(Op.GE, low) & self._compare(Op.LE, high)
+        return Condition(Between(name, *(_value(self, v, none="is_null() or a comparison") for v in (low, high))))
 
     def is_null(self) -> Condition:
         """Whether the column is NULL.
@@ -130,7 +152,7 @@ class Column:
         >>> col("status").is_null()
         Condition(status IS NULL)
         """
-        return Condition(IsNull(self._name))
+        return self._leaf(IsNull)
 
     def is_not_null(self) -> Condition:
         """Whether the column is not NULL.
@@ -138,7 +160,7 @@ class Column:
         >>> col("status").is_not_null()
         Condition(status IS NOT NULL)
         """
-        return Condition(IsNull(self._name, negated=True))
+        return self._leaf(lambda name: IsNull(name, negated=True))
 
     def like(self, pattern: str, escape: str = "\\") -> Condition:
         """Whether text matches a pattern of SQL: ``%`` is any text, ``_`` one character.
@@ -148,7 +170,7 @@ class Column:
         """
         if len(self._text(escape, "like")) != 1:
             raise InvalidRequest(f"{self!r}.like: escape is one character, and not {escape!r}")
-        return Condition(Like(self._name, self._text(pattern, "like"), escape=escape))
+        return self._like(self._text(pattern, "like"), escape)
 
     def startswith(self, text: str) -> Condition:
         """Whether text starts with ``text``.
@@ -156,7 +178,7 @@ class Column:
         >>> col("status").startswith("P")
         Condition(status LIKE 'P%')
         """
-        return Condition(Like(self._name, like_literal(self._text(text, "startswith")) + "%"))
+        return self._like(like_literal(self._text(text, "startswith")) + "%")
 
     def endswith(self, text: str) -> Condition:
         """Whether text ends with ``text``.
@@ -164,7 +186,7 @@ class Column:
         >>> col("status").endswith("D")
         Condition(status LIKE '%D')
         """
-        return Condition(Like(self._name, "%" + like_literal(self._text(text, "endswith"))))
+        return self._like("%" + like_literal(self._text(text, "endswith")))
 
     def contains(self, text: str) -> Condition:
         """Whether text contains ``text``.
@@ -172,15 +194,193 @@ class Column:
         >>> col("status").contains("AI")
         Condition(status LIKE '%AI%')
         """
-        return Condition(Like(self._name, "%" + like_literal(self._text(text, "contains")) + "%"))
+        return self._like("%" + like_literal(self._text(text, "contains")) + "%")
+
+    # --- computed values ----------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Column:
+        return self._call("+", other)
+
+    def __radd__(self, other: Any) -> Column:
+        return Column(CallTerm("+", (_operand(self, other), self.term)))
+
+    def __sub__(self, other: Any) -> Column:
+        return self._call("-", other)
+
+    def __rsub__(self, other: Any) -> Column:
+        return Column(CallTerm("-", (_operand(self, other), self.term)))
+
+    def __mul__(self, other: Any) -> Column:
+        return self._call("*", other)
+
+    def __rmul__(self, other: Any) -> Column:
+        return Column(CallTerm("*", (_operand(self, other), self.term)))
+
+    def __truediv__(self, other: Any) -> Column:
+        return self._call("/", other)
+
+    def __rtruediv__(self, other: Any) -> Column:
+        return Column(CallTerm("/", (_operand(self, other), self.term)))
+
+    def __mod__(self, other: Any) -> Column:
+        return self._call("%", other)
+
+    def __rmod__(self, other: Any) -> Column:
+        return Column(CallTerm("%", (_operand(self, other), self.term)))
+
+    def __neg__(self) -> Column:
+        return self._call("negative")
+
+    def __abs__(self) -> Column:
+        return self.abs()
+
+    def cast(self, type: str) -> Column:
+        """The value as another type, by the name that Spark SQL has for it; a value that does not fit is an error.
+
+        >>> col("amount").cast("int") == 25
+        Condition(CAST(amount AS INT) = 25)
+        """
+        from bitlake.expressions.term_parser import parse_cast_type  # brings sqlglot, which only SQL text needs
+
+        return Column(CastTerm(self.term, parse_cast_type(self._text(type, "cast"))))
+
+    def abs(self) -> Column:
+        """The absolute value of a number.
+
+        >>> col("amount").abs() > 5
+        Condition(abs(amount) > 5)
+        """
+        return self._call("abs")
+
+    def lower(self) -> Column:
+        """Text in lower case.
+
+        >>> col("status").lower() == "new"
+        Condition(lower(status) = 'new')
+        """
+        return self._call("lower")
+
+    def upper(self) -> Column:
+        """Text in upper case.
+
+        >>> col("status").upper() == "NEW"
+        Condition(upper(status) = 'NEW')
+        """
+        return self._call("upper")
+
+    def trim(self) -> Column:
+        """Text without the spaces at both ends.
+
+        >>> col("status").trim() == "NEW"
+        Condition(trim(status) = 'NEW')
+        """
+        return self._call("trim")
+
+    def length(self) -> Column:
+        """The number of characters of text, or of bytes of a binary.
+
+        >>> col("status").length() > 3
+        Condition(length(status) > 3)
+        """
+        return self._call("length")
+
+    def substring(self, start: int, length: int | None = None) -> Column:
+        """A part of a text; the first character is at 1, and a negative ``start`` counts from the end.
+
+        >>> col("status").substring(1, 2) == "PA"
+        Condition(substring(status, 1, 2) = 'PA')
+        """
+        return self._call("substring", start) if length is None else self._call("substring", start, length)
+
+    def year(self) -> Column:
+        """The year of a date or timestamp; comparisons with it prune.
+
+        >>> col("day").year() == 2026
+        Condition(year(day) = 2026)
+        """
+        return self._call("year")
+
+    def month(self) -> Column:
+        """The month of a date or timestamp, from 1 to 12.
+
+        >>> col("day").month() == 1
+        Condition(month(day) = 1)
+        """
+        return self._call("month")
+
+    def day(self) -> Column:
+        """The day of the month of a date or timestamp, from 1 to 31.
+
+        >>> col("day").day() == 2
+        Condition(day(day) = 2)
+        """
+        return self._call("day")
+
+    def hour(self) -> Column:
+        """The hour of a timestamp, from 0 to 23.
+
+        >>> col("ts").hour() < 12
+        Condition(hour(ts) < 12)
+        """
+        return self._call("hour")
+
+    def date_trunc(self, unit: str) -> Column:
+        """The start of the year, month, day, hour, … that a timestamp is in; comparisons with it prune.
+
+        >>> col("ts").date_trunc("month") >= "2026-01-01"
+        Condition(date_trunc('MONTH', ts) >= '2026-01-01')
+        """
+        return Column(CallTerm("date_trunc", (_operand(self, self._text(unit, "date_trunc").upper()), self.term)))
+
+    def coalesce(self, *others: Any) -> Column:
+        """The first of these values that is not NULL.
+
+        >>> col("status").coalesce("NEW") == "NEW"
+        Condition(coalesce(status, 'NEW') = 'NEW')
+        """
+        return self._call("coalesce", *others)
+
+    def _call(self, function: str, *others: Any) -> Column:
+        return Column(CallTerm(function, (self.term, *(_operand(self, o) for o in others))))
 
     def _compare(self, op: Op, value: object) -> Condition:
-        return Condition(Comparison(self._name, op, _value(self, value, none="is_null() or is_not_null()")))
+        if isinstance(value, Column):
+            return Condition(Computed(BooleanTest(CallTerm(op.value, (self.term, value.term)))))
+        literal = _value(self, value, none="is_null() or is_not_null()")
+        return self._leaf(lambda name: Comparison(name, op, literal))
+
+    def _like(self, pattern: str, escape: str = "\\") -> Condition:
+        return self._leaf(lambda name: Like(name, pattern, escape=escape))
+
+    def _leaf(self, make: Callable[[str], Leaf]) -> Condition:
+        """A condition on the column, or on the value that is computed."""
+        name = self._name
+        return Condition(Computed(TermTest(self.term, make(VALUE))) if name is None else make(name))
 
     def _text(self, value: Any, method: str) -> str:
         if not isinstance(value, str):
             raise InvalidRequest(f"{self!r}.{method} takes text, and not {value!r}")
         return value
+
+
+def _operand(column: Column, value: Any) -> Term:
+    """What a column is computed with: another column, a time span, or a constant."""
+    if isinstance(value, Column):
+        return value.term
+    if isinstance(value, Condition):
+        raise InvalidRequest(f"{column!r} is computed with {value!r}; expected a column or a value")
+    try:
+        plain = python_value(value)
+    except ValueError as e:
+        raise InvalidRequest(f"{column!r} is computed with {value!r}: {e}") from e
+    if isinstance(plain, dt.timedelta):
+        micros = plain // dt.timedelta(microseconds=1)
+        days, rest = divmod(micros, MICROS_PER_DAY)
+        return IntervalTerm(0, micros, f"INTERVAL '{micros}' MICROSECOND" if rest else f"INTERVAL '{days}' DAY")
+    kind = literal_type(plain)
+    if kind is None and plain is not None:
+        raise InvalidRequest(f"{column!r} is computed with {value!r}, for which Spark SQL has no constant")
+    return LiteralTerm(plain, kind)
 
 
 def col(name: str) -> Column:
@@ -211,9 +411,7 @@ def _value(column: Column, value: Any, none: str) -> Any:
     if value is None:
         raise InvalidRequest(f"{column!r} is compared with None, which equals nothing; use {none}")
     if isinstance(value, Column | Condition):
-        raise InvalidRequest(
-            f"{column!r} is compared with {value!r}; compare columns with values, and two columns in SQL text"
-        )
+        raise InvalidRequest(f"{column!r} is compared with {value!r}; expected a value")
     try:
         return python_value(value)
     except ValueError as e:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.casts import CAST, cast_typed
+from bitlake.expressions.casts import CAST, cast_typed, sql_type
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
 from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
@@ -177,8 +177,8 @@ class TermTest:
         raise InvalidRequest(f"the predicate is not bound: {self}")
 
     def sql(self) -> str | None:
-        """It has no text before it is bound."""
-        return None
+        """The test as Spark SQL."""
+        return to_sql(self.leaf, names={VALUE: _operand(_printed(self.term))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,9 @@ class BooleanTest:
         raise InvalidRequest(f"the predicate is not bound: {self}")
 
     def sql(self) -> str | None:
-        """It has no text before it is bound."""
-        return None
+        """The test as Spark SQL."""
+        term = _printed(self.term)
+        return f"({term.sql})" if term.function in ("and", "or") else term.sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,9 @@ class TermBinder:
                 raise refusal(term.sql, "an interval can only be added to a date or timestamp")
             case CastTerm(inner, to):
                 made = self.bind(inner)
-                return self._certain(f"CAST({made.sql} AS {to})", lambda: cast_typed(made, to, self.zone, True))
+                return self._certain(
+                    f"CAST({made.sql} AS {sql_type(to)})", lambda: cast_typed(made, to, self.zone, True)
+                )
             case CallTerm(function, (of, IntervalTerm() as interval)) if function in ("+", "-"):
                 made = self.bind(of)
                 sign = 1 if function == "+" else -1
@@ -436,6 +439,30 @@ def term_type(kind: DataType) -> DataType:
         case Root.TIMESTAMP_LTZ:
             return TIMESTAMP
     return replace(kind, nullable=True)
+
+
+def term_sql(term: Term) -> str:
+    """An unbound term as Spark SQL, for people.
+
+    >>> term_sql(CallTerm("*", (ColumnTerm("amount"), LiteralTerm(2, INT))))
+    '(amount * 2)'
+    """
+    return _printed(term).sql
+
+
+def _printed(term: Term) -> Typed:
+    """A term with its text; its type is not known."""
+    match term:
+        case ColumnTerm(name):
+            return Typed("column", STRING, (), name, column_sql(name))
+        case LiteralTerm(value):
+            return Typed("literal", STRING, (), value, _literal_sql(term))
+        case IntervalTerm():
+            return Typed("literal", STRING, (), term, term.sql)
+        case CastTerm(inner, to):
+            return Typed("cast", STRING, (), None, f"CAST({term_sql(inner)} AS {sql_type(to)})")
+    arguments = tuple(map(_printed, term.arguments))
+    return Typed(term.function, STRING, arguments, None, _call_sql(term.function, arguments))
 
 
 def _literal_sql(term: LiteralTerm) -> str:

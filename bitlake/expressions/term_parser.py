@@ -6,11 +6,12 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from bitlake.errors import InvalidRequest
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql
@@ -31,6 +32,7 @@ from bitlake.expressions.terms import (
     IntervalTerm,
     LiteralTerm,
     Term,
+    literal_type,
 )
 from bitlake.types.datatypes import AtomicType, Root
 
@@ -165,7 +167,7 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
     if isinstance(inner, exp.Cast) and value is not None:
         kind = _cast_type(inner)
         return None if kind is None else LiteralTerm(value, kind, is_literal=False)
-    return LiteralTerm(value, _type_of(value))
+    return LiteralTerm(value, literal_type(value))
 
 
 _FOLDED = (exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.TsOrDsAdd, exp.AddMonths, exp.TsOrDsToDate)
@@ -181,35 +183,7 @@ def _folded(node: exp.Expr, tz: str) -> LiteralTerm | None:
         return None
     if isinstance(value, int | float | Decimal | np.floating) and not isinstance(value, bool):
         return None
-    return LiteralTerm(value, _type_of(value), is_literal=False)
-
-
-def _type_of(value: Any) -> AtomicType | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return BOOLEAN
-        case int():
-            if -(1 << 31) <= value < 1 << 31:
-                return INT
-            fits = -(1 << 63) <= value < 1 << 63
-            return BIGINT if fits else AtomicType(Root.DECIMAL, precision=len(str(abs(value))), scale=0)
-        case Decimal():
-            _, digits, exponent = value.as_tuple()
-            assert isinstance(exponent, int)
-            return AtomicType(Root.DECIMAL, precision=max(len(digits), -exponent), scale=max(0, -exponent))
-        case float():
-            return DOUBLE
-        case str():
-            return STRING
-        case bytes():
-            return BINARY
-        case dt.datetime():
-            return TIMESTAMP_NTZ if value.tzinfo is None else TIMESTAMP
-        case dt.date():
-            return DATE
-    return FLOAT if isinstance(value, np.float32) else None
+    return LiteralTerm(value, literal_type(value), is_literal=False)
 
 
 def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
@@ -315,6 +289,23 @@ def _branches(node: exp.Case, again: Callable[[exp.Expr], Term]) -> Iterator[Ter
         yield again(branch.args["true"])
     default = node.args.get("default")
     yield LiteralTerm(None, None) if default is None else again(default)
+
+
+def parse_cast_type(text: str) -> AtomicType:
+    """The type that a CAST names; raises :class:`InvalidRequest` for one that conditions do not cast to.
+
+    >>> parse_cast_type("decimal(10, 2)")
+    AtomicType(DECIMAL(10, 2))
+    """
+    try:
+        kind = _cast_type(exp.Cast(this=exp.Null(), to=exp.DataType.build(text, dialect=SparkSql)))
+    except (SqlglotError, ValueError):
+        kind = None
+    if kind is None:
+        raise InvalidRequest(
+            f"unknown type '{text}' of a cast; expected a type of Spark SQL, such as 'bigint' or 'decimal(10, 2)'"
+        )
+    return kind
 
 
 def _cast_type(node: exp.Cast) -> AtomicType | None:

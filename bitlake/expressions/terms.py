@@ -10,14 +10,17 @@ A kernel raises :class:`EvaluationFailed` where Spark fails in ANSI mode: overfl
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest
 from bitlake.lazy_modules import compute as pc
+from bitlake.lazy_modules import numpy as np
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import MAX_LENGTH, AtomicType, DataType, Root
 
@@ -153,6 +156,35 @@ def decimal_type(precision: int, scale: int) -> AtomicType:
     if precision > 38:
         raise Refused(f"DECIMAL({precision}, {scale}) has more than 38 digits, where Spark rounds")
     return AtomicType(Root.DECIMAL, precision=precision, scale=scale)
+
+
+def literal_type(value: Any) -> AtomicType | None:
+    """The type that Spark gives a constant; None for NULL, and for values without a literal."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return BOOLEAN
+        case int():
+            if -(1 << 31) <= value < 1 << 31:
+                return INT
+            fits = -(1 << 63) <= value < 1 << 63
+            return BIGINT if fits else AtomicType(Root.DECIMAL, precision=len(str(abs(value))), scale=0)
+        case Decimal():
+            _, digits, exponent = value.as_tuple()
+            assert isinstance(exponent, int)
+            return AtomicType(Root.DECIMAL, precision=max(len(digits), -exponent), scale=max(0, -exponent))
+        case float():
+            return DOUBLE
+        case str():
+            return STRING
+        case bytes():
+            return BINARY
+        case dt.datetime():
+            return TIMESTAMP_NTZ if value.tzinfo is None else TIMESTAMP
+        case dt.date():
+            return DATE
+    return FLOAT if isinstance(value, np.float32) else None
 
 
 def failing(condition: pa.Array, what: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.assignment import new_values
-from bitlake.expressions.condition import Where, with_args
+from bitlake.expressions.condition import Column, Condition, Where, with_args
 from bitlake.expressions.terms import Term
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
@@ -412,14 +412,15 @@ class Table:
         where: Where | None = None,
         args: Args | None = None,
         *,
-        expressions: Mapping[str, str] | None = None,
+        expressions: Mapping[str, str | Column] | None = None,
     ) -> int:
         """Set columns of the rows for which a condition is TRUE; returns their number.
 
         ``where`` and ``args`` are as in :meth:`scan`.
 
         ``values`` are constants (text too is a constant), or functions of the old rows (an Arrow table of all columns)
-        that return a column.  ``expressions`` are Spark SQL over the old rows, with the functions that conditions have.
+        that return a column.  ``expressions`` are computed of the old rows: Spark SQL with the functions that
+        conditions have, or ``col("amount") * 2``.
 
         >>> table.update({"status": "LATE"}, "status = 'NEW' AND day < '2026-01-02'")
         1
@@ -433,14 +434,7 @@ class Table:
         """
         core, where = self._core, with_args(where, args)
         constants = dict(values or {})
-        parsed: dict[str, Term] = {}
-        if expressions:
-            from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
-
-            twice = next((n for n in expressions if n in constants), None)
-            if twice is not None:
-                raise InvalidRequest(f"UPDATE: column '{twice}' is set twice")
-            parsed = {name: parse_term(text, core.timezone) for name, text in expressions.items()}
+        parsed = _update_terms(constants, expressions or {}, core.timezone)
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
@@ -553,3 +547,30 @@ class Table:
         """
         path = path_of(self.schema, name)
         return self._core.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))
+
+
+def _update_terms(
+    constants: Mapping[str, Any], expressions: Mapping[str, str | Column], timezone: str
+) -> dict[str, Term]:
+    """The terms of an UPDATE's expressions; raises :class:`InvalidRequest` for anything else."""
+    for name, value in constants.items():
+        if isinstance(value, Column | Condition):
+            raise InvalidRequest(
+                f"UPDATE: column '{name}' is set to {value!r}, which is not a constant; give it in `expressions`"
+            )
+    terms: dict[str, Term] = {}
+    for name, given in expressions.items():
+        if name in constants:
+            raise InvalidRequest(f"UPDATE: column '{name}' is set twice")
+        if isinstance(given, Column):
+            terms[name] = given.term
+        elif isinstance(given, str):
+            from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
+
+            terms[name] = parse_term(given, timezone)
+        else:
+            raise InvalidRequest(
+                f"UPDATE: the expression of column '{name}' is {given!r}; expected SQL text or bitlake.col(…); "
+                "constants are given in `values`"
+            )
+    return terms

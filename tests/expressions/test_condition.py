@@ -21,6 +21,7 @@ from bitlake.expressions.condition import Condition
 from bitlake.expressions.parameters import with_values
 
 NAN = float("nan")
+STAMP_MONTH = dt.datetime(2024, 1, 1)
 DAY = dt.date(2024, 1, 2)
 ROWS = pa.table(
     {
@@ -30,6 +31,7 @@ ROWS = pa.table(
         "n": pa.array([Decimal("1.50"), Decimal("2.00"), None, Decimal("3.25")], pa.decimal128(9, 2)),
         "day": [DAY, DAY + dt.timedelta(1), None, DAY],
         "m": pa.array([[("k", 1)], [], None, [("k", 2)]], pa.map_(pa.string(), pa.int32())),
+        "ts": pa.array([dt.datetime(2024, 1, 1, 1), dt.datetime(2024, 2, 2), None, STAMP_MONTH], pa.timestamp("us")),
     }
 )
 
@@ -70,13 +72,88 @@ SAME: list[tuple[Condition, str]] = [
     (col("day") > "2024-01-02", "day > '2024-01-02'"),
     (col("m")["k"] == 2, "m['k'] = 2"),
 ]
+WEEK = dt.timedelta(days=7)
+SAME_COMPUTED: list[tuple[Condition, str]] = [
+    (col("id") == col("x"), "id = x"),
+    (col("ID") < col("m")["k"] + 1, "id < m['k'] + 1"),
+    (~(col("id") >= col("x")), "NOT (id >= x)"),
+    (col("id").between(1, col("x")), "id >= 1 AND id <= x"),
+    (col("id") * 2 > 3, "id * 2 > 3"),
+    ((2 + col("id")) - (3 - col("id")) == 1, "(2 + id) - (3 - id) = 1"),
+    (2 * col("id") % 3 == 1, "2 * id % 3 = 1"),
+    (7 % col("id") == 1, "7 % id = 1"),
+    (6 / col("id") > col("id") / 2, "6 / id > id / 2"),
+    (-col("id") < -1, "-id < -1"),
+    (abs(-col("id")) == 2, "abs(-id) = 2"),
+    (col("n") + Decimal("0.5") == 2, "n + 0.5 = 2"),
+    (col("x") + 0.5 > 1, "x + 0.5D > 1"),
+    (col("n").cast("int") == 1, "CAST(n AS INT) = 1"),
+    (col("n").cast("Decimal(20, 1)") == Decimal("1.5"), "CAST(n AS DECIMAL(20, 1)) = 1.5"),
+    (col("id").cast("string") == "2", "CAST(id AS STRING) = '2'"),
+    (
+        col("day").cast("timestamp_ntz") == dt.datetime(2024, 1, 2),
+        "CAST(day AS TIMESTAMP_NTZ) = TIMESTAMP_NTZ '2024-01-02'",
+    ),
+    (col("s").upper() == "AB", "upper(s) = 'AB'"),
+    (col("s").trim().lower().isin(["ab", "b"]), "lower(trim(s)) IN ('ab', 'b')"),
+    (col("s").lower().startswith("a%"), r"lower(s) LIKE 'a\\%%'"),
+    (col("s").upper().like("_B"), "upper(s) LIKE '_B'"),
+    (col("s").length().between(2, 3), "length(s) BETWEEN 2 AND 3"),
+    (col("s").substring(2) == "b", "substring(s, 2) = 'b'"),
+    (col("s").substring(-1, 1) == "b", "substring(s, -1, 1) = 'b'"),
+    (col("s").coalesce("none") == "none", "coalesce(s, 'none') = 'none'"),
+    (col("id").coalesce(col("n").cast("bigint"), 7).is_not_null(), "coalesce(id, CAST(n AS BIGINT), 7) IS NOT NULL"),
+    ((col("id") + None).is_null(), "(id + NULL) IS NULL"),
+    (col("day").year() == 2024, "year(day) = 2024"),
+    ((col("day").month() == 1) & (col("day").day() < 3), "month(day) = 1 AND day(day) < 3"),
+    (col("day").cast("timestamp_ntz").hour() == 0, "hour(CAST(day AS TIMESTAMP_NTZ)) = 0"),
+    (col("ts").date_trunc("month") == STAMP_MONTH, "date_trunc('MONTH', ts) = TIMESTAMP_NTZ '2024-01-01'"),
+    (col("day") + WEEK > dt.date(2024, 1, 9), "day + INTERVAL 7 DAYS > DATE '2024-01-09'"),
+    (col("day") - pd.Timedelta(WEEK) < col("day"), "day - INTERVAL 7 DAYS < day"),
+    (
+        col("ts") - np.timedelta64(90, "m") < STAMP_MONTH,
+        "ts - INTERVAL '5400000000' MICROSECOND < TIMESTAMP_NTZ '2024-01-01'",
+    ),
+]
 
 
-@pytest.mark.parametrize(("condition", "text"), SAME, ids=[text for _, text in SAME])
+@pytest.mark.parametrize(("condition", "text"), SAME + SAME_COMPUTED, ids=[text for _, text in SAME + SAME_COMPUTED])
 def test_a_condition_is_its_sql(table: bitlake.Table, condition: Condition, text: str) -> None:
     ours, sql = table.scan(where=condition), table.scan(where=text)
     assert repr(ours) == repr(sql)
     assert ours.select(["id", "s", "day"]).to_arrow() == sql.select(["id", "s", "day"]).to_arrow()
+
+
+@pytest.mark.parametrize(("condition", "text"), SAME_COMPUTED, ids=[text for _, text in SAME_COMPUTED])
+def test_a_computed_condition_prints_as_sql_that_means_it(
+    table: bitlake.Table, condition: Condition, text: str
+) -> None:
+    printed = repr(condition).removeprefix("Condition(").removesuffix(")")
+    assert table.to_arrow(["id", "s"], printed) == table.to_arrow(["id", "s"], text)
+
+
+def test_computed_conditions_choose_rows(table: bitlake.Table) -> None:
+    assert table.to_arrow(["id"], col("id") * 2 > col("x") + 2)["id"].to_pylist() == []
+    assert table.to_arrow(["id"], col("id") + 0.5 >= col("x"))["id"].to_pylist() == [1]
+    assert table.to_arrow(["id"], col("s").upper() == "AB")["id"].to_pylist() == [2]
+    assert table.to_arrow(["id"], col("day") + WEEK == dt.date(2024, 1, 10))["id"].to_pylist() == [2]
+    assert "day >= DATE '2024-01-01'" in repr(table.scan(where=col("day").year() == 2024))  # by which it prunes
+
+
+def test_update_computes_columns(table: bitlake.Table) -> None:
+    assert table.update(expressions={"id": col("id") * 10, "s": "upper(s)"}, where=col("id") < 3) == 2
+    assert sorted(table.to_arrow(["id", "s"], "id > 3").to_pylist(), key=str) == [
+        {"id": 10, "s": "A%B"},
+        {"id": 20, "s": "AB"},
+    ]
+    with pytest.raises(InvalidRequest, match=r"column 'id' is set to Column\(\(id \* 2\)\), .* `expressions`"):
+        table.update({"id": col("id") * 2})
+    wrong: Any
+    for wrong in (5, None, col("id") == 1):
+        with pytest.raises(
+            InvalidRequest, match="the expression of column 'id' is .*; expected SQL text or bitlake.col"
+        ):
+            table.update(expressions={"id": wrong})
 
 
 def test_conditions_delete_and_update(table: bitlake.Table) -> None:
@@ -148,7 +225,18 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: col("id").isin([1, None]), r"compared with None, .* use is_null\(\)"),
         (lambda: col("id").isin("ab"), "isin takes a list of values"),
         (lambda: col("id").isin(5), "isin takes a list of values"),
-        (lambda: col("id") == col("s"), "two columns in SQL text"),
+        (lambda: col("id") == (col("s") == "a"), r"compared with Condition\(s = 'a'\); expected a value"),
+        (lambda: col("id").isin([col("x")]), r"compared with col\('x'\); expected a value"),
+        (lambda: col("id") + (col("s") == "a"), "computed with Condition.*; expected a column or a value"),
+        (lambda: col("id") + dt.time(1), "for which Spark SQL has no constant"),
+        (lambda: col("id") + pd.NaT, "the value is missing"),
+        (lambda: col("id") + [1], "for which Spark SQL has no constant"),
+        (lambda: col("id").cast("int3"), "unknown type 'int3' of a cast; expected a type of Spark SQL"),
+        (lambda: col("id").cast("array<int>"), "unknown type 'array<int>' of a cast"),
+        (lambda: col("id").cast(""), "unknown type '' of a cast"),
+        (lambda: col("id").cast(int), "cast takes text, and not <class 'int'>"),
+        (lambda: col("s").lower()["k"], "only a map that is a column"),
+        (lambda: 1 < col("id") + 1 < 3, "no truth value"),
         (lambda: col("s").like(5), "like takes text, and not 5"),
         (lambda: col(5), "a column is named by text, and not by 5"),
         (lambda: col("m")["k"]["j"], "only a map that is a column"),
@@ -178,6 +266,22 @@ def test_mistakes_are_named(make: Any, message: str) -> None:
 )
 def test_a_wrong_condition_is_refused(table: bitlake.Table, where: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
+        table.scan(where=where)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (col("id") + "x" == 1, r"text|VARCHAR|STRING"),
+        (col("s") < col("id"), r"s < id"),
+        (col("id").hour() == 1, r"hour\(id\)"),
+        (col("day").date_trunc("moon") == DAY, "MOON"),
+        (col("dayy").year() == 1, "no column 'dayy'; did you mean 'day'"),
+        (col("id") < col("idd"), "no column 'idd'; did you mean 'id'"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(table: bitlake.Table, where: Condition, message: str) -> None:
+    with pytest.raises((InvalidRequest, NotFound), match=message):
         table.scan(where=where)
 
 
