@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from sqlglot import exp
 
 from bitlake.engine.session import NeedsSpark, Session, counts
 from bitlake.engine.target import StatementTarget, exact_scan
@@ -49,7 +48,7 @@ def _condition(target: StatementTarget, condition: SqlText | None) -> Predicate 
     try:
         predicate = parse_predicate(condition, target.context.timezone, target.column_of)
     except InvalidRequest as e:
-        _check_columns(target, condition)
+        target.check_columns(condition)
         raise NeedsSpark(f"table '{target.table.name}': WHERE {condition}") from e
     if exact_scan(target.context, target.table.scan_of(target.state), predicate) is None:
         raise NeedsSpark(f"table '{target.table.name}': WHERE {condition}")
@@ -79,14 +78,5 @@ def _term(target: StatementTarget, value: SqlText) -> Term:
     try:
         return parse_term(value, target.context.timezone, target.column_of)
     except InvalidRequest as e:
-        _check_columns(target, value)
+        target.check_columns(value)
         raise NeedsSpark(f"table '{target.table.name}': SET … = {value}") from e
-
-
-def _check_columns(target: StatementTarget, expression: SqlText) -> None:
-    """Raise :class:`NotFound` for a plain name in an expression, without a subquery, that is not a column."""
-    if expression.tree is None or expression.tree.find(exp.Query):
-        return
-    for column in expression.tree.find_all(exp.Column):
-        if len(column.parts) == 1:
-            target.state.schema.field(column.name, target.context.names)

@@ -1,26 +1,78 @@
-"""EXPLAIN of a query by what it reads of each lake table, and why it skips the rest."""
+"""EXPLAIN of a statement by what it reads of each lake table, and why it skips the rest."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from bitlake.engine.metadata_only import Answer, answer, prepare
 from bitlake.engine.session import Session, result
+from bitlake.engine.target import StatementTarget
 from bitlake.errors import UnsupportedFeature
+from bitlake.expressions.sql_text import quoted
 from bitlake.formatting import counted
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates
 from bitlake.sql.duckdb_binding import direct_files
 from bitlake.sql.parser import parse_statement
+from bitlake.sql.rewrite import default_as_null
+from bitlake.sql.text import SqlText
 from bitlake.tools.explain.explanation import explain_scan
 from bitlake.tools.explain.text import explain_text
 
 
-def check_explained(statement: st.Explain) -> None:
-    """Raise :class:`UnsupportedFeature` for EXPLAIN of another statement than a query."""
-    if not isinstance(parse_statement(statement.query), st.Query):
-        raise UnsupportedFeature(f"EXPLAIN takes a query, and this is another statement: {statement.query[:60]}")
+class Explained(NamedTuple):
+    """What EXPLAIN shows: a query, and what the statement does with its rows; "" for a query itself."""
+
+    query: SqlText
+    purpose: str = ""
+
+    def text(self, plan: str) -> str:
+        """The plan below its purpose."""
+        return f"{self.purpose}\n\n{plan}" if self.purpose else plan
+
+
+def explained(session: Session, text: SqlText) -> Explained:
+    """The query that finds the rows of a statement; raises :class:`UnsupportedFeature` for one that reads no rows."""
+    statement = parse_statement(text)
+    match statement:
+        case st.Query():
+            return Explained(statement.text)
+        case st.DeleteFrom():
+            return _found(session, statement, "DELETE FROM", "deletes")
+        case st.Update():
+            return _found(session, statement, "UPDATE", "changes")
+        case st.InsertInto():
+            name = session.session_table(session.identify(statement.table)).name
+            start = "INSERT OVERWRITE" if statement.overwrite else "INSERT INTO"
+            return Explained(default_as_null(statement.query), f"{start} {name}: writes the rows of this query")
+        case st.CreateTable() if statement.query is not None:
+            return Explained(statement.query, f"CREATE TABLE {statement.name}: writes the rows of this query")
+        case st.MergeInto():
+            target = StatementTarget.of(session, statement.table, statement.alias)
+            alias = f" AS {statement.source_alias}" if statement.source_alias else ""
+            return Explained(
+                SqlText(f"{statement.with_} SELECT * FROM {statement.source}{alias}".lstrip()),
+                f"MERGE INTO {target.table.name}: reads this source first; of the target it then reads the files and "
+                "pages that can hold the source's keys",
+            )
+    raise UnsupportedFeature(
+        "EXPLAIN takes a query, DELETE, UPDATE, MERGE, INSERT or CREATE TABLE … AS, and this is another statement: "
+        f"{text[:60]}"
+    )
+
+
+def _found(session: Session, statement: st.DeleteFrom | st.Update, start: str, does: str) -> Explained:
+    """The rows that the condition of a DELETE or UPDATE finds."""
+    target = StatementTarget.of(session, statement.table, statement.alias)
+    if statement.condition is not None:
+        target.check_columns(statement.condition)
+    alias = "" if statement.alias is None else f" AS {quoted(statement.alias)}"
+    where = "" if statement.condition is None else f" WHERE {statement.condition}"
+    query = f"{statement.with_} SELECT * FROM {quoted(target.database, target.name)}{alias}{where}"
+    return Explained(SqlText(query.lstrip()), f"{start} {target.table.name}: {does} the rows that are found so")
 
 
 def details(scan: TableScan) -> str:
@@ -44,12 +96,12 @@ def binding(scan: TableScan) -> str:
 
 def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
-    check_explained(statement)
-    prepared = prepare(session, statement.query)
+    asked = explained(session, statement.query)
+    prepared = prepare(session, asked.query)
     found = None
     if isinstance(prepared.shape, Aggregates):
         found = answer(session, prepared.shape, prepared.scans[0], "python")
     if found is not None:
-        return result({"plan": str}, [(explain_answer(found),)])
+        return result({"plan": str}, [(asked.text(explain_answer(found)),)])
     parts = [f"{explain_text(scan.plan())}\n{binding(scan)}{details(scan)}" for scan in prepared.scans]
-    return result({"plan": str}, [("\n\n".join(parts) or "the query reads no lake table",)])
+    return result({"plan": str}, [(asked.text("\n\n".join(parts) or "the query reads no lake table"),)])

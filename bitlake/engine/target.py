@@ -20,7 +20,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
-from bitlake.sql.text import TableName
+from bitlake.sql.text import SqlText, TableName
 from bitlake.types import AtomicType, DataField, DataType, MapType, Root, RowType
 
 
@@ -69,6 +69,14 @@ class StatementTarget:
             return None if key is None else fields.get(key)
 
         return column_of
+
+    def check_columns(self, expression: SqlText) -> None:
+        """Raise :class:`NotFound` for a plain name in an expression, without a subquery, that is not a column."""
+        if expression.tree is None or expression.tree.find(exp.Query):
+            return
+        for column in expression.tree.find_all(exp.Column):
+            if len(column.parts) == 1:
+                self.state.schema.field(column.name, self.context.names)
 
     def column_parts(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """A name in SET as the column's name and those of struct members, without the table's name before it."""

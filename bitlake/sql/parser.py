@@ -389,6 +389,10 @@ def _call(c: Cursor) -> Statement:
     return st.Call(".".join(parts), positional, named)
 
 
+_EXPLAINED = frozenset(("DELETE", "UPDATE", "MERGE", "INSERT", "CREATE"))
+"""The first words of statements besides queries that EXPLAIN takes."""
+
+
 def _explain(c: Cursor) -> Statement | None:
     mode = "simple"
     if c.word() in ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"):
@@ -396,7 +400,7 @@ def _explain(c: Cursor) -> Statement | None:
         c.i += 1
     if c.at_end:
         c.fail("a query")
-    if c.word() not in QUERY_STARTS:
+    if c.word() not in QUERY_STARTS | _EXPLAINED:
         return None
     return st.Explain(c.rest(), mode)
 

@@ -281,6 +281,22 @@ def test_explain_names_the_files_and_the_way_they_are_read(lake: bitlake.Lake) -
     assert "Physical Plan" in text
 
 
+def test_explain_of_a_statement_runs_only_its_query(lake: bitlake.Lake) -> None:
+    for text in USER_EVENTS:
+        lake.sql(text)
+    found = "WHERE event_type = 'login'"
+    for text, purpose in (
+        (f"DELETE FROM user_events {found}", "DELETE FROM default.user_events: deletes"),
+        (f"UPDATE user_events AS e SET event_type = 'x' {found}", "UPDATE default.user_events: changes"),
+        (f"INSERT INTO user_events SELECT * FROM user_events {found}", "INSERT INTO default.user_events: writes"),
+        (f"CREATE TABLE other AS SELECT * FROM user_events {found}", "CREATE TABLE other: writes"),
+    ):
+        ((plan,),) = ask(lake, f"EXPLAIN {text}")
+        assert plan.startswith(purpose) and "rows 0, 2, 5" in plan and "Physical Plan" in plan
+    assert "rows 0, 2, 5" in lake.explain(f"DELETE FROM user_events {found}")
+    assert len(lake.table("user_events").history.snapshots()) == 1 and "other" not in str(lake.tables())
+
+
 def test_a_failed_write_leaves_nothing(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE t (id INT NOT NULL, v VARCHAR(3))")
     for query in (

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.engine.explain import check_explained, details, explain_answer
+from bitlake.engine.explain import details, explain_answer, explained
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
@@ -222,8 +222,8 @@ def clear_cache(context: EngineContext, statement: ClearCache) -> pa.Table:
 
 def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
-    check_explained(statement)
-    prepared = prepare(context, statement.query)
+    asked = explained(context, statement.query)
+    prepared = prepare(context, asked.query)
     parts, scans = [], prepared.scans
     if isinstance(prepared.shape, Aggregates):
         run = functools.partial(_run, context, prepared)
@@ -248,10 +248,10 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
         parts.append(f"{explain_text(scan.plan())}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = query(context, statement.query)
+    frame = query(context, asked.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
-    return result({"plan": str}, [("\n\n".join(parts),)])
+    return result({"plan": str}, [(asked.text("\n\n".join(parts)),)])
 
 
 def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
@@ -266,23 +266,21 @@ def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
 
 
 def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExplanation:
-    """Explain a query; with ``analyze`` what it needs of each lake table is read (here, not by Spark), and let go.
+    """Explain what finds a statement's rows; with ``analyze`` that is read (here, not by Spark), and let go.
 
-    Raises :class:`InvalidRequest` for any other statement.
+    Raises :class:`UnsupportedFeature` for a statement without one.
     """
     written = context.begin(text)
     statement = parse_statement(written)
     if isinstance(statement, st.Explain):
         written = statement.query
-        statement = parse_statement(written)
-    if not isinstance(statement, st.Query):
-        raise InvalidRequest(f"only queries are explained, and this is another statement: {written[:60]}")
-    scans = prepare(context, statement.text).scans
+    asked = explained(context, written)
+    scans = prepare(context, asked.query).scans
     plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
-    plan = "\n\n".join([*others, spark_plan(query(context, statement.text))])
-    return QueryExplanation(statement.text, plain, plan)
+    plan = "\n\n".join([*others, spark_plan(query(context, asked.query))])
+    return QueryExplanation(asked.query, plain, plan)
 
 
 JUDGED_ROWS = 10_000

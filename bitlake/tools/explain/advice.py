@@ -63,7 +63,7 @@ class LeafStep:
 def asked_of(step: LeafStep) -> str:
     """Which indexes were asked about a condition, in words."""
     if not step.files:
-        return "no file: merged by key"
+        return "no file: merged by key, or skipped before"
     if step.indexes:
         return ", ".join(step.indexes)
     return "no index" if step.files_without == step.files else "no index that can answer it"
