@@ -303,7 +303,7 @@ def parse_cast_type(text: str) -> AtomicType:
         kind = None
     if kind is None:
         raise InvalidRequest(
-            f"unknown type '{text}' of a cast; expected a type of Spark SQL, such as 'bigint' or 'decimal(10, 2)'"
+            f"a condition cannot cast to '{text}'; expected a type of Spark SQL, such as 'bigint' or 'decimal(10, 2)'"
         )
     return kind
 
