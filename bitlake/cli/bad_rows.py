@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, json
 
+from bitlake.cli.text_blocks import arrow_reader
 from bitlake.errors import InvalidRequest
 from bitlake.formatting import counted
 
@@ -154,7 +155,7 @@ def csv_splitter(
 
         try:
             table = csv.read_csv(
-                pa.BufferReader(block),
+                arrow_reader(block),
                 csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
                 csv.ParseOptions(**parsing, invalid_row_handler=skip),
                 csv.ConvertOptions(**conversion, column_types=dict.fromkeys(names, pa.string())),
@@ -179,7 +180,7 @@ def csv_parser(names: Sequence[str] | None, options: dict[str, Any], parsing: di
 
     def parse(block: bytes) -> pa.RecordBatch:
         read = csv.ReadOptions(column_names=names)
-        return whole(csv.read_csv(pa.BufferReader(block), read, csv.ParseOptions(**parsing), convert))
+        return whole(csv.read_csv(arrow_reader(block), read, csv.ParseOptions(**parsing), convert))
 
     return parse
 
@@ -196,7 +197,7 @@ def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBa
         csv.write_csv(texts.select(names), out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
         try:
             made = csv.read_csv(
-                pa.BufferReader(out.getbuffer()),
+                arrow_reader(out.getbuffer()),
                 csv.ReadOptions(column_names=names, use_threads=False),
                 csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
                 csv.ConvertOptions(
@@ -236,7 +237,7 @@ def json_parser(parse: json.ParseOptions) -> Parse:
     """A function that parses a block of JSON."""
 
     def parsed(block: bytes) -> pa.RecordBatch:
-        return whole(json.read_json(pa.BufferReader(block), parse_options=parse))
+        return whole(json.read_json(arrow_reader(block), parse_options=parse))
 
     return parsed
 
@@ -248,7 +249,7 @@ def json_converter(parse: json.ParseOptions) -> Callable[[list[bytes]], pa.Recor
         text = b"\n".join(lines)
         read = json.ReadOptions(use_threads=False, block_size=len(text) + 1)
         try:
-            table = json.read_json(pa.BufferReader(text), read, parse).combine_chunks()
+            table = json.read_json(arrow_reader(text), read, parse).combine_chunks()
         except pa.ArrowInvalid as e:
             if ARRAY in str(e):
                 raise InvalidRequest(ARRAY_HINT) from e

@@ -47,6 +47,17 @@ class StandardInput:
         """Standard input stays open."""
 
 
+def arrow_reader(text: bytes | memoryview) -> pa.BufferReader:
+    """A reader of a copy of ``text`` in Arrow's memory, for Arrow's parsers.
+
+    A thread of a parser may let go of its input after the parser has returned.  An input that belongs to Python takes
+    the interpreter's lock for that, which aborts the process if the interpreter has ended by then.
+    """
+    copy = pa.allocate_buffer(len(text))
+    memoryview(copy).cast("B")[:] = text
+    return pa.BufferReader(copy)
+
+
 def json_blocks(file: Any, size: int) -> Iterator[bytes]:
     """Blocks of about ``size`` bytes that end with a line.  Raises :class:`pyarrow.ArrowInvalid` for a longer line."""
     return _blocks(file, size, lambda text: text.rfind(b"\n") + 1, "")

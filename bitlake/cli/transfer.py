@@ -41,7 +41,7 @@ from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.result import write
 from bitlake.cli.run import Run, column_names, command, pairs
-from bitlake.cli.text_blocks import StandardInput, csv_blocks, json_blocks
+from bitlake.cli.text_blocks import StandardInput, arrow_reader, csv_blocks, json_blocks
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
@@ -152,14 +152,14 @@ class Source:
             for block in self._csv_blocks(file):
                 read = csv.ReadOptions(block_size=len(block) + 1, autogenerate_column_names=not self.style.header)
                 parse, convert = csv.ParseOptions(**self._csv_parsing()), csv.ConvertOptions(**self._csv_conversion())
-                yield whole(csv.read_csv(pa.BufferReader(block), read, parse, convert))
+                yield whole(csv.read_csv(arrow_reader(block), read, parse, convert))
         else:
             yield from map(_with_dates, json_blocks(file, _BLOCK))
 
     def _opened(self) -> Any:
         if self.path == "-":
             # The footer of a Parquet file stands at its end.
-            return pa.BufferReader(self._stdin.read()) if self.format is Format.PARQUET else self._stdin
+            return arrow_reader(self._stdin.read()) if self.format is Format.PARQUET else self._stdin
         if scheme_of(self.path) != "file":
             raw = open_store(self.path, self.options).open_input(self.path)
         else:
@@ -255,7 +255,7 @@ def _with_dates(block: bytes) -> pa.RecordBatch:
 
     def parsed(parse: json.ParseOptions) -> pa.RecordBatch:
         try:
-            return whole(json.read_json(pa.BufferReader(block), json.ReadOptions(block_size=len(block) + 1), parse))
+            return whole(json.read_json(arrow_reader(block), json.ReadOptions(block_size=len(block) + 1), parse))
         except pa.ArrowInvalid as e:
             raise pa.ArrowInvalid(ARRAY_HINT) if ARRAY in str(e) else e from e
 

@@ -18,7 +18,7 @@ import pytest
 from cli.conftest import Cli, environment, orders
 
 import bitlake
-from bitlake.cli import transfer
+from bitlake.cli import bad_rows, text_blocks, transfer
 from bitlake.cli.bad_rows import BadRows
 from bitlake.errors import InvalidRequest
 
@@ -298,6 +298,37 @@ def test_standard_input_is_read_by_one_thread(
     assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(5000))
     assert stdin.readers == {threading.get_ident()}
     lake.drop_table("piped")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("bad", [False, True])
+def test_parsers_hold_no_python_object(
+    lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, bad: bool
+) -> None:
+    """A thread of a CSV parser that let go of Python's bytes when the interpreter had ended aborted the process."""
+    inputs: list[pa.BufferReader] = []
+
+    def kept(text: bytes) -> pa.BufferReader:
+        held = sys.getrefcount(text)
+        inputs.append(text_blocks.arrow_reader(text))
+        assert sys.getrefcount(text) == held
+        return inputs[-1]
+
+    for module in (transfer, bad_rows):
+        monkeypatch.setattr(module, "arrow_reader", kept)
+    data = io.BytesIO()
+    if kind == "parquet":
+        pq.write_table(pa.table({"id": [1, None if bad else 2]}), data)
+    else:
+        values = ["1", '"x"' if bad else "2"]
+        lines = ["id", *values] if kind == "csv" else [f'{{"id": {v}}}' for v in values]
+        data.write("\n".join(lines).encode())
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(data.getvalue())))
+    (source,) = transfer.find_sources(["-"], transfer.Format(kind), transfer.CsvStyle(), {})
+    table = lake.create_table("held", source.schema() if not bad else pa.schema([pa.field("id", pa.int64(), False)]))
+    assert transfer._write_rows(table, [source], False, BadRows(1))[0] == 2 - bad
+    assert inputs
+    lake.drop_table("held")
 
 
 def test_a_pipe_that_is_not_read_to_its_end(lake: bitlake.Lake, home: Path) -> None:
