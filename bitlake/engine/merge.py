@@ -9,7 +9,7 @@ only columns that the query names are read, and only rows whose keys the source 
 Append tables: the rows found are deleted by position, and new ones are written.  Primary-key tables: rows with their
 kinds are written.  Either way there is one commit, and the changed rows are in memory until then.
 
-Values become the table's only by casts that are exact, as those of INSERT (:mod:`bitlake.engine.rows`).
+Values become the table's by casts whose result is certain, as those of INSERT (:mod:`bitlake.engine.rows`).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Found:
         for clause in self.clauses:
             if clause.action not in actions:
                 continue
-            # All are made before a row is written: a cast that is not exact is refused, even of no row.
+            # All are made before a row is written: a cast that is not certain is refused, even of no row.
             makers = [self._column(clause, i, field) for i, field in enumerate(fields)]
             rows, columns = self._of(clause), []
             for field, make in zip(fields, makers, strict=True):
@@ -193,14 +193,15 @@ class _Found:
             yield clause.action, pa.table(columns, [f.name for f in fields])
 
     def _column(self, clause: Clause, number: int, field: DataField) -> Column:
-        table, schema = self.target.table.name, self.rows.schema
+        table, schema, timezone = self.target.table.name, self.rows.schema, self.target.context.timezone
         assigned = field.name in clause.values
         if assigned and not _is_null(clause.values[field.name]):
-            return stored_column(table, schema, schema.get_field_index(f"{SET}_{clause.number}_{number}"), field)
+            place = schema.get_field_index(f"{SET}_{clause.number}_{number}")
+            return stored_column(table, schema, place, field, timezone)
         if assigned or clause.action is st.MergeAction.INSERT:
             return missing_column(field)
         kept = replace(field, default_value=None)
-        return stored_column(table, schema, schema.get_field_index(old_column(number)), kept)
+        return stored_column(table, schema, schema.get_field_index(old_column(number)), kept, timezone)
 
 
 def _find(

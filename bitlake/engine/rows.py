@@ -1,8 +1,8 @@
-"""The rows of a query in this process, and how they become a table's: only by casts that are exact.
+"""The rows of a query in this process, and how they become a table's: by casts whose result is certain.
 
-Spark stores values by its casts of ANSI mode.  Here a column is stored whose type is the table's, or whose every value
-the table's type has: all else raises :class:`NeedsSpark` before anything is written.  A whole number that does not fit
-its column is an error, as on Spark.
+Spark stores values by its casts of ANSI mode.  Here a column is stored whose type is the table's, whose every value the
+table's type has, or that :func:`bitlake.expressions.assignment.store_assignment` converts as Spark does: all else
+raises :class:`NeedsSpark` before anything is written.  A value that does not fit its column is an error, as on Spark.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bitlake.engine.insert import Insertion, check_count, match_names
 from bitlake.engine.query import run_query
 from bitlake.engine.session import NeedsSpark, Session, exact_value
 from bitlake.errors import EvaluationFailed, InvalidRequest
+from bitlake.expressions.assignment import store_assignment
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
@@ -30,7 +31,7 @@ from bitlake.schema.create import ColumnSpec, columns_of
 from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
 from bitlake.sql.text import SqlText
-from bitlake.types import AtomicType, DataField, Root, arrow_schema, arrow_type
+from bitlake.types import AtomicType, DataField, Root, arrow_schema, arrow_type, from_arrow
 from bitlake.types.datatypes import MAX_LENGTH, TIMESTAMPS
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite
@@ -64,7 +65,7 @@ class ArrowRows:
         """Write the rows, whose columns are the table's by position, and commit them; returns how many."""
         fields = state.schema.fields
         check_count(table.name, self._schema.names, fields)
-        columns = [stored_column(table.name, self._schema, i, f) for i, f in enumerate(fields)]
+        columns = [stored_column(table.name, self._schema, i, f, self._session.timezone) for i, f in enumerate(fields)]
         return self._store(table, state, columns, operation, overwrite)
 
     def insert(self, insertion: Insertion) -> int:
@@ -79,6 +80,8 @@ class ArrowRows:
             targets = insertion.targets(names)
             check_count(table.name, have, targets)
             have = [f.name for f in targets]
+        elif _repeats_names(self._schema):
+            raise NeedsSpark("storing columns of one name by name")
         places = dict(zip([f.name for f in rest], match_names(table.name, have, rest, names), strict=True))
         constants = self._session.partition_arrays(state, static) if static else {}
         columns: list[Column] = []
@@ -88,7 +91,9 @@ class ArrowRows:
                 columns.append(_repeated(constants[f.name]))
             else:
                 columns.append(
-                    missing_column(f) if place is None else stored_column(table.name, self._schema, place, f)
+                    missing_column(f)
+                    if place is None
+                    else stored_column(table.name, self._schema, place, f, self._session.timezone)
                 )
         scope = insertion.scope(self._session)
         return self._store(table, state, columns, "WRITE" if scope is None else "OVERWRITE", scope)
@@ -124,23 +129,29 @@ class ArrowRows:
         return retrying(lambda: tries.pop() if tries else table.state(), step)
 
 
-def stored_column(table: str, schema: pa.Schema, place: int, field: DataField) -> Column:
-    """A column of the query as one of the table; raises :class:`NeedsSpark` for a cast that is not exact."""
+def stored_column(table: str, schema: pa.Schema, place: int, field: DataField, timezone: str) -> Column:
+    """A column of the query as one of the table; raises :class:`NeedsSpark` for a cast whose result is not certain."""
     source, wanted = schema.field(place).type, arrow_type(field.type)
-    if not _is_exact(source, field):
-        raise NeedsSpark(f"table '{table}', column '{field.name}': the cast of {source} to {field.type}")
+    convert = None if _is_exact(source, field) else _conversion(table, source, field, timezone)
     default = None if field.default_value is None else _default(field)[0]
 
     def column(rows: pa.Table) -> Any:
         values = rows.column(place)
         if pa.types.is_null(source):
             values = null_column(rows.num_rows, wanted)
-        if default is None:
-            return values
         with naming_column(table, field):
-            return pc.coalesce(values.cast(wanted), default)
+            if convert is not None:
+                values = convert(values)
+            return values if default is None else pc.coalesce(values.cast(wanted), default)
 
     return column
+
+
+def _conversion(table: str, source: pa.DataType, field: DataField, timezone: str) -> Callable[[Any], Any]:
+    try:
+        return store_assignment(field, from_arrow(source), timezone)
+    except InvalidRequest as e:
+        raise NeedsSpark(f"table '{table}', column '{field.name}': the cast of {source} to {field.type}") from e
 
 
 def _is_exact(source: pa.DataType, field: DataField) -> bool:
@@ -193,7 +204,7 @@ def naming_column(table: str, field: DataField) -> Iterator[None]:
     """Name the column in the error of a value that it cannot store."""
     try:
         yield
-    except pa.ArrowInvalid as e:
+    except (pa.ArrowInvalid, EvaluationFailed) as e:
         raise InvalidRequest(f"table '{table}', column '{field.name}': {e}") from e
 
 
@@ -213,8 +224,6 @@ def query_rows(session: Session, text: SqlText) -> ArrowRows | ConstantRows:
         return constants
     found = run_query(session, text)
     schema = found.schema
-    if len({n.lower() for n in schema.names}) < len(schema.names):
-        raise NeedsSpark("storing columns of one name")
 
     def read() -> Iterator[pa.Table]:
         try:
@@ -227,6 +236,8 @@ def query_rows(session: Session, text: SqlText) -> ArrowRows | ConstantRows:
 
 def _specs(session: Session, text: SqlText, schema: pa.Schema) -> list[ColumnSpec]:
     """Columns of a table for the rows of a query, where their names and types are certainly those that Spark makes."""
+    if _repeats_names(schema):
+        raise NeedsSpark("storing columns of one name")
     tree = text.tree
     _, scans = session.scans(text)
     fields = [f for scan in scans for f in scan.state.schema.fields if f.name in scan.columns]
@@ -241,10 +252,12 @@ def _specs(session: Session, text: SqlText, schema: pa.Schema) -> list[ColumnSpe
     return columns_of("", schema)
 
 
+def _repeats_names(schema: pa.Schema) -> bool:
+    return len({n.lower() for n in schema.names}) < len(schema.names)
+
+
 def _keeps_names(schema: pa.Schema, items: Sequence[exp.Expr], sources: int) -> bool:
-    """Whether each column has a name of its own that the query says; DuckDB makes up others than Spark."""
-    if len({n.lower() for n in schema.names}) < len(schema.names):
-        return False
+    """Whether the query says the name of each column; DuckDB makes up others than Spark."""
     if any(item.is_star for item in items):
         return len(items) == sources == 1
     said = all(isinstance(item, exp.Alias | exp.Column) for item in items)

@@ -54,10 +54,12 @@ def test_a_query_is_read_before_its_own_table_is_replaced(lake: bitlake.Lake) ->
         ("INSERT INTO t VALUES ('x', 'y')", "column 'id': the cast of 'x' to INT"),
         ("INSERT INTO t VALUES (1.5, 'y')", "the cast of Decimal('1.5') to INT"),
         ("INSERT INTO t VALUES (1, 'a'), (2, 3)", "column 's': VALUES of several types"),
-        ("INSERT INTO t SELECT n / 2, 'a' FROM k", "the cast of double to INT"),
+        ("INSERT INTO t SELECT n, n / 2 FROM k", "column 's': the cast of double to STRING"),
+        ("INSERT INTO t SELECT s, 'a' FROM t", "column 'id': the cast of string to INT"),
         ("INSERT INTO t SELECT id, explode(array(s)) FROM t", "mean the same in both"),
         ("FROM t INSERT INTO t SELECT id, s INSERT INTO k SELECT id, id", "FROM … needs Spark"),
         ("CREATE TABLE m AS SELECT count(*) FROM t", "a table with the columns of SELECT count(*) FROM t"),
+        ("INSERT INTO t BY NAME SELECT id, s, s FROM t", "storing columns of one name by name"),
         (
             "CREATE TABLE m AS SELECT a.id, b.id FROM t a JOIN t b ON a.id = b.id",
             "storing columns of one name",
@@ -67,7 +69,10 @@ def test_a_query_is_read_before_its_own_table_is_replaced(lake: bitlake.Lake) ->
         ("UPDATE t SET s = (SELECT max(n) FROM k)", "SET … = (SELECT max(n) FROM k)"),
         ("UPDATE t SET id = s", "SET id"),
         ("WITH x AS (SELECT 1) DELETE FROM t", "WITH before a statement"),
-        ("MERGE INTO t USING k ON t.id = k.id WHEN MATCHED THEN UPDATE SET s = k.n", "the cast of int64 to STRING"),
+        (
+            "MERGE INTO t USING k ON t.id = k.id WHEN MATCHED THEN UPDATE SET s = k.n / 2",
+            "the cast of double to STRING",
+        ),
         (
             "MERGE INTO k USING t ON k.id = t.id WHEN MATCHED AND t.id IN (SELECT id FROM t) THEN DELETE",
             "t.id IN (SELECT id FROM t) needs Spark",
@@ -89,6 +94,7 @@ def test_what_is_left_to_spark_changes_nothing(lake: bitlake.Lake, text: str, wh
     ("text", "error"),
     [
         ("INSERT INTO t SELECT n * 1000000000, 'a' FROM k", InvalidRequest),
+        ("INSERT INTO t SELECT CAST(n AS DOUBLE) * 1000000000, 'a' FROM k", InvalidRequest),
         ("INSERT INTO t SELECT id FROM t", InvalidRequest),
         ("INSERT INTO missing VALUES (1)", NotFound),
         ("DELETE FROM t WHERE idd = 1", NotFound),

@@ -100,12 +100,14 @@ def test_moments_of_tables(lake: bitlake.Lake) -> None:
 
 
 def test_columns_of_one_name(lake: bitlake.Lake) -> None:
-    """Results have Spark's names; relations of DuckDB's need names of their own; stores of rows are Spark's."""
+    """Results have Spark's names; relations of DuckDB's need names of their own; rows are stored by position."""
     text = "SELECT * FROM t a JOIN t b ON a.id = b.id WHERE a.id = 3"
     assert Result.of(lake, text, 0, "duckdb").rows.schema.names == ["id", "kind", "id", "kind"]
     assert lake.sql(text, engine="duckdb").columns == ["id", "kind", "id_1", "kind_1"]
     assert fetched(lake, text) == [(3, "k0", 3, "k0")]
     assert fetched(lake, "SELECT count(*) n, count(*) N FROM t") == [(100, 100)]
-    for insert in ("INSERT INTO t", "INSERT INTO t BY NAME", "CREATE TABLE u AS"):
+    lake.sql("INSERT INTO t SELECT id + 1000 AS kind, kind FROM t WHERE id = 3", engine="duckdb")
+    assert fetched(lake, "SELECT * FROM t WHERE id > 1000") == [(1003, "k0")]
+    for insert in ("INSERT INTO t BY NAME", "CREATE TABLE u AS"):
         with pytest.raises(UnsupportedFeature, match="columns of one name"):
             lake.sql(f"{insert} SELECT id AS kind, kind FROM t", engine="duckdb")

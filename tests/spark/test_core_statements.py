@@ -171,6 +171,36 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "UPDATE v SET n = 1 WHERE id = 99",
         "UPDATE v SET id = 1, id = 2",
     ),
+    "casts": (
+        "CREATE TABLE a (id INT, b BOOLEAN, t TINYINT, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(12, 3), day DATE, "
+        "z TIMESTAMP, n TIMESTAMP_NTZ, x STRING)",
+        "INSERT INTO a VALUES (1, true, -7, 2147483647, 9007199254740993, 0.1, 2.5, 12.345, DATE '2026-03-01', "
+        "TIMESTAMP '2026-03-01 23:59:59.999999', TIMESTAMP_NTZ '1969-12-31 23:59:59.999999', 'x')",
+        "INSERT INTO a VALUES (2, false, 99, -1, -9223372036854775808, -3.5, -2.9999, -0.125, DATE '0001-01-01', "
+        "TIMESTAMP '1969-12-31 00:00:00', TIMESTAMP_NTZ '2026-01-01 00:00:00', ''), "
+        f"(3, {', '.join(['NULL'] * 11)})",
+        "CREATE TABLE r (id INT, t SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(30, 1), day DATE, "
+        "z TIMESTAMP, n TIMESTAMP_NTZ, x STRING, v VARCHAR(5))",
+        "INSERT INTO r (id, l, f, d, m, x, v) SELECT id, d, d, f, m, b, t FROM a",
+        "INSERT INTO r (id, t, i, l, f, d, m, x) SELECT id + 10, t, f, m, l, l, l, l FROM a",
+        "INSERT INTO r (id, t, i, l, f, d, m, x) SELECT id + 20, m, d, i, i, i, i, i FROM a",
+        "INSERT INTO r (id, d, f, day, z, n, x) SELECT id + 30, m, t, n, day, day, day FROM a",
+        "INSERT INTO r (id, day, z, n) SELECT id + 40, z, n, z FROM a",
+        "INSERT INTO r (id, i, d) SELECT id + 50, avg(i), sum(f) FROM a GROUP BY id",
+        "INSERT INTO r (id, i) SELECT id, l FROM a",
+        "INSERT INTO r (id, i) SELECT id, d * CAST(l AS DOUBLE) FROM a",
+        "INSERT INTO r (id, t) SELECT id, i FROM a",
+        "INSERT INTO r (id, v) SELECT id, i FROM a",
+        "CREATE TABLE few (id INT, m DECIMAL(4, 1))",
+        "INSERT INTO few SELECT id, m FROM a",
+        "INSERT INTO few SELECT id, m * 1000 FROM a",
+        "MERGE INTO r USING a ON r.id = a.id WHEN MATCHED THEN UPDATE SET d = a.l, m = a.m * 2, x = a.i, i = a.d, "
+        "n = a.day WHEN NOT MATCHED BY SOURCE AND r.id < 20 THEN UPDATE SET f = r.l, l = r.d "
+        "WHEN NOT MATCHED THEN INSERT (id, d) VALUES (a.id, a.l)",
+        "MERGE INTO r USING a ON r.id = a.id + 100 WHEN NOT MATCHED THEN INSERT (id, t) VALUES (a.id, a.l)",
+        "CREATE TABLE defaults (id INT, d DOUBLE DEFAULT 0.5)",
+        "INSERT INTO defaults SELECT id, l FROM a",
+    ),
     "errors": (
         "DROP TABLE missing",
         "DESCRIBE missing",
@@ -188,7 +218,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 }
 
 
-WRITES = ("insert", "delete and update")
+WRITES = ("insert", "delete and update", "casts")
 
 
 @pytest.fixture
