@@ -58,6 +58,7 @@ from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree.commit import publish
+from bitlake.mergetree.dml import latest_rows
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata.schema import Names, near
 from bitlake.scan.reader import FILE_PATH, ROW_INDEX
@@ -273,7 +274,7 @@ def _near(target: StatementTarget, source: _Source, condition: SqlText) -> Table
 
 def _all_rows(target: StatementTarget) -> TableScan:
     # What is written again must be whole, whatever queries may do without.
-    return replace(target.table.scan_of(target.state), ignored=None, other=None, _planned=[])
+    return latest_rows(replace(target.table.scan_of(target.state), ignored=None, other=None, _planned=[]))
 
 
 def _check_once(found: _Found, ids: Sequence[str]) -> int:

@@ -159,18 +159,30 @@ def check_assignable(table: str, schema: TableSchema, columns: Iterable[str]) ->
         )
 
 
+def latest_rows(scan: TableScan) -> TableScan:
+    """The scan with level 0, for a statement that computes rows from the rows it reads.
+
+    Readers of a table with deletion vectors do not see level 0.  Between another writer's commit and its compaction,
+    the newest rows are there alone: a row that is computed from an older one would undo theirs.
+    """
+    schema = scan.state.schema
+    if not schema.primary_keys or not schema.opts.of(opt.DV_ENABLED):
+        return scan
+    return scan.with_level_0()
+
+
 def delete(table: MergeTreeTable, scan: TableScan) -> int:
     """Write a -D row for every row that a scan selects; returns their number."""
     check_primary_key(table.name, scan.state.schema)
-    return delete_planned(table, scan.select(scan.state.schema.field_names))
+    return delete_planned(table, scan.state, latest_rows(scan).select(scan.state.schema.field_names))
 
 
-def delete_planned(table: MergeTreeTable, scan: TableScan) -> int:
-    """Delete like :func:`delete`, by a planned scan of all columns.
+def delete_planned(table: MergeTreeTable, state: TableState, scan: TableScan) -> int:
+    """Delete like :func:`delete`, by a planned scan of all columns of a state.
 
     Whole rows are written, as in Paimon: the audit log and change streams show the deleted rows.
     """
-    return _write_kind(table, scan, merge_spec.DELETE, "DELETE", None)
+    return _write_kind(table, state, scan, merge_spec.DELETE, "DELETE", None)
 
 
 def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) -> int:
@@ -183,13 +195,19 @@ def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) ->
     check_row_changes(table.name, schema, "UPDATE")
     assignments = append_dml.resolve_assignments(schema, values)
     check_assignable(table.name, schema, assignments)
-    return _write_kind(table, scan.select(schema.field_names), merge_spec.UPDATE_AFTER, "UPDATE", assignments)
+    rows = latest_rows(scan).select(schema.field_names)
+    return _write_kind(table, scan.state, rows, merge_spec.UPDATE_AFTER, "UPDATE", assignments)
 
 
 def _write_kind(
-    table: MergeTreeTable, scan: TableScan, kind: int, operation: str, values: Mapping[str, Any] | None
+    table: MergeTreeTable,
+    state: TableState,
+    scan: TableScan,
+    kind: int,
+    operation: str,
+    values: Mapping[str, Any] | None,
 ) -> int:
-    state, count = scan.state, 0
+    count = 0
     check_row_kinds(table.name, state.schema)
 
     def rows() -> Iterator[pa.Table]:

@@ -360,7 +360,11 @@ def split_files(schema: TableSchema, entries: Sequence[ManifestEntry]) -> SplitF
         return SplitFiles(entries)
     options = opt.Options(schema.options)
     vectors = options.of(opt.DV_ENABLED)
-    upper_only = options.of(opt.MERGE_ENGINE) == FIRST_ROW or (vectors and not options.of(opt.DV_MERGE_ON_READ))
+    upper_only = vectors or options.of(opt.MERGE_ENGINE) == FIRST_ROW
+    # Above level 0 no row of a key needs merging: only buckets with files in level 0 are merged.
+    fresh: set[tuple[bytes, int]] = set()
+    if vectors and options.of(opt.DV_MERGE_ON_READ) and options.of(opt.MERGE_ENGINE) != FIRST_ROW:
+        fresh = {(e.partition, e.bucket) for e in entries if e.file.level == 0}
     hidden: list[tuple[ManifestEntry, SkipReason]] = []
     direct: list[ManifestEntry] = []
     merged: list[Section] = []
@@ -368,7 +372,7 @@ def split_files(schema: TableSchema, entries: Sequence[ManifestEntry]) -> SplitF
     for entry in entries:
         if entry.bucket == POSTPONE_BUCKET:
             hidden.append((entry, SkipReason.POSTPONED))
-        elif not upper_only:
+        elif not upper_only or (entry.partition, entry.bucket) in fresh:
             buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
         elif entry.file.level == 0:
             hidden.append((entry, SkipReason.LEVEL_0))

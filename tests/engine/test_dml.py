@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import bitlake
 from bitlake.engine import merge
 from bitlake.engine.engine import is_left_to_spark
-from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import BitlakeError, CommitConflict, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 
 
 @pytest.fixture
@@ -216,3 +218,65 @@ def test_a_merge_reads_only_files_that_its_source_can_match(
     for path, data in others.items():
         Path(path).write_bytes(data)
     assert [r for r in rows(lake, "p") if r[1] == "new"] == [(150, "new"), (151, "new")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket": "-1"},
+        {"bucket": "-1", "deletion-vectors.enabled": "true"},
+        {"primary-key": "id", "bucket": "2"},
+        {"primary-key": "id", "bucket": "-1"},
+        {"primary-key": "id", "bucket": "1", "deletion-vectors.enabled": "true"},
+    ],
+    ids=["append", "vectors", "keyed", "dynamic", "keyed vectors"],
+)
+def test_merges_beside_writers_lose_nothing(tmp_path: Path, options: dict[str, str]) -> None:
+    """Each MERGE adds to the sum that it read: one that wrote over another's would lose its addition."""
+    key = options.get("primary-key")
+    lake = bitlake.connect(tmp_path / "lake")
+    rest = {k: v for k, v in options.items() if k != "primary-key"}
+    schema = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.float64()), ("who", pa.string())])
+    table = lake.create_table("sums", schema, primary_key=[key] if key else [], options=rest)
+    (table.append if key is None else table.upsert)(pa.table([[1, 2], [0.0, 0.0], ["start"] * 2], schema=schema))
+    each, failures = 6, []
+
+    def merging(who: int) -> None:
+        mine = bitlake.connect(tmp_path / "lake")
+        for i in range(each):
+            text = (
+                f"MERGE INTO sums t USING (VALUES (1, {i}), (2, {i}), ({100 + who * each + i}, {i})) AS s (id, i) "
+                "ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = t.n + s.i, who = s.i "
+                f"WHEN NOT MATCHED THEN INSERT (id, n, who) VALUES (s.id, s.i, 'merge {who}')"
+            )
+            try:
+                again(lambda text=text: run(mine, text))
+            except BaseException as e:
+                failures.append(e)
+                raise
+
+    def again(action: Callable[[], Any]) -> None:
+        while True:
+            try:
+                action()
+                return
+            except CommitConflict:
+                continue
+
+    def appending() -> None:
+        mine = bitlake.connect(tmp_path / "lake").table("sums")
+        for i in range(each):
+            (mine.append if key is None else mine.upsert)(pa.table([[1000 + i], [1.0], ["append"]], schema=schema))
+
+    threads = [threading.Thread(target=merging, args=(who,)) for who in range(3)]
+    threads.append(threading.Thread(target=appending))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    found = {r["id"]: (r["n"], r["who"]) for r in lake.table("sums").to_arrow().to_pylist()}
+    total = 3.0 * sum(range(each))
+    assert [found.pop(1)[0], found.pop(2)[0]] == [total, total]
+    expected = {100 + who * each + i: (float(i), f"merge {who}") for who in range(3) for i in range(each)}
+    assert found == expected | {1000 + i: (1.0, "append") for i in range(each)}

@@ -88,6 +88,12 @@ def test_merge_on_read_shows_level_0_of_tables_with_vectors() -> None:
     assert [names(s) for s in split.merged] == [["a", "b", "i"], ["f"], ["g"]]
 
 
+def test_merge_on_read_merges_only_buckets_with_level_0() -> None:
+    options = {"deletion_vectors__enabled": "true", "deletion_vectors__merge_on_read": "true"}
+    split = split_files(with_options(**options), [entry("x", 0, 9), entry("y", 5, 6)])
+    assert names(split.direct) == ["x", "y"] and not split.merged and not split.hidden
+
+
 @pytest.mark.parametrize(
     ("where", "wanted"),
     [("k = 1", True), ("v = 1", False), ("k = 1 OR v = 1", False), ("p = 1 AND k > 3", True)],

@@ -53,6 +53,7 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> pa.Table:
 
     def step(now: Target) -> int:
         if dml.deletes_by_rows(now.state):
+            now = replace(now, level_0=True)
             hits = keyed_hits(now, statement.condition)
             return delete_keyed(now, statement.condition) if hits is None else delete_hits(now, hits)
         now.table.check_writable(now.state, keyed=True)
@@ -198,11 +199,13 @@ def delete_hits(target: Target, hits: append_dml.Hits) -> int:
     dml.check_row_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return dml.delete_planned(target.table, append_dml.scan_of_hits(target.scan(None).select(schema.field_names), hits))
+    scan = append_dml.scan_of_hits(target.scan(None).select(schema.field_names), hits)
+    return dml.delete_planned(target.table, target.state, scan)
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:
     """Write a +U row for every row that satisfies the condition; returns how many."""
+    target = replace(target, level_0=True)
     schema, name = target.state.schema, target.table.name
     dml.check_primary_key(name, schema)
     dml.check_row_changes(name, schema, "UPDATE")

@@ -249,6 +249,7 @@ def _rows(files: Sequence[ManifestEntry]) -> int:
 
 def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merged:
     """Run a MERGE; raises :class:`InvalidRequest` for what the table's merge engine cannot take."""
+    target = replace(target, level_0=True)
     schema, name = target.state.schema, target.table.name
     matched, missing, left = keyed_clauses(target, source, statement)
     near = replace(target, pushed=key_predicates(target, source, statement.condition))

@@ -25,6 +25,7 @@ from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
+from bitlake.mergetree.dml import latest_rows
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import MissingColumn
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
@@ -46,6 +47,8 @@ class Target(StatementTarget):
     context: EngineContext
     pushed: tuple[Predicate, ...] = field(default=())
     """Conditions, bound to the schema, that rows which matter satisfy: from a MERGE's source."""
+    level_0: bool = False
+    """Whether rows are computed from those read, which must then be the latest (:func:`latest_rows`)."""
 
     @property
     def path(self) -> str:
@@ -101,6 +104,7 @@ class Target(StatementTarget):
                 names = tuple(c for c in names if named.all or c.lower() in named.words)
             # What is written again must be whole, whatever queries may do without.
             wanted = replace(scan, state=self.state, ignored=None, other=None, _planned=[])
+            wanted = latest_rows(wanted) if self.level_0 else wanted
             for predicate in self.pushed:
                 wanted = wanted.where_bound(predicate)
             wanted = wanted.select((*names, FILE_PATH, ROW_INDEX) if positions else names)
@@ -119,6 +123,7 @@ class Target(StatementTarget):
     def scan(self, predicate: Predicate | None) -> TableScan:
         """The target's rows that satisfy a predicate bound to its schema."""
         scan = self.table.scan_of(self.state)
+        scan = latest_rows(scan) if self.level_0 else scan
         return scan if predicate is None else scan.where_bound(predicate)
 
 
