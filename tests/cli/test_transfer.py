@@ -303,7 +303,7 @@ def test_standard_input_is_read_by_one_thread(
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 @pytest.mark.parametrize("bad", [False, True])
 def test_parsers_hold_no_python_object(
-    lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, bad: bool
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, kind: str, bad: bool
 ) -> None:
     """A thread of a CSV parser that let go of Python's bytes when the interpreter had ended aborted the process."""
     inputs: list[pa.BufferReader] = []
