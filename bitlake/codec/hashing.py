@@ -1,6 +1,7 @@
 """Hashes of whole columns, and the iteration orders of Java hash maps that Paimon's writers leave in their files.
 
-Bloom filters use XXH64 of strings and Paimon's 64-bit number hash; bucket hashes use Murmur3.  Everything wraps.
+Bloom filters use XXH64 of strings and Paimon's 64-bit number hash; bucket hashes use Murmur3; Spark's sketches of
+distinct values use XXH64, seed 42.  Everything wraps.
 
 Orders of Java hash maps do not matter to readers; they are reproduced so that files equal those of Java byte for byte.
 A bucket is ``(h ^ h >>> 16) & (capacity - 1)``, ascending; capacity starts at 16 and doubles above three quarters full;
@@ -30,8 +31,6 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
-_SEED1 = np.uint64((0x9E3779B185EBCA87 + 0xC2B2AE3D27D4EB4F) % 2**64)
-_SEED4 = np.uint64(2**64 - 0x9E3779B185EBCA87)
 _FEW = 48
 """Values of one length below which a call of the C library per value beats some sixty numpy calls per length."""
 
@@ -51,34 +50,37 @@ def number_hash(values: Int64s) -> Int64s:
     return k
 
 
-def xxh64(array: pa.Array) -> UInt64s:
-    """XXH64, seed 0, of every value of a string or binary array (also large and dictionary arrays, and slices).
+def xxh64(array: pa.Array, seed: int = 0) -> UInt64s:
+    """XXH64 of every value of a string or binary array (also large and dictionary arrays, and slices).
 
     Returns one uint64 per row; a NULL's hash is that of whatever bytes lie under it, so mask NULLs out.
     """
     if isinstance(array, pa.DictionaryArray):
-        hashes = xxh64(array.dictionary)
+        hashes = xxh64(array.dictionary, seed)
         codes = array.indices.fill_null(0).to_numpy()
         if len(hashes) == 0:
             return np.zeros(len(codes), np.uint64)
         picked: UInt64s = hashes[codes]
         return picked
     starts, data = string_buffers(array)
-    lengths = np.diff(starts)
+    return xxh64_spans(data, starts[:-1], np.diff(starts), seed)
+
+
+def xxh64_spans(data: npt.NDArray[np.uint8], starts: Int64s, lengths: Int64s, seed: int = 0) -> UInt64s:
+    """XXH64 of spans of bytes: where in ``data`` each one starts, and how many bytes it has."""
     out = np.empty(len(lengths), np.uint64)
     if len(lengths) == 0:
         return out
-    starts = starts[:-1]
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest == longest:
-        _hash_same_length(data, starts, shortest, out, slice(None))
+        _hash_same_length(data, starts, shortest, out, slice(None), seed)
         return out
     narrow = lengths.astype(np.uint16) if longest < 65536 else lengths
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
     ordered = lengths[order]
     cuts = np.flatnonzero(np.diff(ordered)) + 1
     for rows in np.split(order, cuts):
-        _hash_same_length(data, starts[rows], int(lengths[rows[0]]), out, rows)
+        _hash_same_length(data, starts[rows], int(lengths[rows[0]]), out, rows, seed)
     return out
 
 
@@ -141,20 +143,25 @@ def _murmur_mix(h: npt.NDArray[np.uint32], word: npt.NDArray[np.uint32]) -> npt.
 
 
 def _hash_same_length(
-    data: npt.NDArray[np.uint8], starts: Int64s, length: int, out: UInt64s, rows: slice | npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8],
+    starts: Int64s,
+    length: int,
+    out: UInt64s,
+    rows: slice | npt.NDArray[np.int64],
+    seed: int,
 ) -> None:
     if len(starts) < _FEW:
         buffer = memoryview(data.data)
-        values = [xxhash.xxh64_intdigest(buffer[s : s + length]) for s in starts.tolist()]
+        values = [xxhash.xxh64_intdigest(buffer[s : s + length], seed) for s in starts.tolist()]
         out[rows] = np.array(values, np.uint64)
         return
     words8, words4 = _words(data, 8), _words(data, 4)
     at = 0
     if length >= 32:
-        v1 = np.full(len(starts), _SEED1)
-        v2 = np.full(len(starts), _P2)
-        v3 = np.zeros(len(starts), np.uint64)
-        v4 = np.full(len(starts), _SEED4)
+        v3 = np.full(len(starts), seed, np.uint64)
+        v2 = v3 + _P2
+        v1 = v2 + _P1
+        v4 = v3 - _P1
         while at + 32 <= length:
             v1 = _round(v1, words8[starts + at])
             v2 = _round(v2, words8[starts + (at + 8)])
@@ -165,7 +172,7 @@ def _hash_same_length(
         for v in (v1, v2, v3, v4):
             h = (h ^ _round(np.zeros_like(v), v)) * _P1 + _P4
     else:
-        h = np.full(len(starts), _P5)
+        h = np.full(len(starts), seed, np.uint64) + _P5
     h += np.uint64(length)
     while at + 8 <= length:
         h = _rotl(h ^ _round(np.zeros_like(h), words8[starts + at]), 27) * _P1 + _P4

@@ -20,6 +20,7 @@ from bitlake.snapshot.schema_commit import replaced_schema
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TagChange
 from bitlake.table.history import TableHistory
+from bitlake.write.analyze import analyzed_columns, save_statistics
 from bitlake.write.commit_plan import overwrite_scope
 
 log = logging.getLogger("bitlake")
@@ -249,5 +250,17 @@ def analyze(session: Session, statement: st.Analyze) -> pa.Table:
     """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
     table = session.session_table(session.identify(statement.table))
     listed = [table.schema.field(c, session.names).name for c in statement.columns or ()]
-    session.analyze(table, None if statement.all_columns else listed)
+    analyze_table(session, table, None if statement.all_columns else listed)
     return nothing()
+
+
+def analyze_table(session: Session, table: FileStoreTable, columns: Sequence[str] | None) -> None:
+    """Find and keep statistics of a table and these columns, with None of all that can have some.
+
+    Nothing is done for a table without a snapshot.
+    """
+    state = table.state()
+    names = analyzed_columns(table.name, state.schema, columns)
+    if state.snapshot is not None:
+        rows, statistics = session.column_statistics(table.scan_of(state), names)
+        save_statistics(state, rows, statistics, table.commit_user())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
@@ -56,6 +56,9 @@ from bitlake.table.history import TableHistory
 from bitlake.table.opening import open_table
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.write.commit_plan import Overwrite
+
+if TYPE_CHECKING:
+    from bitlake.write.analyze import ColumnStatistics
 
 Columns = Mapping[str, type | pa.DataType]
 """The columns of a small result with their types, Python's or Arrow's."""
@@ -348,9 +351,12 @@ class Session:
         """Rewrite the rows of files, those that satisfy ``where``, in another order."""
         raise NeedsSpark(f"table '{table.name}': sort compaction")
 
-    def analyze(self, table: FileStoreTable, columns: Sequence[str] | None) -> None:
-        """Find and keep statistics of a table and these columns; None: all that can have some."""
-        raise NeedsSpark(f"table '{table.name}': ANALYZE")
+    def column_statistics(self, scan: TableScan, columns: Sequence[str]) -> tuple[int, dict[str, ColumnStatistics]]:
+        """The number of rows of a scan, and statistics of these columns."""
+        # Imported lazily: only ANALYZE needs it.
+        from bitlake.write.analyze import scan_statistics
+
+        return scan_statistics(scan, columns)
 
     def query_rows(self, text: SqlText) -> Rows:
         """The rows of a query."""

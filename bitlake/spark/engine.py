@@ -1,6 +1,6 @@
 """SQL on lake tables through a Spark session: statements about them are done here, everything else is Spark's.
 
-ANALYZE TABLE: Spark aggregates the columns, one row comes back, and the table keeps it as statistics.
+ANALYZE TABLE: Spark aggregates the columns, and one row comes back, which is kept as statistics.
 
 Sort compaction orders the rows of an append table by columns, or along a curve through several.  Spark sorts and writes
 (:mod:`bitlake.write.z_order` has the curves); the new files replace the old ones in one COMPACT snapshot.  Rows that
@@ -30,7 +30,7 @@ from bitlake.engine.metadata_only import prepare
 from bitlake.engine.session import nothing, result
 from bitlake.engine.session_state import SessionState
 from bitlake.engine.show import like_names
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.expressions.parameters import Args, literal
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -61,8 +61,8 @@ from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name, whole_names
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.text import SqlText, TableName
-from bitlake.types import AtomicType, Root
-from bitlake.write.analyze import ColumnStatistics, save_statistics
+from bitlake.types import AtomicType, DataType, Root
+from bitlake.write.analyze import ColumnStatistics, analyzed_type, value_length
 from bitlake.write.append_compaction import commit_replacement
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.data_file_writer import target_file_size
@@ -70,77 +70,39 @@ from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
 # --- ANALYZE TABLE ----------------------------------------------------------------------------------------------------
 
-_LENGTHS = {
-    Root.BOOLEAN: 1,
-    Root.TINYINT: 1,
-    Root.SMALLINT: 2,
-    Root.INT: 4,
-    Root.BIGINT: 8,
-    Root.FLOAT: 4,
-    Root.DOUBLE: 8,
-    Root.DATE: 4,
-    Root.TIMESTAMP: 8,
-    Root.TIMESTAMP_LTZ: 8,
-}
-"""Types with a length of their own, and with a smallest and largest value; DECIMAL is beside them."""
-_TEXTS = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 
-
-def analyzable(table: FileStoreTable) -> tuple[str, ...]:
-    """The columns that can have statistics."""
-    return tuple(f.name for f in table.schema.fields if _kind(table, f.name) is not None)
-
-
-def analyze_table(table: FileStoreTable, names: Sequence[str]) -> None:
-    """Find and keep statistics of a table and these columns; nothing is done for a table without a snapshot.
-
-    Raises :class:`UnsupportedFeature` for a column whose type has no order and no length.
-    """
-    unlike = [n for n in names if _kind(table, n) is None]
-    if unlike:
-        kind = table.schema.field(unlike[0]).type
-        raise UnsupportedFeature(f"table '{table.name}': column '{unlike[0]}' is {kind}, which cannot be analyzed")
-    state = table.state()
-    if state.snapshot is None:
-        return
+def column_statistics(scan: TableScan, names: Sequence[str]) -> tuple[int, dict[str, ColumnStatistics]]:
+    """The number of rows of a scan, and the statistics of these columns, by one aggregation of Spark's."""
+    if not names:
+        return scan.count(), {}
+    types = [scan.state.schema.field(name).type for name in names]
     asked: list[Column] = [F.count(F.lit(1))]
-    for name in names:
-        asked += _aggregates(table, name)
-    frame = table.scan_of(state).select(names).to_spark() if names else None
-    with spark_errors(f"analyzing table '{table.name}'"):
-        row: list[Any] = [table.scan_of(state).count()] if frame is None else list(frame.agg(*asked).collect()[0])
+    for name, made in zip(names, types, strict=True):
+        asked += _aggregates(F.col(quoted(name)), made)
+    frame = scan.select(names).to_spark()
+    with spark_errors(f"analyzing table '{scan.state.name}'"):
+        row = list(frame.agg(*asked).collect()[0])
     facts = {}
-    for i, name in enumerate(names):
+    for i, (name, made) in enumerate(zip(names, types, strict=True)):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
-        facts[name] = ColumnStatistics(
-            distinct, _stored(table, name, low), _stored(table, name, high), nulls, average, most
-        )
-    save_statistics(state, int(row[0]), facts, table.commit_user())
+        facts[name] = ColumnStatistics(distinct, _padded(low, made), _padded(high, made), nulls, average, most)
+    return int(row[0]), facts
 
 
-def _kind(table: FileStoreTable, name: str) -> Root | None:
-    made = table.schema.field(name).type
-    if isinstance(made, AtomicType) and (made.root in _LENGTHS or made.root in _TEXTS or made.root is Root.DECIMAL):
-        return made.root
-    return None
-
-
-def _aggregates(table: FileStoreTable, name: str) -> list[Column]:
-    column = F.col(quoted(name))
-    made = table.schema.field(name).type
-    if not isinstance(made, AtomicType):
-        raise InvalidRequest(f"column '{name}' cannot be analyzed")
+def _aggregates(column: Column, kind: DataType) -> list[Column]:
+    made = analyzed_type(kind)
+    assert made is not None
     nothing = F.lit(None).cast(T.LongType())
     nulls = F.count(F.lit(1)) - F.count(column)
     distinct = F.approx_count_distinct(column)
-    if made.root in _TEXTS:
+    size = value_length(made)
+    if size is None:
         length = F.octet_length(column).cast(T.LongType())
         average = F.coalesce(F.ceil(F.avg(length)), F.lit(0).cast(T.LongType()))
         most = F.coalesce(F.max(length), F.lit(0).cast(T.LongType()))
         return [nulls, distinct, nothing.cast(T.StringType()), nothing.cast(T.StringType()), average, most]
-    size = F.lit(_LENGTHS.get(made.root) or (8 if (made.precision or 10) <= 18 else 16)).cast(T.LongType())
     bounds = [_text(made.root, f(column)) for f in (F.min, F.max)]
-    return [nulls, distinct, *bounds, size, size]
+    return [nulls, distinct, *bounds, *[F.lit(size).cast(T.LongType())] * 2]
 
 
 def _text(root: Root, bound: Column) -> Column:
@@ -154,9 +116,8 @@ def _text(root: Root, bound: Column) -> Column:
     return bound.cast(T.StringType())
 
 
-def _stored(table: FileStoreTable, name: str, text: str | None) -> str | None:
+def _padded(text: str | None, made: DataType) -> str | None:
     """A bound with as many digits of a second as its type has: Spark leaves out zeros at the end, Paimon does not."""
-    made = table.schema.field(name).type
     if text is None or not isinstance(made, AtomicType) or made.root not in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
         return text
     whole, _, digits = text.partition(".")
@@ -371,9 +332,9 @@ class _Context(EngineContext):
         """Rewrite the rows of files, those that satisfy ``where``, in another order."""
         sort_compact(self, table, state, entries, table.scan_of(state, where), strategy, columns)
 
-    def analyze(self, table: FileStoreTable, columns: Sequence[str] | None) -> None:
-        """Find and keep statistics of a table and these columns; None: all that can have some."""
-        analyze_table(table, analyzable(table) if columns is None else columns)
+    def column_statistics(self, scan: TableScan, columns: Sequence[str]) -> tuple[int, dict[str, ColumnStatistics]]:
+        """The number of rows of a scan, and statistics of these columns."""
+        return column_statistics(scan, columns)
 
     def query_rows(self, text: SqlText) -> SparkRows:
         """The rows of a query."""

@@ -65,7 +65,7 @@ def lake(tmp_path: Path) -> bitlake.Lake:
         ("CREATE TEMPORARY VIEW v AS SELECT 1", "CREATE … needs Spark"),
         ("SET spark.sql.ansi.enabled = false", "SET spark.sql.ansi.enabled = false needs Spark"),
         ("ADD JAR '/x.jar'", "ADD JAR '/x.jar' needs Spark"),
-        ("ANALYZE TABLE t COMPUTE STATISTICS", "table 'default.t': ANALYZE needs Spark"),
+        ("CACHE TABLE t", "CACHE … needs Spark"),
         ("CALL sys.compact(table => 't', order_strategy => 'order', order_by => 'id')", "sort compaction needs Spark"),
         ("CALL sys.migrate_database('parquet', 'd')", "Spark's own catalog needs Spark"),
         ("TRUNCATE TABLE IDENTIFIER(concat('t', current_user()))", "needs Spark"),
@@ -116,7 +116,7 @@ def test_auto_starts_spark_only_for_what_needs_it(lake: bitlake.Lake, monkeypatc
         Result.of(lake, "DESCRIBE tt", 0, "auto")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for text, why in (
-        ("ANALYZE TABLE t COMPUTE STATISTICS", "table 'default.t': ANALYZE needs Spark"),
+        ("CACHE TABLE t", "CACHE … needs Spark"),
         ("SELECT explode(array(p)) FROM t", "DuckDB cannot run 'EXPLODE("),
     ):
         with pytest.raises(InvalidRequest) as caught:
@@ -139,5 +139,5 @@ def test_without_duckdb_queries_run_on_spark(lake: bitlake.Lake, monkeypatch: py
     duckdb, spark = (re.escape(install_command(extra)) for extra in ("duckdb", "spark"))
     with pytest.raises(InvalidRequest, match=f"^duckdb .* `{duckdb}`; Spark .* `{spark}`$"):
         Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
-    with pytest.raises(InvalidRequest, match=f"ANALYZE needs Spark.*`{spark}`$"):
-        Result.of(lake, "ANALYZE TABLE t COMPUTE STATISTICS", 0, "auto")
+    with pytest.raises(InvalidRequest, match=f"CACHE … needs Spark.*`{spark}`$"):
+        Result.of(lake, "CACHE TABLE t", 0, "auto")

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from bitlake.catalog.identifier import Identifier
-from bitlake.engine.ddl import create_table_like
+from bitlake.engine.ddl import analyze_table, create_table_like
 from bitlake.engine.procedures.compact import compact
 from bitlake.engine.procedures.procedure import (
     DRY_RUN,
@@ -186,7 +186,7 @@ def _analyze(a: Arguments) -> pa.Table:
     table = a.table()
     given = a.text("columns")
     columns = None if given is None else tuple(c.strip() for c in given.split(",") if c.strip())
-    a.session.analyze(table, None if columns is None else [table.schema.field(c).name for c in columns])
+    analyze_table(a.session, table, None if columns is None else [table.schema.field(c).name for c in columns])
     return a.rows({"snapshot_id": int}, (table.state().snapshot_id,))
 
 
