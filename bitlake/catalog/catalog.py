@@ -11,6 +11,7 @@ An identifier resolves to a table, a branch of one, or a system table (:func:`re
 from __future__ import annotations
 
 import contextlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema
 from bitlake.types import DataField
-from bitlake.types.datatypes import field_to_json
+from bitlake.types.datatypes import field_from_json, field_to_json
 
 if TYPE_CHECKING:
     from bitlake.schema.create import ColumnSpec
@@ -56,6 +57,18 @@ class View:
         if self.comment is not None:
             out["comment"] = self.comment
         return dumps(out)
+
+    @staticmethod
+    def from_json(text: str, name: Identifier) -> View:
+        """Read what :meth:`to_json` or Paimon wrote; raises :class:`CorruptError`."""
+        try:
+            made = json.loads(text)
+            query = str((made.get("dialects") or {}).get(DIALECT) or made["query"])
+            fields = tuple(field_from_json(f) for f in made.get("fields") or ())
+            options = {str(k): str(v) for k, v in (made.get("options") or {}).items()}
+            return View(query, fields, made.get("comment"), options)
+        except (ValueError, KeyError, TypeError, AttributeError, CorruptError) as e:
+            raise CorruptError(f"the catalog's row of view '{name}' cannot be parsed ({e})", 0) from e
 
 
 # --- base class of catalogs -------------------------------------------------------------------------------------------
@@ -254,8 +267,8 @@ class Catalog(ABC):
         """The names of a database's views, sorted."""
         return []
 
-    def find_view(self, name: Identifier) -> str | None:
-        """Return the query of a view in Spark SQL; None if the view does not exist."""
+    def find_view(self, name: Identifier) -> View | None:
+        """Return a view with its query in Spark SQL; None if it does not exist."""
         return None
 
     def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:

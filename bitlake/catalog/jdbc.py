@@ -35,10 +35,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from bitlake.catalog.catalog import DIALECT, Catalog, View
+from bitlake.catalog.catalog import Catalog, View
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table, deleting_external_files
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
-from bitlake.errors import AccessDenied, AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename
 from bitlake.lazy_modules import install_command
 from bitlake.metadata.java_json import dumps
@@ -476,21 +476,15 @@ class JdbcCatalog(Catalog):
         rows = self._database.rows(f"SELECT view_name FROM paimon_views WHERE {_OF_DATABASE}", (self._key, database))
         return sorted(str(name) for (name,) in rows)
 
-    def find_view(self, name: Identifier) -> str | None:
-        """Return the query of a view in Spark SQL; None if the view does not exist.
+    def find_view(self, name: Identifier) -> View | None:
+        """Return a view with its query in Spark SQL; None if it does not exist.
 
         Raises :class:`CorruptError` if its row cannot be parsed.
         """
         if not self._has_views():
             return None
         rows = self._database.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", self._row_key(name))
-        if not rows:
-            return None
-        try:
-            schema = json.loads(rows[0][0])
-            return str(schema.get("dialects", {}).get(DIALECT) or schema["query"])
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise CorruptError(f"the catalog's row of view '{name}' cannot be parsed ({e})", 0) from e
+        return View.from_json(rows[0][0], name) if rows else None
 
     def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
         """Store a view; raises :class:`AlreadyExists`, also for a table of that name, and :class:`NotFound`."""

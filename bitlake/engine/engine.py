@@ -32,7 +32,7 @@ Handler = Callable[[Session, Any], pa.Table]
 def handlers() -> Mapping[type[Any], Handler]:
     """What statements are carried out by, in this process and on Spark."""
     # Imported lazily: a query needs none of them (tests/cli/test_startup.py).
-    from bitlake.engine import ddl, insert, partitions, show
+    from bitlake.engine import ddl, insert, partitions, show, views
     from bitlake.engine.procedures import call, show_procedures
     from bitlake.engine.procedures.maintenance import vacuum
 
@@ -67,7 +67,11 @@ def handlers() -> Mapping[type[Any], Handler]:
         st.ShowTblProperties: show.properties,
         st.ShowColumns: show.columns,
         st.ShowTags: show.tags,
-        st.Describe: show.describe,
+        st.CreateKeptView: views.create_view,
+        st.AlterView: views.alter_view,
+        st.DropView: views.drop_view,
+        st.ShowViews: views.show_views,
+        st.Describe: views.describe,
         st.DescribeDatabase: show.describe_database,
     }
 

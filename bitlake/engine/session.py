@@ -54,7 +54,7 @@ from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table.history import TableHistory
 from bitlake.table.opening import open_table
-from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
 from bitlake.write.commit_plan import Overwrite
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class Session:
         """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
         if name.catalog is not None or (name.database is None and self.is_view(name.table)):
             return None
-        return self.catalog.find_view(Identifier(name.database or self.database, name.table))
+        view = self.catalog.find_view(Identifier(name.database or self.database, name.table))
+        return None if view is None else view.query
 
     def has(self, name: TableName) -> bool:
         """Whether a name is a lake table's, and no temporary view's, which would shadow it as it does in Spark."""
@@ -366,9 +367,17 @@ class Session:
         """The rows of a scan."""
         raise NeedsSpark(f"copying table '{scan.state.name}'")
 
-    def checked_query(self, text: SqlText) -> SqlText:
-        """A view's query with the database of each name; it must be one that can be run now."""
-        raise NeedsSpark(f"the query {text} of a view")
+    def query_columns(self, text: SqlText) -> list[tuple[str, DataType]]:
+        """The columns of a query: names, and types as a view keeps them."""
+        return [(column.name, column.type) for column in self.query_rows(text).columns]
+
+    def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> Any:
+        """Carry out a statement about a view of Spark's session or of Spark's own catalog."""
+        raise NeedsSpark(f"view '{statement.name}', which the lake's catalog does not keep,")
+
+    def spark_views(self) -> list[tuple[str, str, bool]]:
+        """Views of Spark's session and of its current database: namespace, name, whether it is temporary."""
+        return [] if self.state.spark is None else self.state.spark.spark_views()
 
     def spark_rows(self, text: str, doing: str) -> list[Any]:
         """The rows of a statement about Spark's own catalog."""

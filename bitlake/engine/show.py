@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.engine.partitions import existing_partition, partition_spec
-from bitlake.engine.session import Session, result
+from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
@@ -27,6 +27,9 @@ from bitlake.sql.rewrite import CATALOG
 from bitlake.table.history import TableHistory
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
+
+DESCRIBED: Columns = {"col_name": str, "data_type": str, "comment": str}
+"""The columns of DESCRIBE's result."""
 
 
 def like_names(names: Iterable[str], pattern: str | None) -> list[str]:
@@ -149,12 +152,12 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
     files = None if statement.partition is None else existing_partition(session, state, statement.partition)
     if statement.column is not None:
         field = schema.field(statement.column, session.names)
-        facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
+        facts = [("col_name", field.name), ("data_type", shown_type(field)), ("comment", field.description or "NULL")]
         return result({"info_name": str, "info_value": str}, facts)
-    rows: list[tuple[str, str, str | None]] = [(f.name, _shown_type(f), f.description) for f in schema.fields]
+    rows: list[tuple[str, str, str | None]] = [(f.name, shown_type(f), f.description) for f in schema.fields]
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
-        rows += [(f.name, _shown_type(f), f.description) for f in schema.partition_fields]
+        rows += [(f.name, shown_type(f), f.description) for f in schema.partition_fields]
     if files is not None:
         rows += _partition_facts(name, state, files) if statement.extended else []
     elif statement.extended:
@@ -167,8 +170,7 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
             rows += [("Snapshot", str(state.snapshot.id), ""), ("Rows", f"{state.snapshot.total_record_count}", "")]
         shown = ", ".join(f"{k}={v}" for k, v in sorted(schema.options.items()))
         rows += [("Table Properties", f"[{shown}]", "")]
-    columns = {"col_name": str, "data_type": str, "comment": str}
-    return result(columns, rows)
+    return result(DESCRIBED, rows)
 
 
 def _partition_facts(
@@ -191,7 +193,8 @@ def _partition_facts(
     ]
 
 
-def _shown_type(field: DataField) -> str:
+def shown_type(field: DataField) -> str:
+    """A column's type as DESCRIBE shows it."""
     return type_to_ddl(field.type).lower()
 
 

@@ -22,22 +22,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from bitlake.catalog.catalog import Catalog, View
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.engine.engine import handlers
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
-from bitlake.engine.session import nothing, result
+from bitlake.engine.session import nothing
 from bitlake.engine.session_state import SessionState
-from bitlake.engine.show import like_names
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.parameters import Args, literal
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.commit import Publisher
 from bitlake.mergetree.rescale import Rewrite
 from bitlake.metadata.manifest import FileSource, ManifestEntry
-from bitlake.metadata.schema import assign_ids, near
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
 from bitlake.schema.create import ColumnSpec
@@ -58,9 +56,9 @@ from bitlake.spark.write.insert_cast import by_position
 from bitlake.spark.write.primary_key import place_postponed, write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name, whole_names
+from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
-from bitlake.sql.text import SqlText, TableName
+from bitlake.sql.text import SqlText
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.write.analyze import ColumnStatistics, analyzed_type, value_length
 from bitlake.write.append_compaction import commit_replacement
@@ -174,80 +172,6 @@ def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], 
     return [made.asc()]
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
-
-
-def create_view(context: EngineContext, statement: st.CreateKeptView) -> DataFrame | pa.Table:
-    """CREATE VIEW: the query must be one that can be run now; its names are kept with their database."""
-    name = Identifier(statement.name.database or context.database, statement.name.table)
-    if not context.catalog.keeps_views:
-        return query.other(context, context.original)  # Spark's own catalog may keep it, unless it reads lake tables
-    if context.catalog.find_view(name) is not None and not statement.replace:
-        if statement.if_not_exists:
-            return nothing()
-        raise AlreadyExists(f"view '{name}' exists already: say CREATE OR REPLACE VIEW")
-    written = parse_statement(context.original)  # the statement may have names in place of moments and views
-    text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
-    whole, fields = checked_query(context, text)
-    columns, _ = assign_ids([(f.name, from_spark_field(f), None) for f in fields])
-    context.catalog.create_view(name, View(whole, columns, statement.comment), replace=statement.replace)
-    return nothing()
-
-
-def checked_query(context: EngineContext, text: SqlText) -> tuple[SqlText, list[T.StructField]]:
-    """A view's query with the database of each name, and its columns; it must be one that can be run now."""
-
-    def known(table: TableName) -> bool:
-        return context.view(table) is not None or context.has(table)
-
-    whole = whole_names(text, context.database, known, context.names)
-    return whole, query.query(context, context.begin(whole)).schema.fields
-
-
-def alter_view(context: EngineContext, statement: st.AlterView) -> DataFrame | pa.Table:
-    """ALTER VIEW … AS: another query for the session's view of that name, or for the catalog's."""
-    name = Identifier(statement.name.database or context.database, statement.name.table)
-    if statement.name.database is None and context.is_view(statement.name.table):
-        with spark_errors(f"altering view '{statement.name}'"):
-            query.query(context, statement.query).createOrReplaceTempView(statement.name.table)
-        return nothing()
-    if not context.catalog.keeps_views:
-        return query.other(context, statement.text)
-    if context.catalog.find_view(name) is None:
-        raise NotFound(f"view '{name}' does not exist{near(name.table, context.catalog.views(name.database))}")
-    return create_view(context, st.CreateKeptView(statement.name, statement.query, replace=True))
-
-
-def drop_view(context: EngineContext, statement: st.DropView) -> DataFrame | pa.Table:
-    """DROP VIEW: the session's, if it has one of that name, else the catalog's."""
-    if context.view(statement.name) is not None:
-        context.catalog.drop_view(Identifier(statement.name.database or context.database, statement.name.table))
-        return nothing()
-    session = statement.name.database is None and context.is_view(statement.name.table)
-    if not session and context.catalog.keeps_views:
-        if statement.if_exists:
-            return nothing()
-        known = context.catalog.views(statement.name.database or context.database)
-        raise NotFound(f"view '{statement.name}' does not exist{near(statement.name.table, known)}")
-    with spark_errors(f"dropping view '{statement.name}'"):
-        return context.spark.sql(statement.text)
-
-
-def show_views(context: EngineContext, statement: st.ShowViews) -> DataFrame | pa.Table:
-    """SHOW VIEWS: those of a database of the catalog (if it keeps none, Spark's own), and those of the session."""
-    database = statement.database or context.database
-    views = [(database, name, False) for name in like_names(context.catalog.views(database), statement.like)]
-    with spark_errors("looking for views of the session"):
-        found = context.spark.sql("SHOW VIEWS").collect()
-    for r in found:
-        if r["viewName"].startswith("__bitlake_") or not like_names([r["viewName"]], statement.like):
-            continue
-        if r["isTemporary"] or not context.catalog.keeps_views:
-            views.append((r["namespace"], r["viewName"], r["isTemporary"]))
-    columns = {"namespace": str, "viewName": str, "isTemporary": bool}
-    return result(columns, views)
-
-
 # --- statements -------------------------------------------------------------------------------------------------------
 
 Handler = Callable[[EngineContext, Any], DataFrame | pa.Table]
@@ -260,10 +184,6 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.MergeInto: merge,
     st.Explain: query.explain,
     st.Query: lambda context, statement: query.query(context, statement.text),
-    st.CreateKeptView: create_view,
-    st.DropView: drop_view,
-    st.ShowViews: show_views,
-    st.AlterView: alter_view,
     st.DescribeQuery: query.describe_query,
     st.CacheTable: query.cache_table,
     st.UncacheTable: query.uncache_table,
@@ -344,9 +264,28 @@ class _Context(EngineContext):
         """The rows of a scan."""
         return SparkRows(self, scan.to_spark())
 
-    def checked_query(self, text: SqlText) -> SqlText:
-        """A view's query with the database of each name; it must be one that can be run now."""
-        return checked_query(self, text)[0]
+    def query_columns(self, text: SqlText) -> list[tuple[str, DataType]]:
+        """The columns of a query: names, and types as a view keeps them."""
+        return [(f.name, from_spark_field(f)) for f in query.query(self, text).schema.fields]
+
+    def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> DataFrame | pa.Table:
+        """Carry out a statement about a view of Spark's session or of Spark's own catalog."""
+        if isinstance(statement, st.CreateKeptView):
+            return query.other(self, self.original)  # Spark's own catalog may keep it, unless it reads lake tables
+        if isinstance(statement, st.AlterView):
+            if statement.name.database is not None or not self.is_view(statement.name.table):
+                return query.other(self, statement.text)
+            with spark_errors(f"altering view '{statement.name}'"):
+                query.query(self, statement.query).createOrReplaceTempView(statement.name.table)
+            return nothing()
+        with spark_errors(f"dropping view '{statement.name}'"):
+            return self.spark.sql(statement.text)
+
+    def spark_views(self) -> list[tuple[str, str, bool]]:
+        """Views of the session and of Spark's current database: namespace, name, whether it is temporary."""
+        rows = self.spark_rows("SHOW VIEWS", "looking for views of the session")
+        found = [(r["namespace"], r["viewName"], r["isTemporary"]) for r in rows]
+        return [view for view in found if not view[1].startswith("__bitlake_")]
 
     def spark_rows(self, text: str, doing: str) -> list[Any]:
         """The rows of a statement about Spark's own catalog."""

@@ -28,6 +28,7 @@ from bitlake.engine.procedures.procedure import (
     table_of,
 )
 from bitlake.engine.session import Columns, Session, result
+from bitlake.engine.views import checked_query
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -616,6 +617,6 @@ def _alter_view_dialect(a: Arguments) -> None:
     if (action == "drop") != (query is None):
         raise InvalidRequest(f"'{action}' goes {'without' if action == 'drop' else 'with'} a query")
     if query is not None and engine == "spark":
-        query = a.session.checked_query(SqlText(query))
+        query = checked_query(a.session, SqlText(query))[0]
     name = Identifier(view.database or a.session.database, view.table)
     a.session.catalog.alter_view_dialect(name, action, engine, query)

@@ -1,0 +1,104 @@
+"""Views that a jdbc catalog keeps, without Spark: made, changed, shown, and read by DuckDB."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.cli.result import Result
+from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.lake import lake_has_spark
+
+pytest.importorskip("duckdb")
+
+
+def connect(folder: Path) -> bitlake.Lake:
+    return bitlake.connect(folder / "lake", catalog="jdbc", uri=f"sqlite:///{folder / 'names.db'}")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    lake = connect(tmp_path)
+    lake.create_database("d")
+    rows = pa.table({"a": [1, 2, 3], "b": ["x", "y", None], "m": pa.array([150, 2, 3], pa.decimal128(9, 2))})
+    lake.create_table("d.t", rows.schema, options={"file-index.bitmap.columns": "b"}).append(rows)
+    run(lake, "USE d")
+    return lake
+
+
+def run(lake: bitlake.Lake, text: str) -> list[Any]:
+    made = lake.sql(text, engine="duckdb")
+    return made.to_pylist() if isinstance(made, pa.Table) else made.to_arrow_table().to_pylist()
+
+
+def test_a_view_is_made_read_and_dropped(lake: bitlake.Lake, tmp_path: Path) -> None:
+    run(lake, "CREATE VIEW v COMMENT 'some' AS SELECT a, b, m FROM t WHERE b IS NOT NULL")
+    run(lake, "CREATE VIEW early AS SELECT a FROM t VERSION AS OF 1")
+    run(lake, "INSERT INTO t VALUES (4, 'z', 0.5)")
+    run(lake, "CREATE VIEW inner_view AS SELECT v.b, count(*) AS n FROM v GROUP BY v.b")
+    run(lake, "INSERT INTO t SELECT a + 10, b, m FROM v WHERE a = 1")
+    other = connect(tmp_path)  # another session, whose current database is another
+    assert run(other, "WITH t AS (SELECT 1 AS a) SELECT b, n FROM d.inner_view x WHERE n > 1") == [{"b": "x", "n": 2}]
+    assert run(other, "SELECT count(*) AS n FROM d.v JOIN d.early USING (a)") == [{"n": 2}]
+    assert [r["viewName"] for r in run(other, "SHOW VIEWS IN d LIKE 'e*|v'")] == ["early", "v"]
+    assert run(other, "SHOW VIEWS") == []
+    assert run(other, "DESCRIBE d.inner_view") == [
+        {"col_name": "b", "data_type": "string", "comment": None},
+        {"col_name": "n", "data_type": "bigint", "comment": None},
+    ]
+    extended = {r["col_name"]: r["data_type"] for r in run(other, "DESCRIBE EXTENDED d.v")}
+    assert extended["m"] == "decimal(9, 2)" and extended["Comment"] == "some"
+    assert extended["View Text"] == "SELECT a, b, m FROM d.t WHERE b IS NOT NULL"
+    plan = run(other, "EXPLAIN SELECT a FROM d.v WHERE b = 'nothing'")[0]["plan"]
+    assert "d.t" in plan and "0 of 3" in plan
+    run(lake, "ALTER VIEW v AS SELECT a, 'new' AS b FROM t WHERE a = 1")
+    assert run(lake, "SELECT * FROM inner_view") == [{"b": "new", "n": 1}]
+    run(lake, "DROP VIEW v")
+    run(lake, "DROP VIEW IF EXISTS v")
+    with pytest.raises(NotFound, match="view 'v' does not exist"):
+        run(lake, "DROP VIEW v")
+    with pytest.raises(NotFound, match="view 'd.earl' does not exist; did you mean early"):
+        run(lake, "ALTER VIEW earl AS SELECT 1 AS a")
+    assert not lake_has_spark(lake) and not lake_has_spark(other)
+
+
+def test_what_is_refused(lake: bitlake.Lake, tmp_path: Path) -> None:
+    run(lake, "CREATE VIEW v AS SELECT a FROM t")
+    run(lake, "CREATE VIEW IF NOT EXISTS v AS SELECT b FROM t")
+    for text, kind, message in (
+        ("CREATE VIEW v AS SELECT b FROM t", AlreadyExists, "view 'd.v' exists already"),
+        ("CREATE VIEW t AS SELECT b FROM t", AlreadyExists, "a table has this name"),
+        ("CREATE TABLE v (a INT)", AlreadyExists, "a view has this name"),
+        ("CREATE VIEW w AS SELECT nope FROM t", NotFound, "nope"),
+        ("CREATE VIEW w AS SELECT a FROM nothing", BitlakeError, "nothing"),
+        ("CREATE VIEW w AS SELECT explode(array(a)) AS x FROM t", UnsupportedFeature, "EXPLODE"),
+        ("CREATE VIEW w AS SELECT m * 2 AS m FROM t", UnsupportedFeature, "needs Spark"),
+        ("CREATE TEMPORARY VIEW w AS SELECT a FROM t", UnsupportedFeature, "needs Spark"),
+        ("SELECT b FROM v", BitlakeError, "'b'"),
+        ("DESCRIBE v a", InvalidRequest, "'d.v' is a view"),
+        ("DROP DATABASE d", InvalidRequest, "1 views"),
+    ):
+        with pytest.raises(kind, match=message):
+            run(lake, text)
+    assert [r["viewName"] for r in run(lake, "SHOW VIEWS")] == ["v"]
+    with sqlite3.connect(tmp_path / "names.db") as database:
+        database.execute(
+            "UPDATE paimon_views SET view_schema = ?", (json.dumps({"fields": [{"id": 0}], "query": "x"}),)
+        )
+    with pytest.raises(CorruptError, match="the catalog's row of view 'd.v' cannot be parsed"):
+        run(lake, "SELECT * FROM v")
+
+
+def test_folders_keep_no_views(tmp_path: Path) -> None:
+    """SHOW VIEWS is then about the session, which has none; auto needs no Spark for it."""
+    lake = bitlake.connect(tmp_path)
+    assert Result.of(lake, "SHOW VIEWS", 0, "auto").rows.to_pylist() == []
+    with pytest.raises(UnsupportedFeature, match="view 'v', which the lake's catalog does not keep, needs Spark"):
+        run(lake, "CREATE VIEW v AS SELECT 1 AS a")
+    assert not lake_has_spark(lake)
