@@ -16,7 +16,7 @@ Memory: 8 bytes for each key of a partition that rows come for.  Source: index-f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -191,23 +191,15 @@ class PartitionAssigner:
 
 def key_hashes(schema: TableSchema, rows: pa.Table | pa.RecordBatch) -> Int32s:
     """Return the hash of each row's key as in HASH index files: Murmur3 of the trimmed primary key's BinaryRow."""
-    return _hashes(schema, schema.trimmed_primary_keys, rows)
-
-
-def partition_hashes(schema: TableSchema, rows: pa.Table | pa.RecordBatch) -> Int32s:
-    """Return the hash of each row's partition."""
-    return _hashes(schema, schema.partition_keys, rows)
+    names = schema.trimmed_primary_keys
+    hashes: Int32s = row_hash([schema.field(n).type for n in names], [rows.column(n) for n in names]).view(np.int32)
+    return hashes
 
 
 def partition_hash(partition: bytes) -> int:
     """Return the hash of a partition, given as a BinaryRow with arity."""
     words = np.frombuffer(partition, "<u4", offset=4)
     return int(murmur_words(words, np.array([0, len(words)], np.int64)).view(np.int32)[0])
-
-
-def _hashes(schema: TableSchema, names: Sequence[str], rows: pa.Table | pa.RecordBatch) -> Int32s:
-    hashes: Int32s = row_hash([schema.field(n).type for n in names], [rows.column(n) for n in names]).view(np.int32)
-    return hashes
 
 
 def _sorted_run(hashes: Int32s, buckets: Int32s) -> tuple[Int32s, Int32s]:

@@ -115,6 +115,10 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Small machines: 200 shuffle partitions for a few MB cost more than the work.
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+        # Buffers are filled with zeros when they are made: by default 32 MB for each small table of a broadcast join,
+        # and 4 MB for the code of each stage, on two cores of 2 GB.
+        "spark.buffer.pageSize": "2m",
+        "spark.broadcast.blockSize": "512k",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",

@@ -22,7 +22,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -253,44 +253,6 @@ class ScanLog:
 def default_log(paths: TablePaths, store: Store) -> ScanLog:
     """The log in a table's folder."""
     return ScanLog(store, paths.scan_log_dir)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanSummary:
-    """Many scans at a glance; ``skipping_rate``: which part of all bytes was not read, 0 to 1."""
-
-    scans: int
-    files_total: int
-    files_read: int
-    files_skipped: Mapping[str, int]
-    bytes_total: int
-    bytes_touched: int
-    first_ms: int | None
-    last_ms: int | None
-
-    @property
-    def skipping_rate(self) -> float:
-        """Which part of the bytes of the tables that were scanned was not read, 0 to 1."""
-        return max(0.0, 1 - self.bytes_touched / self.bytes_total) if self.bytes_total else 0.0
-
-
-def summarise(records: Iterable[ScanRecord]) -> ScanSummary:
-    """Counts of many scans, in any order."""
-    found = list(records)
-    skipped: dict[str, int] = {}
-    for reason, count in ((k, n) for r in found for k, n in r.files_skipped.items()):
-        skipped[reason] = skipped.get(reason, 0) + count
-    times = [r.time_ms for r in found]
-    return ScanSummary(
-        len(found),
-        sum(r.files_total for r in found),
-        sum(r.files_read for r in found),
-        dict(sorted(skipped.items())),
-        sum(r.bytes_total for r in found),
-        sum(r.bytes_touched for r in found),
-        min(times, default=None),
-        max(times, default=None),
-    )
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
