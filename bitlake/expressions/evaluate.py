@@ -21,6 +21,7 @@ from bitlake.expressions.tree import (
     Computed,
     Constant,
     In,
+    IndexedExpression,
     IsNull,
     Like,
     MapKey,
@@ -122,6 +123,8 @@ def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict
                 return _in_order(children, conjunction, columns, fields, rows)
             parts = (_evaluate(c, columns, fields, rows) for c in children)
             return functools.reduce(pc.and_kleene if conjunction else pc.or_kleene, parts)
+        case IsNull() | Comparison() | In() | Like() if isinstance(node.column, IndexedExpression):
+            return pa.repeat(pa.scalar(True), rows)  # only indexes judge it
         case IsNull(column, negated):
             return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
         case Comparison() | In() | Like():

@@ -21,6 +21,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
+from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
 from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, with_time
 from bitlake.expressions.terms import Term
@@ -93,6 +94,25 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
         return term_of(tree, timezone, lambda column: _name(column, column_of or dotted))
     except Inexpressible as e:
         raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
+
+
+def renamed_columns(text: str, rename: Callable[[str], str | None]) -> str | None:
+    """An expression's text with columns under their new names; None if a column that it names has none any more.
+
+    Members of structs keep their names.  Raises :class:`InvalidRequest` for text that is not an expression.
+    """
+    tree = _syntax_tree(text, "UTC")
+    places: list[tuple[int, int, str]] = []
+    for column in tree.find_all(exp.Column):
+        top = column.parts[0]
+        new = rename(top.name)
+        if new is None:
+            return None
+        if new != top.name:
+            places.append((top.meta["start"], top.meta["end"] + 1, column_sql(new)))
+    for start, end, new in sorted(places, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 def _syntax_tree(text: str, timezone: str) -> exp.Expr:

@@ -17,6 +17,7 @@ from bitlake.expressions.tree import (
     Computed,
     Constant,
     In,
+    IndexedExpression,
     IsNull,
     Like,
     MapKey,
@@ -104,6 +105,8 @@ class _Printer:
     def literal(self, column: str, value: Any) -> str:
         """The literal of a value, physical if the column's type is known."""
         kind = self.types.get(column.column if isinstance(column, MapKey) else column)
+        if isinstance(column, IndexedExpression):
+            kind = column.type
         if isinstance(column, MapKey):
             kind = kind.value if isinstance(kind, MapType) else None
         if isinstance(kind, AtomicType) and isinstance(value, int) and not isinstance(value, bool):
@@ -112,9 +115,11 @@ class _Printer:
 
 
 def name(column: str) -> str:
-    """A column name, in backticks unless plain; the value of a map's key as ``m['a']``."""
+    """A column name, in backticks unless plain; a map's value as ``m['a']``, an expression as SQL."""
     if isinstance(column, MapKey):
         return f"{name(column.column)}[{quote(column.key)}]"
+    if isinstance(column, IndexedExpression):
+        return str(column)
     return column if _PLAIN.fullmatch(column) else quoted(column)
 
 

@@ -26,6 +26,7 @@ from bitlake.expressions.tree import (
     Comparison,
     Constant,
     In,
+    IndexedExpression,
     IsNull,
     Leaf,
     Like,
@@ -89,8 +90,8 @@ def test_stats(bound: Predicate, stats: Mapping[str, ColumnStats], row_count: in
 
 
 def _stats_of(column: str, stats: Mapping[str, ColumnStats]) -> ColumnStats:
-    # Nobody keeps statistics of a map's values, and a column may be called 'm[a]'.
-    return UNKNOWN if isinstance(column, MapKey) else stats.get(column, UNKNOWN)
+    # A map's values and expressions have no statistics, and a column may be called 'm[a]'.
+    return UNKNOWN if isinstance(column, MapKey | IndexedExpression) else stats.get(column, UNKNOWN)
 
 
 test_stats.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test

@@ -321,7 +321,7 @@ class TermBinder:
         return made
 
     def _call(self, function: str, arguments: list[Typed]) -> Typed:
-        sql = _call_sql(function, arguments)
+        sql = call_sql(function, arguments)
         if function in _SPECIAL:
             return self._certain(sql, lambda: self._special(function, arguments, sql))
         if function not in FUNCTIONS:
@@ -462,7 +462,7 @@ def _printed(term: Term) -> Typed:
         case CastTerm(inner, to):
             return Typed("cast", STRING, (), None, f"CAST({term_sql(inner)} AS {sql_type(to)})")
     arguments = tuple(map(_printed, term.arguments))
-    return Typed(term.function, STRING, arguments, None, _call_sql(term.function, arguments))
+    return Typed(term.function, STRING, arguments, None, call_sql(term.function, arguments))
 
 
 def _literal_sql(term: LiteralTerm) -> str:
@@ -476,7 +476,8 @@ def _operand(term: Typed) -> str:
     return f"({term.sql})" if term.function in _LOOSE else term.sql
 
 
-def _call_sql(function: str, arguments: Sequence[Typed]) -> str:
+def call_sql(function: str, arguments: Sequence[Typed]) -> str:
+    """A call of a function or operator as Spark SQL."""
     shown = [_operand(a) for a in arguments]
     match function:
         case "is null" | "is not null":

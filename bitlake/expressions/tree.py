@@ -37,7 +37,8 @@ from bitlake.errors import InvalidRequest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bitlake.types.datatypes import DataField
+    from bitlake.expressions.terms import Typed
+    from bitlake.types.datatypes import DataField, DataType
 
 
 class Op(enum.Enum):
@@ -159,6 +160,31 @@ class MapKey(str):
         return MapKey, (self.column, self.key)
 
 
+class IndexedExpression(str):
+    """A leaf's column that is the value of an expression over one row, such as ``lower(email)``.
+
+    As text it is the name of the index entries of the expression (:mod:`bitlake.expressions.indexed`).  Only indexes
+    judge such a leaf: statistics, pages and rows find every row possible, so it stands only in predicates that may
+    select too many rows.
+    """
+
+    term: Typed
+    type: DataType
+
+    def __new__(cls, name: str, term: Typed, kind: DataType) -> IndexedExpression:
+        """``kind`` is the type of the values that are indexed."""
+        expression = super().__new__(cls, name)
+        expression.term, expression.type = term, kind
+        return expression
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling."""
+        return IndexedExpression, (str(self), self.term, self.type)
+
+    def __repr__(self) -> str:
+        return f"IndexedExpression({str(self)!r})"
+
+
 class RowTest(Protocol):
     """A test of rows that only their values decide; immutable, hashable and picklable."""
 
@@ -196,12 +222,13 @@ FALSE = Constant(False)
 
 
 def sources_of(predicate: Predicate) -> frozenset[str]:
-    """The columns that must be read to judge a predicate: of ``m['a']``, the map."""
-    return frozenset(c.column if isinstance(c, MapKey) else c for c in columns_of(predicate))
+    """The columns that must be read to judge a predicate: of ``m['a']``, the map; of an indexed expression, none."""
+    columns = (c for c in columns_of(predicate) if not isinstance(c, IndexedExpression))
+    return frozenset(c.column if isinstance(c, MapKey) else c for c in columns)
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """What a predicate's leaves are about, as indexes name it: columns, and :class:`MapKey` values of maps."""
+    """What a predicate's leaves are about, as indexes name it: columns, map values and indexed expressions."""
     match predicate:
         case And(children) | Or(children):
             return frozenset().union(*(columns_of(c) for c in children))

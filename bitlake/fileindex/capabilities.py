@@ -289,6 +289,9 @@ class IndexType(abc.ABC):
     """Which column types it takes, as a sentence for error messages: ``bitmap takes strings, …``."""
     options: ClassVar[Sequence[IndexOption[Any]]] = ()
     """Options of a column: ``file-index.<name>.<column>.<option>``."""
+    in_paimon: ClassVar[bool] = True
+    """Whether an entry may have a column's own name.  False: Paimon does not know the type and would fail on a filter
+    of that column, so entries are named ``<type>[<column>]``, and only ``bitlake.index.<name>`` declares it."""
     selects_rows: ClassVar[bool] = True
     """Whether it selects rows.  False: it only tests whether a file can hold a value."""
     evaluates: ClassVar[str] = ""

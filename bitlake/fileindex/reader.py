@@ -14,13 +14,26 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
+from bitlake.expressions.tree import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IndexedExpression,
+    IsNull,
+    Leaf,
+    Like,
+    Op,
+    Or,
+    Predicate,
+)
 from bitlake.fileindex import capabilities
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
 from bitlake.fileindex.cost import IndexQuery, ReadPolicy
 from bitlake.fileindex.payload import Fetch, LazyBytes
-from bitlake.fileindex.registry import evaluation_order, find_index_type, indexed_type
+from bitlake.fileindex.registry import by_column, evaluation_order, find_index_type
 from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.source import index_source
 from bitlake.types import DataField
 
 T = TypeVar("T")
@@ -38,7 +51,7 @@ class FileIndexReader:
         self._strict = strict
         self._readers: dict[tuple[str, str], capabilities.IndexReader | None] = {}
         self.columns: Mapping[str, Mapping[str, tuple[int, int]]] = {}
-        """Column → index type → (start, length) in the container."""
+        """What indexes are of → index type → (start, length) in the container."""
         self.problems: list[str] = []
         """What could not be read, each once: column, index type and reason."""
         try:
@@ -212,7 +225,7 @@ class FileIndexReader:
 
     def _leaf(self, leaf: Leaf, evaluation: _Evaluation) -> Selection:
         selection = Selection.all()
-        places = self.columns.get(leaf.column, {})
+        places = self._places(leaf.column)
         for index_type in _in_order(places):
             policy = evaluation.policy
             if policy is not None:
@@ -229,27 +242,35 @@ class FileIndexReader:
                 break
         return selection
 
+    def _places(self, column: str) -> Mapping[str, tuple[int, int]]:
+        if isinstance(column, IndexedExpression) and any(f.name == column for f in self._fields):
+            return {}  # the entries are those of a column of that name
+        return self.columns.get(column, {})
+
     def _header(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         prefix = self._container.view(0, FIXED_LENGTH)
         length = header_length(prefix)
         header = read_header(self._container.view(0, length), self._container.length)
         if header.checksums is not None:
             self._container.check(header.checksums)
-        return header.columns
+        return by_column(header.columns)
 
     def _open(self, column: str, index_type: str, start: int, length: int) -> capabilities.IndexReader | None:
-        known = indexed_type(column, self._fields)
         index = find_index_type(index_type)
         if index is None:
             raise CorruptError(f"index type '{index_type}' is not known")
-        if known is None:
+        if isinstance(column, IndexedExpression):
+            kind = column.type
+        elif (source := index_source(column, self._fields)) is None:
             raise CorruptError(f"the file has no column '{column}'")
+        else:
+            kind = source.type
         container = self._container
 
         def fetch(offset: int, n: int) -> memoryview:
             return container.view(start + offset, n, ahead=0)
 
-        return index.reader(known[2], fetch, length, self._row_count)
+        return index.reader(kind, fetch, length, self._row_count)
 
     def _problem(self, where: str, error: BitlakeError) -> None:
         if self._strict:

@@ -2,6 +2,7 @@
 
 ``file-index.<type>.columns = a, b, m[k]`` names the columns; ``file-index.<type>.<column>.<option>`` sets an option of
 one of them (of one map key, or of all keys of a map column).  Source: index-format spec, section 1.4.
+``bitlake.index.<name>`` declares an index of an expression (:mod:`bitlake.fileindex.named_index`).
 
 A built-in type is one line in :data:`INDEX_TYPES`.  A type of another package is registered by :func:`register` in
 this process, or by an entry point of the group ``bitlake.file_indexes`` in every process, Spark executors included::
@@ -18,21 +19,22 @@ import difflib
 import functools
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.bitmap import BITMAP
 from bitlake.fileindex.bloom_filter import BLOOM_FILTER
 from bitlake.fileindex.bsi import BSI
 from bitlake.fileindex.capabilities import IndexType, IndexWriter
 from bitlake.fileindex.container import encode_container, split_map_key
+from bitlake.fileindex.named_index import NAMED, named_indexes, named_keys
 from bitlake.fileindex.range_bitmap import RANGE_BITMAP
-from bitlake.lazy_modules import compute as pc
-from bitlake.types import AtomicType, DataField, DataType, MapType
+from bitlake.fileindex.source import IndexSource, index_source, indexed_type
+from bitlake.types import AtomicType, DataField, MapType
 from bitlake.types.datatypes import STRINGS
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bitlake")
 
+T = TypeVar("T")
 PREFIX = "file-index."
 ENTRY_POINTS = "bitlake.file_indexes"
 _COLUMNS = ".columns"
@@ -115,7 +118,9 @@ def _load(point: EntryPoint) -> IndexType:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An index to build: ``column`` is a column's name, or ``m[k]`` for one key of a map column.
+    """An index to build: ``column`` is a column's name, ``m[k]`` for one key of a map column, or an expression.
+
+    ``name`` is that of an index that is declared by name, else empty.
 
     >>> index = table.indexes.list()[0]
     >>> index.column, index.index_type
@@ -125,6 +130,41 @@ class IndexSpec:
     column: str
     index_type: str
     options: Mapping[str, str]
+    name: str = field(default="", repr=False)
+
+    @property
+    def entry(self) -> str:
+        """The name of its entry in a container."""
+        return entry_name(self.column, self.index_type)
+
+
+def entry_name(column: str, index_type: str) -> str:
+    """The name of an index's entry in a container: what it is of; in brackets for a type that Paimon does not know."""
+    index = find_index_type(index_type)
+    return column if index is None or index.in_paimon else f"{index_type}[{column}]"
+
+
+def by_entry(indexes: Mapping[str, Mapping[str, T]]) -> dict[str, dict[str, T]]:
+    """Payloads, or the like, of indexes by the names of their entries in a container."""
+    out: dict[str, dict[str, T]] = {}
+    for column, kinds in indexes.items():
+        for kind, value in kinds.items():
+            out.setdefault(entry_name(column, kind), {})[kind] = value
+    return out
+
+
+def by_column(entries: Mapping[str, Mapping[str, T]]) -> dict[str, dict[str, T]]:
+    """A container's entries by what they are of; the inverse of :func:`entry_name`."""
+    out: dict[str, dict[str, T]] = {}
+    for name, kinds in entries.items():
+        for kind, value in kinds.items():
+            column = name
+            if name.startswith(f"{kind}[") and name.endswith("]"):
+                index = find_index_type(kind)
+                if index is not None and not index.in_paimon:
+                    column = name[len(kind) + 1 : -1]
+            out.setdefault(column, {})[kind] = value
+    return out
 
 
 def changed_index_options(
@@ -136,7 +176,8 @@ def changed_index_options(
     """
     lists: dict[str, str] = {}
     settings: dict[str, str] = {}
-    unset: list[str] = []
+    unset: list[str] = [name for spec in dropped if spec.name for name in named_keys(options, spec.name)]
+    added, dropped = ([spec for spec in specs if not spec.name] for specs in (added, dropped))
     for kind in dict.fromkeys(spec.index_type for spec in (*added, *dropped)):
         key = f"{PREFIX}{kind}{_COLUMNS}"
         listed = [name for name in map(str.strip, options.get(key, "").split(",")) if name]
@@ -152,25 +193,52 @@ def changed_index_options(
     return {**lists, **settings}, unset
 
 
-def indexed_type(column: str, fields: Iterable[DataField]) -> tuple[DataField, str | None, DataType] | None:
-    """Return (field, map key or None, type of the indexed values) of ``c`` or ``m[k]``.  None if it does not exist."""
-    fields = tuple(fields)
-    for field in fields:
-        if field.name == column:
-            return field, None, field.type
-    top, key = split_map_key(column)
-    for field in fields if key is not None else ():
-        if field.name == top and isinstance(field.type, MapType):
-            return field, key, field.type.value
-    return None
-
-
 def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
     """Return the indexes that table options declare, in their order.
 
+    Those that Paimon's options declare come first, then those that are declared by name.
     Raises :class:`InvalidRequest` naming option, value and what is allowed, for an unknown index type, column or
     option, a column type that the index does not take, a bad value, or an option of a column that no list declares.
     """
+    return [*_listed_indexes(options, fields), *_named_indexes(options, fields)]
+
+
+def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
+    """The indexes that ``bitlake.index.<name>`` declares."""
+    specs: list[IndexSpec] = []
+    for index in named_indexes(options, fields):
+        kind = find_index_type(index.index_type)
+        if kind is None:
+            raise InvalidRequest(
+                f"{index.where}: unknown index type '{index.index_type}'; known are {', '.join(sorted(INDEX_TYPES))}"
+            )
+        if not kind.supports(index.type):
+            raise InvalidRequest(f"{index.where}: '{index.text}' is of type {index.type}; {kind.accepts}")
+        for option, value in index.options.items():
+            _check_option(f"{NAMED}{index.name}.{option}", value, index.index_type, option)
+        spec = IndexSpec(index.column, index.index_type, index.options, index.name)
+        same = [s.name for s in specs if (s.column, s.index_type) == (spec.column, spec.index_type)]
+        if same:
+            raise InvalidRequest(f"{index.where}: index '{same[0]}' is the same; drop one of them")
+        if spec.index_type in _plain_kinds(options, spec.column):
+            raise InvalidRequest(
+                f"{index.where}: '{PREFIX}{spec.index_type}{_COLUMNS}' declares the same index; drop one of them"
+            )
+        specs.append(spec)
+    return specs
+
+
+def _plain_kinds(options: Mapping[str, str], column: str) -> list[str]:
+    """The index types that Paimon's options declare for a column."""
+    return [
+        key[len(PREFIX) : -len(_COLUMNS)]
+        for key, value in options.items()
+        if key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(str.strip, value.split(","))
+    ]
+
+
+def _listed_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
+    """The indexes that Paimon's options declare."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
         if key.startswith(PREFIX) and key.endswith(_COLUMNS):
@@ -205,20 +273,25 @@ def _check_column(option: str, value: str, kind: str, column: str, fields: Seque
     index = find_index_type(kind)
     if index is None:
         raise InvalidRequest(f"{where}: unknown index type '{kind}'; known are {', '.join(sorted(INDEX_TYPES))}")
+    if not index.in_paimon:
+        raise InvalidRequest(
+            f"{where}: Paimon does not know the index type '{kind}' and fails on this option; "
+            f"declare it by name: '{NAMED}<name>' = '{kind}({column or 'column'})'"
+        )
     if not column:
         raise InvalidRequest(f"{where}: a column name is empty")
     known = indexed_type(column, fields)
     if known is None:
         _unknown_column(where, column, fields)
         return
-    field, key, values = known
+    top, key, values = known
     if key is not None:
-        key_type = field.type.key if isinstance(field.type, MapType) else None
+        key_type = top.type.key if isinstance(top.type, MapType) else None
         if not isinstance(key_type, AtomicType) or key_type.root not in STRINGS:
             raise InvalidRequest(
-                f"{where}: keys of map column '{field.name}' are {key_type}; only string keys can be indexed"
+                f"{where}: keys of map column '{top.name}' are {key_type}; only string keys can be indexed"
             )
-    elif isinstance(field.type, MapType):
+    elif isinstance(top.type, MapType):
         raise InvalidRequest(f"{where}: '{column}' is a map; index one of its keys, as in '{column}[key]'")
     if not index.supports(values):
         raise InvalidRequest(f"{where}: '{column}' is of type {values}; {index.accepts}")
@@ -255,55 +328,51 @@ class IndexBuilder:
     def __init__(self, specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> None:
         self._specs = tuple(specs)
         self._writers: list[IndexWriter | None] = []
-        self._sources: list[tuple[str, str | None]] = []
+        self._sources: list[IndexSource] = []
         for spec in specs:
-            known = indexed_type(spec.column, fields)
-            if known is None:
+            source = index_source(spec.column, fields)
+            if source is None:
                 raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which does not exist")
-            field, key, values = known
-            self._writers.append(known_index_type(spec.index_type).writer(values, spec.options))
-            self._sources.append((field.name, key))
-        wanted = [s for s, spec in zip(self._sources, specs, strict=True)]
-        self._shared = {s for s in wanted if wanted.count(s) > 1}
+            self._writers.append(known_index_type(spec.index_type).writer(source.type, spec.options))
+            self._sources.append(source)
+        names = [s.name for s in self._sources]
+        self._shared = {name for name in names if names.count(name) > 1}
         self.problems: list[str] = []
-        """Indexes that the file is written without, and why: their format cannot hold a value."""
+        """Indexes that the file is written without, and why: their format cannot hold a value, or it has none."""
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch's rows; the batch has at least the indexed columns."""
-        columns: dict[tuple[str, str | None], pa.Array | pa.ChunkedArray] = {}
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {}
         for i, (source, writer) in enumerate(zip(self._sources, self._writers, strict=True)):
             if writer is None:
                 continue
-            if source not in columns:
-                columns[source] = self._column(batch, source)
             try:
-                writer.add(columns[source])
-            except UnsupportedFeature as e:
+                if source.name not in columns:
+                    columns[source.name] = self._column(batch, source)
+                writer.add(columns[source.name])
+            except (UnsupportedFeature, EvaluationFailed) as e:
                 self._give_up(i, e)
 
-    def _give_up(self, i: int, reason: UnsupportedFeature) -> None:
-        # Data is not refused because an index cannot hold it.
+    def _give_up(self, i: int, reason: BitlakeError) -> None:
+        # Data is not refused because an index cannot hold it, or an expression has no value for it.
         self._writers[i] = None
         spec = self._specs[i]
         self.problems.append(f"index '{spec.index_type}' of column '{spec.column}' is not written: {reason}")
 
-    def _column(self, batch: pa.RecordBatch | pa.Table, source: tuple[str, str | None]) -> pa.Array | pa.ChunkedArray:
-        name, key = source
-        if name not in batch.schema.names:
-            raise InvalidRequest(f"column '{name}' is indexed, but not among the batch's: {batch.schema.names}")
-        column = batch.column(name)
-        if key is not None:
-            column = pc.map_lookup(column, pa.scalar(key, column.type.key_type), "first")
+    def _column(self, batch: pa.RecordBatch | pa.Table, source: IndexSource) -> pa.Array | pa.ChunkedArray:
+        column = source.values(batch)
         kind = column.type
-        if source in self._shared and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if source.name in self._shared and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             column = column.dictionary_encode()  # once, for all its indexes
         return column
 
     def finish(self, *, checksums: bool = False) -> bytes:
         """Return the container of all indexes, empty if there is none.  Without ``checksums``, it equals Paimon's."""
         indexes = self.payloads()
-        declared = [(s.column, s.index_type) for s in self._specs if s.index_type in indexes.get(s.column, {})]
-        return encode_container(indexes, declared, checksums=checksums) if indexes else b""
+        if not indexes:
+            return b""
+        declared = [(s.entry, s.index_type) for s in self._specs if s.index_type in indexes.get(s.column, {})]
+        return encode_container(by_entry(indexes), declared, checksums=checksums)
 
     def payloads(self) -> dict[str, dict[str, bytes]]:
         """Return the payloads by column and index type, instead of the container that :meth:`finish` encodes."""

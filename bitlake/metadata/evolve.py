@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.fileindex.container import split_map_key
+from bitlake.fileindex.named_index import NAMED, declared_text, named_keys
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import (
     AddColumn,
@@ -357,10 +358,11 @@ def follow_rename(options: Mapping[str, str], old: str, new: str) -> dict[str, s
 
     Raises :class:`InvalidRequest` if an option names the column and cannot hold the new name.
     """
-    changed = _follow(options, lambda name: new if name == old else name)
+    named = _follow_named(options, lambda name: new if name.lower() == old.lower() else name)
+    changed = _follow(named, lambda name: new if name == old else name)
     bad = [sign for sign in ",.[]" if sign in new]
-    if bad and changed != dict(options):
-        key = next(k for k in options if changed.get(k) != options[k])
+    if bad and changed != named:
+        key = next(k for k in named if changed.get(k) != named[k])
         raise InvalidRequest(
             f"column '{old}' cannot be called '{new}': option '{key}' names it, where no name may hold '{bad[0]}'"
         )
@@ -375,7 +377,30 @@ def follow_drop(options: Mapping[str, str], name: str) -> dict[str, str]:
     for key in _NEEDED:
         if name in _split(options.get(key, "")):
             raise InvalidRequest(f"column '{name}' cannot be dropped: '{key}' = '{options[key]}' names it")
-    return _follow(options, lambda n: None if n == name else n)
+    named = _follow_named(options, lambda n: None if n.lower() == name.lower() else n)
+    return _follow(named, lambda n: None if n == name else n)
+
+
+def _follow_named(options: Mapping[str, str], rename: Rename) -> dict[str, str]:
+    """The options with the expressions of named indexes renamed, and without the indexes of a column that is dropped.
+
+    Names of columns ignore case in expressions.
+    """
+    out = dict(options)
+    for key, value in options.items():
+        declared = declared_text(key, value)
+        if declared is None:
+            continue
+        from bitlake.expressions.parser import renamed_columns  # brings sqlglot, which only SQL text needs
+
+        kind, text = declared
+        renamed = renamed_columns(text, rename)
+        if renamed is None:
+            for name in named_keys(options, key[len(NAMED) :]):
+                out.pop(name, None)
+        elif renamed != text:
+            out[key] = f"{kind}({renamed})"
+    return out
 
 
 def _follow(options: Mapping[str, str], rename: Rename) -> dict[str, str]:

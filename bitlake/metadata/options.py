@@ -465,7 +465,7 @@ _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 FIELDS = "fields."
 """Options of one column or of several: ``fields.<column>.<option>``."""
 SEQUENCE_GROUP = ".sequence-group"
-_PREFIXES = ("file-index.", FIELDS, "field.")
+_PREFIXES = ("file-index.", "bitlake.index.", FIELDS, "field.")
 
 
 class Options(Mapping[str, str]):

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.terms import columns_in
+from bitlake.expressions.tree import IndexedExpression, MapKey
 from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostPolicy
 from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.selection import Selection
@@ -310,11 +312,18 @@ def _column_bytes(store: Store, path: str, file: DataFileMeta, schema: TableSche
         task = FileTask(path, file.file_size, file.row_count, 0, (), Selection.all(), schema)
         try:
             footer = footer_of(store, task)
-            return stored_bytes(footer, [getattr(column, "column", column)], range(len(footer.row_groups)))
+            return stored_bytes(footer, _sources(column), range(len(footer.row_groups)))
         except BitlakeError:
             return None  # reading the file raises it
 
     return size
+
+
+def _sources(column: str) -> list[str]:
+    """The file's columns that must be read to judge a leaf without its index."""
+    if isinstance(column, IndexedExpression):
+        return sorted(columns_in(column.term))
+    return [column.column if isinstance(column, MapKey) else column]
 
 
 def _too_many(selection: Selection, row_count: int) -> bool:

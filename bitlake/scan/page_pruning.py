@@ -29,7 +29,7 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError
 from bitlake.expressions import statistics
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
+from bitlake.expressions.tree import IndexedExpression, Leaf, Predicate, columns_of, conjuncts
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.footer import Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
@@ -70,7 +70,8 @@ Fields = Mapping[str, tuple[DataField, DataField]]
 def stored_fields(predicate: Predicate, schema: TableSchema, file_schema: TableSchema) -> Fields:
     """The predicate's columns that a file of a schema stores; partition columns are not looked up in files."""
     mapping = map_fields(schema.fields, file_schema.fields).fields
-    names = columns_of(predicate).difference(schema.partition_keys)
+    columns = (c for c in columns_of(predicate) if not isinstance(c, IndexedExpression))
+    names = frozenset(columns).difference(schema.partition_keys)
     sources = ((name, mapping.get(name)) for name in names)
     return {name: (schema.field(name), source) for name, source in sources if source is not None}
 

@@ -56,7 +56,17 @@ from bitlake.expressions.statistics import (
     judge_leaf,
     test_stats,
 )
-from bitlake.expressions.tree import And, Leaf, Predicate, all_of, columns_of, conjuncts, named_values, terms_on
+from bitlake.expressions.tree import (
+    And,
+    IndexedExpression,
+    Leaf,
+    Predicate,
+    all_of,
+    columns_of,
+    conjuncts,
+    named_values,
+    terms_on,
+)
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
@@ -238,6 +248,8 @@ class MetadataPruning:
         rows = self._files.rows if every else self._files.rows[of]
 
         def leaf(leaf: Leaf) -> Verdicts:
+            if isinstance(leaf.column, IndexedExpression):
+                return judge_leaf(leaf, None, rows)
             if leaf.column not in keys:
                 return judge_leaf(leaf, bounds[leaf.column], rows)
             # All rows of a file have the partition's value, so a file is judged as its partition is.

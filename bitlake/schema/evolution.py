@@ -23,6 +23,9 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions import tree
+from bitlake.expressions.indexed import indexed_expression, judged_by_indexes, judged_test
+from bitlake.expressions.terms import Typed
+from bitlake.fileindex.source import indexed_type
 from bitlake.formats.conform import null_column
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import (
@@ -154,9 +157,13 @@ def map_predicate(predicate: tree.Predicate, table: Sequence[DataField], mapping
     """Say a bound predicate in a file's own names; what cannot be said exactly becomes TRUE (keeps every row).
 
     A column the file lacks is NULL in every row: comparisons with it are never TRUE, IS NULL always is.
+    Tests of computed values become leaves about expressions, which indexes judge, where that is possible.
     """
     if mapping.identical:
-        return MappedPredicate(predicate)
+        if not tree.has_computed(predicate):
+            return MappedPredicate(predicate)
+        judged = judged_by_indexes(predicate)
+        return MappedPredicate(judged.predicate, judged.exact)
     return _map(predicate, {f.name: f.type for f in table}, mapping)
 
 
@@ -178,13 +185,62 @@ def _map(predicate: tree.Predicate, types: Mapping[str, DataType], mapping: File
             return MappedPredicate(predicate)
         case tree.Comparison() | tree.In() | tree.Like() | tree.IsNull():
             return _map_leaf(predicate, types, mapping)
-        case tree.Computed():
-            return _UNKNOWN
+        case tree.Computed(test, negated):
+            judged = judged_test(test, negated, lambda term: _map_term(term, types, mapping))
+            return _UNKNOWN if judged is None else MappedPredicate(judged.predicate, judged.exact)
     raise AssertionError(f"not a bound predicate: {predicate}")
+
+
+def _map_term(term: Typed, types: Mapping[str, DataType], mapping: FileMapping) -> Typed | None:
+    """A term over a file's columns; None if the file lacks one, or holds values of another type."""
+    if term.function in ("column", "member"):
+        found = _map_path(term, types, mapping)
+        return found[0] if found is not None and _same(*found[1:]) else None
+    arguments = [_map_term(a, types, mapping) for a in term.arguments]
+    if any(a is None for a in arguments):
+        return None
+    return replace(term, arguments=tuple(a for a in arguments if a is not None))
+
+
+def _map_path(
+    term: Typed, types: Mapping[str, DataType], mapping: FileMapping
+) -> tuple[Typed, DataType, DataType] | None:
+    """A column or a struct's member by a file's names, with its types in the table and in the file."""
+    if term.function == "column":
+        source = mapping.fields.get(term.parameter)
+        return None if source is None else (replace(term, parameter=source.name), types[term.parameter], source.type)
+    (outer,) = term.arguments
+    found = _map_path(outer, types, mapping) if outer.function in ("column", "member") else None
+    if found is None or not (isinstance(found[1], RowType) and isinstance(found[2], RowType)):
+        return None
+    member = next((f for f in found[1].fields if f.name == term.parameter), None)
+    same = None if member is None else next((f for f in found[2].fields if f.id == member.id), None)
+    if member is None or same is None:
+        return None
+    return replace(term, arguments=(found[0],), parameter=same.name), member.type, same.type
+
+
+def map_indexed(column: str, table: Sequence[DataField], mapping: FileMapping) -> str | None:
+    """What an index is of, in a file's names; None if the file lacks a column, or an expression's column differs.
+
+    ``column`` is a column's name, ``m[k]`` for a map's key, or an :class:`~bitlake.expressions.tree.IndexedExpression`.
+    """
+    if isinstance(column, tree.IndexedExpression):
+        term = _map_term(column.term, {f.name: f.type for f in table}, mapping)
+        return None if term is None else indexed_expression(term)
+    known = indexed_type(column, table)
+    source = None if known is None else mapping.fields[known[0].name]
+    if known is None or source is None:
+        return None
+    return source.name if known[1] is None else f"{source.name}[{known[1]}]"
 
 
 def _map_leaf(leaf: tree.Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
     column = leaf.column
+    if isinstance(column, tree.IndexedExpression):
+        term = _map_term(column.term, types, mapping)
+        expression = None if term is None else indexed_expression(term)
+        return _UNKNOWN if expression is None else MappedPredicate(replace(leaf, column=expression))
     top = column.column if isinstance(column, tree.MapKey) else column
     if top not in mapping.fields:
         return _UNKNOWN

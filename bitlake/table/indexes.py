@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bitlake.errors import NotFound
+from bitlake.errors import AlreadyExists, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
+from bitlake.fileindex.named_index import declaration, named_keys
 from bitlake.fileindex.registry import IndexSpec, changed_index_options, parse_index_options
 from bitlake.metadata.schema import TableSchema
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
@@ -37,30 +38,45 @@ class TableIndexes:
         schema = self._core.schema
         return parse_index_options(schema.options, schema.fields)
 
-    def create(self, column: str, type: str, options: Mapping[str, str] | None = None) -> TableSchema:
-        """Declare an index on a column; files written from now on have it.
+    def create(
+        self, column: str, type: str, options: Mapping[str, str] | None = None, *, name: str | None = None
+    ) -> TableSchema:
+        """Declare an index on a column, or under a name on an expression; files written from now on have it.
 
         ``options`` are those of the index, such as ``{"fpp": "0.01"}``.  :meth:`rebuild` adds it to existing files.
-        Raises :class:`InvalidRequest` for an index type that does not suit the column, :class:`NotFound` for an
-        unknown column.
+        With a ``name``, ``column`` is a column or Spark SQL over one row, such as ``lower(email)``, and other engines
+        neither build nor use the index; conditions that contain the expression use it.
+        Raises :class:`InvalidRequest` for an index type that does not suit the column, an expression that no index can
+        be of, and a name that is taken; :class:`NotFound` for an unknown column.
 
         >>> schema = table.indexes.create("order_id", "bloom-filter", {"fpp": "0.01"})
         >>> [(index.column, index.index_type) for index in table.indexes.list()]
         [('status', 'bitmap'), ('order_id', 'bloom-filter')]
+        >>> schema = table.indexes.create("lower(status)", "bitmap", name="by_lower_status")
+        >>> table.indexes.list()[-1].name
+        'by_lower_status'
         """
-        added = IndexSpec(self._name_of(column), type, options or {})
         stored = self._core.stored_state().schema.options
+        if name is not None:
+            if named_keys(stored, name):
+                raise AlreadyExists(f"table '{self._core.name}' has an index '{name}'; drop it first, or choose a name")
+            return self._core.alter_options(declaration(name, type, column, options or {}))
+        added = IndexSpec(self._name_of(column), type, options or {})
         return self._core.alter_options(*changed_index_options(stored, [added], ()))
 
     def drop(self, column: str, type: str | None = None) -> TableSchema:
         """Stop declaring an index on a column, or all of them; existing files keep theirs until they are rewritten.
 
-        Raises :class:`NotFound` if the column has no such index.
+        ``column`` may be the name of an index instead.  Raises :class:`NotFound` if the column has no such index.
 
         >>> schema = table.indexes.drop("status")
         >>> table.indexes.list()
         []
         """
+        named = [index for index in self.list() if index.name and index.name.lower() == column.lower()]
+        if named:
+            stored = self._core.stored_state().schema.options
+            return self._core.alter_options(*changed_index_options(stored, (), named))
         name = self._name_of(column)
         going = [index for index in self.list() if index.column == name and type in (None, index.index_type)]
         if not going:

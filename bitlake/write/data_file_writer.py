@@ -27,7 +27,8 @@ from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.fileindex.cost import PAGE_ROWS
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec, indexed_type, known_index_type, parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
+from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
 from bitlake.formats.parquet import scan
@@ -299,20 +300,20 @@ def _value_bytes(data_type: DataType) -> float:
 INDEX_ROWS = 128 * 1024
 
 
-def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
-    """Return the column that an index reads and, for an index of a map key, that key.
+def source_of(spec: IndexSpec, fields: Sequence[DataField]) -> IndexSource:
+    """Return what an index is of, over some columns.
 
-    Raises :class:`InvalidRequest` if the column does not exist.
+    Raises :class:`InvalidRequest` if one of them does not exist.
     """
-    column = indexed_type(spec.column, fields)
-    if column is None:
+    source = index_source(spec.column, fields)
+    if source is None:
         raise InvalidRequest(f"index '{spec.index_type}' names column '{spec.column}', which does not exist")
-    return column[0].name, column[1]
+    return source
 
 
 def source_columns(specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> list[str]:
     """Return the columns that building these indexes reads, each once."""
-    return list(dict.fromkeys(source_column(s, fields)[0] for s in specs))
+    return list(dict.fromkeys(column for s in specs for column in source_of(s, fields).columns))
 
 
 def _text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]:

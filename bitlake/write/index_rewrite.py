@@ -26,20 +26,27 @@ from bitlake import _clock
 from bitlake.errors import CommitConflict, CorruptError, NotFound, UnsupportedFeature, reading_table
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
+from bitlake.fileindex.registry import (
+    IndexBuilder,
+    IndexSpec,
+    by_column,
+    by_entry,
+    known_index_type,
+    parse_index_options,
+)
+from bitlake.fileindex.source import index_source
 from bitlake.io import Store
 from bitlake.metadata.manifest import INDEX_SUFFIX, EntryKind, ManifestEntry, index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items, say
 from bitlake.runtime import Runner
-from bitlake.schema.evolution import map_fields
+from bitlake.schema.evolution import map_fields, map_indexed
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
-from bitlake.types import DataField, DataType, MapType
 from bitlake.write.commit import COMPACT_TRIES, commit
 from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_column, source_columns, store_index
+from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_columns, store_index
 
 log = logging.getLogger("bitlake")
 
@@ -111,22 +118,15 @@ def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[Re
 def _specs_for_file(
     declared: Sequence[IndexSpec], schema: TableSchema, file_schema: TableSchema
 ) -> tuple[IndexSpec, ...]:
-    mapping = map_fields(schema.fields, file_schema.fields).fields
+    mapping = map_fields(schema.fields, file_schema.fields)
     out = []
     for spec in declared:
-        column, key = source_column(spec, schema.fields)
-        source: DataField | None = mapping[column]
         # A file written before a column changed its type may hold values that the index does not support.
-        if source is not None and _indexable(source.type, spec, key):
-            out.append(replace(spec, column=source.name if key is None else f"{source.name}[{key}]"))
+        column = map_indexed(spec.column, schema.fields, mapping)
+        source = None if column is None else index_source(column, file_schema.fields)
+        if source is not None and known_index_type(spec.index_type).supports(source.type):
+            out.append(replace(spec, column=source.name))
     return tuple(out)
-
-
-def _indexable(data_type: DataType, spec: IndexSpec, key: str | None) -> bool:
-    index = known_index_type(spec.index_type)
-    if key is not None:
-        return isinstance(data_type, MapType) and index.supports(data_type.value)
-    return index.supports(data_type)
 
 
 def rewrite_file(store: Store, factory: DataFileFactory, task: RewriteTask) -> Rewritten:
@@ -149,7 +149,7 @@ def rewrite_file(store: Store, factory: DataFileFactory, task: RewriteTask) -> R
     # An entry that a snapshot deleted must never be added again.  An entry's identity includes its embedded index: one
     # with its former content (no index, or the same bytes) would read as deleted.  So each rewrite leaves a mark.
     mark = task.new_name.removesuffix(INDEX_SUFFIX)[-_MARK:].encode()
-    content = encode_container(merged, mark=mark, checksums=True)
+    content = encode_container(by_entry(merged), mark=mark, checksums=True)
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
     extra, embedded = store_index(store, factory.schema, task.path, task.new_name, content)
@@ -187,7 +187,7 @@ def _current_payloads(store: Store, task: RewriteTask) -> dict[tuple[str, str], 
         return None
     return {
         (column, kind): None if start < 0 else content[start : start + length]
-        for column, kinds in header.columns.items()
+        for column, kinds in by_column(header.columns).items()
         for kind, (start, length) in kinds.items()
     }
 

@@ -21,14 +21,17 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
+from bitlake.expressions.indexed import about
 from bitlake.expressions.sql_text import name as column_name
 from bitlake.expressions.sql_text import quote
-from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
+from bitlake.expressions.term_binder import VALUE
+from bitlake.expressions.tree import Comparison, IndexedExpression, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, MAGIC, VERSION, ContainerHeader, read_header
 from bitlake.fileindex.payload import Page
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import find_index_type, indexed_type
+from bitlake.fileindex.registry import by_column, find_index_type
 from bitlake.fileindex.selection import Kind, Selection
+from bitlake.fileindex.source import index_source
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import AROUND, EMPTY_FILE, FIRST_OFFSET, MAGIC_32, MAGIC_64, decode_vector
 from bitlake.tools.inspect.tree import Node, Source
@@ -105,17 +108,17 @@ def rows_of_value(
     ``columns``: of the container's header.  Raises :class:`NotFound` for a column without an index and
     :class:`InvalidRequest` for a value that the column's type cannot have, or when the type is not known.
     """
+    columns = by_column(columns)
     name = next((c for c in columns if c == column), None) or next(
         (c for c in columns if c.lower() == column.lower()), None
     )
     if name is None:
         raise NotFound(f"no index of column '{column}' is there; indexed are {', '.join(columns) or 'none'}")
-    known = indexed_type(name, fields)
-    if known is None:
+    indexed = index_source(name, fields)
+    if indexed is None:
         raise InvalidRequest(f"the type of column '{name}' is not known: its table's schema cannot be read")
-    field, key, kind = known
-    leaf_column: str = name if key is None else MapKey(field.name, key)
-    predicate = _condition(leaf_column, kind, value, fields, timezone)
+    leaf_column: str = indexed.name if indexed.key is None else MapKey(indexed.columns[0], indexed.key)
+    predicate = _condition(leaf_column, indexed.type, value, fields, timezone)
     shown = f"{column_name(leaf_column)} = {value!r}" if value is not None else f"{column_name(leaf_column)} IS NULL"
     out = []
     for index, place in columns[name].items():
@@ -132,6 +135,9 @@ def rows_of_value(
 
 
 def _condition(column: str, kind: Any, value: Any, fields: Sequence[DataField], timezone: str) -> Predicate:
+    if isinstance(column, IndexedExpression):
+        values = _condition(VALUE, kind, value, [DataField(0, VALUE, kind)], timezone)
+        return about(values, column)
     if value is None:
         return bind(IsNull(column), fields, timezone)
     text = isinstance(kind, AtomicType) and kind.root in STRINGS
@@ -201,12 +207,12 @@ def file_index_tree(
         tree.facts["note"] = f"no index of column '{column}'; there are {', '.join(places) or 'none'}"
     for name in wanted:
         node = tree.add(name)
-        known = indexed_type(name, fields)
-        if known is not None:
-            node.facts["type"] = str(known[2])
+        indexed = index_source(next(iter(by_column({name: places[name]})), name), fields)
+        kind = None if indexed is None else indexed.type
+        if kind is not None:
+            node.facts["type"] = str(kind)
         for index_type, (start, length) in places[name].items():
             index = node.add(index_type, None if start < 0 else start, length)
-            kind = None if known is None else known[2]
             entries = page if column is not None or len(places) == 1 else None
             index.base = max(start, 0)
             with index.reading():

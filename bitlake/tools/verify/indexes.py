@@ -27,15 +27,22 @@ from bitlake.codec.binary_row import encode_rows
 from bitlake.codec.bucket import row_hash
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int32s, UInt64s, xxh64
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import (
+    BitlakeError,
+    CorruptError,
+    EvaluationFailed,
+    InvalidRequest,
+    NotFound,
+    UnsupportedFeature,
+)
 from bitlake.fileindex.capabilities import Comparable, IndexReader, PayloadChecker
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import find_index_type, indexed_type, parse_index_options
+from bitlake.fileindex.registry import by_column, find_index_type, parse_index_options
+from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import reader_for
 from bitlake.io import Store
-from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import DataFileMeta, index_name
 from bitlake.metadata.schema import TableSchema
@@ -317,17 +324,13 @@ class _Part:
 
     column: str
     index_type: str
-    source: str
-    key: str | None
+    source: IndexSource
     offset: int
     check: IndexCheck
 
     def take(self, batch: pa.Table) -> None:
-        """Add the payload's column of a batch."""
-        column = batch.column(self.source)
-        if self.key is not None:
-            column = pc.map_lookup(column, pa.scalar(self.key, column.type.key_type), "first")
-        self.check.add(column)
+        """Add the payload's values of a batch."""
+        self.check.add(self.source.values(batch))
 
 
 class FileIndexCheck:
@@ -341,7 +344,7 @@ class FileIndexCheck:
         self._rows = rows
         self.findings: list[Finding] = []
         try:
-            columns = read_header(content).columns
+            columns = by_column(read_header(content).columns)
         except BitlakeError as e:
             self.findings.append(of_error("index-unreadable", path, e))
             return
@@ -352,40 +355,39 @@ class FileIndexCheck:
     @property
     def columns(self) -> set[str]:
         """The columns of the data file that it needs."""
-        return {p.source for p in self._parts}
+        return {column for p in self._parts for column in p.source.columns}
 
     def _note(self, code: str, column: str, what: str, offset: int | None = None) -> None:
         self.findings.append(Finding(code, self._path, what, column, offset))
 
     def _begin(self, content: bytes, column: str, kind: str, start: int, length: int, options: Options) -> None:
-        known = indexed_type(column, self._fields)
-        if known is None or find_index_type(kind) is None:
-            what = f"unknown index type '{kind}'" if known else f"the data file has no column '{column}'"
+        source = index_source(column, self._fields)
+        if source is None or find_index_type(kind) is None:
+            what = f"unknown index type '{kind}'" if source else f"the data file has no column '{column}'"
             self._note("index-unknown", column, f"index '{kind}': {what}")
             return
         if (start, length) == EMPTY:
             if self._rows:
                 self._note("index-wrong", column, f"index '{kind}' says that the file has no row", 0)
             return
-        field, key, made = known
         payload = content[start : start + length]
         try:
             index = open_index(lambda at, n: content[at : at + n], len(content), self._fields, self._rows, strict=True)
             index.check(column, kind)
-            check = IndexCheck(made, kind, options.get((column, kind), {}), payload)
+            check = IndexCheck(source.type, kind, options.get((column, kind), {}), payload)
         except CorruptError as e:
             self._note("index-unreadable", column, e.what, start + (e.offset or 0))
         except (InvalidRequest, UnsupportedFeature) as e:
             self._note("index-unknown", column, f"index '{kind}': {e}")
         else:
-            self._parts.append(_Part(column, kind, field.name, key, start, check))
+            self._parts.append(_Part(column, kind, source, start, check))
 
     def add(self, batch: pa.Table) -> None:
         """Look at the file's rows, in order."""
         for part in list(self._parts):
             try:
                 part.take(batch)
-            except UnsupportedFeature as e:
+            except (UnsupportedFeature, EvaluationFailed) as e:
                 self._parts.remove(part)
                 self._note(
                     "index-wrong", part.column, f"index '{part.index_type}' cannot hold the column: {e}", part.offset

@@ -1,0 +1,127 @@
+"""Indexes that are declared by name, of columns and of expressions over one row.
+
+``bitlake.index.<name> = <type>(<expression>)`` declares one, and ``bitlake.index.<name>.<option>`` sets an option of
+its type, or the ``timezone`` of an expression that reads wall clocks::
+
+    bitlake.index.by_email = bitmap(lower(email))
+    bitlake.index.by_hour = bitmap(hour(created))
+    bitlake.index.by_hour.timezone = Europe/Berlin
+
+Paimon's own options (``file-index.<type>.columns``) take columns alone, and Paimon fails on any other name in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions import literals
+from bitlake.expressions.indexed import parse_indexed, zone_of
+from bitlake.expressions.tree import IndexedExpression
+from bitlake.fileindex.source import index_source
+from bitlake.types import DataField, DataType
+
+NAMED = "bitlake.index."
+"""The prefix of the options."""
+TIMEZONE = "timezone"
+_DECLARATION = re.compile(r"(?s)\s*([A-Za-z][\w-]*)\s*\((.*)\)\s*")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedIndex:
+    """A declaration: an index type and what it is of, as ``text`` and over the table's columns."""
+
+    name: str
+    index_type: str
+    text: str
+    column: str
+    type: DataType
+    options: Mapping[str, str]
+    where: str
+    """The option, for messages."""
+
+
+def declaration(name: str, index_type: str, text: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The table options that declare an index."""
+    return {
+        f"{NAMED}{name}": f"{index_type}({text})",
+        **{f"{NAMED}{name}.{option}": value for option, value in options.items()},
+    }
+
+
+def named_keys(options: Mapping[str, str], name: str) -> list[str]:
+    """The table options that declare the index of a name."""
+    return [key for key in options if key == f"{NAMED}{name}" or key.startswith(f"{NAMED}{name}.")]
+
+
+def declared_text(key: str, value: str) -> tuple[str, str] | None:
+    """The index type and the expression of an option that declares an index; None for another option.
+
+    Raises :class:`InvalidRequest` for a declaration of another form.
+    """
+    if not key.startswith(NAMED) or "." in key[len(NAMED) :]:
+        return None
+    match = _DECLARATION.fullmatch(value)
+    if match is None or not match[2].strip():
+        raise InvalidRequest(
+            f"option '{key}' = '{value}' is not an index; expected a type and an expression, as in bitmap(lower(email))"
+        )
+    return match[1], match[2].strip()
+
+
+def named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> Iterator[NamedIndex]:
+    """The declared indexes, in the order of the options.
+
+    Raises :class:`InvalidRequest` naming option and value for a declaration that cannot be read or has another's name,
+    an expression that no index can be of, or an option of an index that is not declared.
+    """
+    names: dict[str, str] = {}
+    columns = {f.name.lower() for f in fields}
+    for key, value in options.items():
+        text = declared_text(key, value)
+        if text is None:
+            _check_declared(key, value, options)
+            continue
+        name, where = key[len(NAMED) :], f"option '{key}' = '{value}'"
+        if _NAME.fullmatch(name) is None:
+            raise InvalidRequest(f"{where}: an index name has letters, digits and _, and not '{name}'")
+        if name.lower() in columns:
+            raise InvalidRequest(f"{where}: '{name}' is the name of a column; give the index another")
+        if name.lower() in names:
+            raise InvalidRequest(f"{where}: index '{names[name.lower()]}' has that name; names ignore case")
+        names[name.lower()] = name
+        yield _named(name, *text, options, fields, where)
+
+
+def _check_declared(key: str, value: str, options: Mapping[str, str]) -> None:
+    if key.startswith(NAMED):
+        name = key[len(NAMED) :].partition(".")[0]
+        if f"{NAMED}{name}" not in options:
+            raise InvalidRequest(f"option '{key}' = '{value}': index '{name}' is not declared; set '{NAMED}{name}' too")
+
+
+def _named(
+    name: str, index_type: str, text: str, options: Mapping[str, str], fields: Sequence[DataField], where: str
+) -> NamedIndex:
+    prefix = f"{NAMED}{name}."
+    own = {key[len(prefix) :]: value for key, value in options.items() if key.startswith(prefix)}
+    zone = own.pop(TIMEZONE, None)
+    try:
+        if zone is not None:
+            literals.zone(zone)
+        column = parse_indexed(text, fields, zone or "UTC")
+    except (InvalidRequest, NotFound) as e:
+        raise InvalidRequest(f"{where}: {e}") from e
+    depends = isinstance(column, IndexedExpression) and zone_of(column) is not None
+    if depends and zone is None:
+        raise InvalidRequest(f"{where}: '{text}' depends on the time zone; set '{prefix}{TIMEZONE}', such as 'UTC'")
+    if zone is not None and not depends:
+        raise InvalidRequest(f"{where}: '{text}' depends on no time zone; unset '{prefix}{TIMEZONE}'")
+    if isinstance(column, IndexedExpression) and any(f.name == column for f in fields):
+        raise InvalidRequest(f"{where}: '{column}' is also the name of a column; rename that")
+    source = index_source(column, fields)
+    assert source is not None
+    return NamedIndex(name, index_type, text, column, source.type, own, where)

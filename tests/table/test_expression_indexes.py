@@ -1,0 +1,351 @@
+"""Indexes of expressions: scans that use them return what scans without indexes return, and read less."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake import Lake, Table
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.expressions import indexed
+from bitlake.scan.plan import Plan
+from tests.long import long
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("email", pa.string()),
+        ("n", pa.int32()),
+        ("price", pa.decimal128(10, 2)),
+        ("ts", pa.timestamp("us")),
+        ("seen", pa.timestamp("us", "UTC")),
+        ("addr", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+        ("m", pa.map_(pa.string(), pa.string())),
+    ]
+)
+INDEXES = {
+    "bitlake.index.by_email": "bitmap(lower(email))",
+    "bitlake.index.by_length": "range-bitmap(length(email))",
+    "bitlake.index.by_prefix": "bloom-filter(substring(email, 1, 2))",
+    "bitlake.index.by_double": "bsi(n * 2)",
+    "bitlake.index.by_bucket": "bitmap(n % 7)",
+    "bitlake.index.by_price": "bsi(price + 1)",
+    "bitlake.index.by_year": "bitmap(year(ts))",
+    "bitlake.index.by_hour": "range-bitmap(hour(seen))",
+    "bitlake.index.by_hour.timezone": "Europe/Berlin",
+    "bitlake.index.by_city": "bitmap(addr.city)",
+    "bitlake.index.by_key": "bitmap(upper(m['k']))",
+}
+WORDS = [
+    "",
+    "a",
+    "A",
+    "Ab",
+    "aB",
+    "ß",
+    "SS",
+    "Straße",
+    "ÉCOLE",
+    "école",
+    "Σίσυφος",
+    "日本",
+    "😀a",
+    "i̇",
+    "İ",
+    "a b",
+    "O'x",
+    "%_",
+]
+CITIES = ["Ulm", "ulm", "Köln", None]
+START = dt.datetime(2024, 12, 30, 22)
+
+
+def rows(draw: random.Random, first: int, count: int) -> pa.Table:
+    def some(value: Any) -> Any:
+        return None if draw.random() < 0.1 else value
+
+    def row(i: int) -> dict[str, Any]:
+        moment = START + dt.timedelta(minutes=draw.randrange(60 * 24 * 4))
+        return {
+            "id": i,
+            "email": some(draw.choice(WORDS) + draw.choice(("", "@x", "@X"))),
+            "n": some(draw.randrange(-20, 20)),
+            "price": some(draw.randrange(-500, 500)),
+            "ts": some(moment),
+            "seen": some(moment.replace(tzinfo=dt.UTC)),
+            "addr": some({"city": draw.choice(CITIES), "zip": some(draw.randrange(3))}),
+            "m": some([("k", some(draw.choice(WORDS)))] if draw.random() < 0.7 else [("other", "a")]),
+        }
+
+    return pa.Table.from_pylist([row(i) for i in range(first, first + count)], SCHEMA)
+
+
+def leaf(draw: random.Random) -> str:
+    text = draw.choice(WORDS)
+    word = text.replace("'", "\\'")
+    number = draw.randrange(-42, 42)
+    op = draw.choice(("=", "<>", "<", "<=", ">", ">="))
+    return draw.choice(
+        (
+            f"lower(email) {op} '{word.lower()}'",
+            f"lower(email) IN ('{word.lower()}@x', 'a', 'école')",
+            f"lower(email) LIKE '{draw.choice(('a%', '%x', '%b%', '_@x', 's%'))}'",
+            "lower(email) IS NULL",
+            f"length(email) {op} {number % 7}",
+            f"length(email) BETWEEN 1 AND {number % 5}",
+            "substring(email, 1, 2) = '{}'".format(text[:2].replace("'", "\\'")),
+            f"n * 2 {op} {number}",
+            f"n % 7 {op} {number % 9}",
+            f"price + 1 {op} {number / 4}",
+            f"year(ts) {op} {draw.choice((2024, 2025, 2026))}",
+            f"hour(seen) {op} {number % 25}",
+            f"addr.city = '{draw.choice(('Ulm', 'Köln', 'x'))}'",
+            "addr.city IS NOT NULL",
+            f"upper(m['k']) {op} '{word.upper()}'",
+            f"n {op} {number}",
+        )
+    )
+
+
+def predicate(draw: random.Random, depth: int = 2) -> str:
+    if depth == 0 or draw.random() < 0.4:
+        return leaf(draw) if draw.random() < 0.8 else f"NOT ({leaf(draw)})"
+    joined = draw.choice((" AND ", " OR ")).join(predicate(draw, depth - 1) for _ in range(2))
+    return f"({joined})" if draw.random() < 0.8 else f"NOT ({joined})"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return bitlake.connect(str(tmp_path_factory.mktemp("warehouse")), timezone="Europe/Berlin")
+
+
+@pytest.fixture(scope="module")
+def pair(lake: Lake) -> tuple[Table, Table]:
+    """The same rows in files with indexes and without."""
+    with_indexes = lake.create_table("indexed", SCHEMA, options=INDEXES)
+    without = lake.create_table("plain", SCHEMA)
+    for number in range(4):
+        part = rows(random.Random(number), number * 100, 100)
+        with_indexes.append(part)
+        without.append(part)
+    return with_indexes, without
+
+
+def ids(table: Table, where: str) -> list[int]:
+    return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
+
+
+def plan_of(table: Table, where: str) -> Plan:
+    return table.scan(where=where).plan()
+
+
+@pytest.mark.parametrize("count", [100, long(100_000)])
+def test_random_predicates_find_what_a_full_scan_finds(pair: tuple[Table, Table], count: int) -> None:
+    with_indexes, without = pair
+    draw = random.Random(17)
+    used = set()
+    for _ in range(count):
+        where = predicate(draw)
+        assert ids(with_indexes, where) == ids(without, where), where
+        assert with_indexes.scan(where=where).count() == len(ids(without, where)), where
+        for file in plan_of(with_indexes, where).files:
+            used.update(file.pruned_by)
+    assert len(used) == len([k for k in INDEXES if not k.endswith("timezone")])
+
+
+def one_file_each(lake: Lake, name: str, index: str, column: pa.Array, **options: str) -> Table:
+    """A table with an index named ``i``, whose values are in files of their own."""
+    declared = {"bitlake.index.i": index, **{f"bitlake.index.i.{k}": v for k, v in options.items()}}
+    table = lake.create_table(name, pa.schema([("v", column.type)]), options=declared)
+    for i in range(len(column)):
+        table.append(pa.table({"v": column.slice(i, 1)}))
+    return table
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "bloom-filter", "range-bitmap"])
+def test_each_kind_skips_files_by_text(lake: Lake, kind: str) -> None:
+    name = f"skips_{kind.replace('-', '_')}"
+    table = one_file_each(lake, name, f"{kind}(lower(v))", pa.array(["Ada", "BOB", "eve"]))
+    plan = plan_of(table, "lower(v) = 'bob'")
+    assert (plan.metrics.files_read, plan.metrics.files) == (1, 3)
+    assert f"skipped by file index: {kind}(lower(v))" in str(table.scan(where="lower(v) = 'bob'").explain())
+    assert table.count("lower(v) = 'bob'") == 1
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "range-bitmap", "bsi"])
+def test_each_kind_skips_files_by_numbers(lake: Lake, kind: str) -> None:
+    table = one_file_each(lake, f"numbers_{kind.replace('-', '_')}", f"{kind}(v % 10)", pa.array([11, 22, 33]))
+    if kind != "bitmap":
+        assert plan_of(table, "v % 10 >= 3").metrics.files_read == 1
+    assert plan_of(table, "v % 10 = 2").metrics.files_read == 1
+
+
+def test_an_exact_index_answers_a_count_without_data(lake: Lake) -> None:
+    table = one_file_each(lake, "counted", "bitmap(lower(v))", pa.array(["Ada", "BOB", None]))
+    plan = table.scan(where="lower(v) <> 'bob'").plan()
+    assert [f.selection.exact for f in plan.files] == [True]
+    assert table.count("lower(v) IS NULL") == 1
+
+
+def test_a_zone_is_part_of_the_index(lake: Lake) -> None:
+    moments = pa.array([dt.datetime(2026, 1, 1, h, tzinfo=dt.UTC) for h in (0, 12, 23)], pa.timestamp("us", "UTC"))
+    table = one_file_each(lake, "zoned", "bitmap(hour(v))", moments, timezone="Europe/Berlin")
+    assert plan_of(table, "hour(v) = 0").metrics.files_read == 1
+    same = bitlake.connect(lake.path, timezone="UTC").table("zoned")
+    assert plan_of(same, "hour(v) = 0").metrics.files_read == 3  # other values: the index is not asked
+    assert same.count("hour(v) = 0") == 1
+
+
+def test_an_index_of_another_version_is_not_asked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = one_file_each(lake, "versions", "bitmap(lower(v))", pa.array(["Ada", "BOB"]))
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 1
+    monkeypatch.setitem(indexed.VERSIONS, "lower", 2)
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 2
+    assert table.count("lower(v) = 'bob'") == 1
+    table.indexes.rebuild()
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 1
+
+
+def test_rows_without_a_value_leave_their_file_without_the_index(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    table = one_file_each(lake, "failing", "bitmap(CAST(v AS INT))", pa.array(["1", "x", "2"]))
+    assert "index 'bitmap' of column 'CAST(v AS INT)' is not written" in caplog.text
+    plan = plan_of(table, "CAST(v AS INT) = 2 AND v <> 'x'")
+    assert plan.metrics.files_read == 2  # the file without the index, and the one with the value
+    assert table.count("v <> 'x' AND CAST(v AS INT) = 2") == 1
+
+
+def test_rebuild_and_compaction_build_it(lake: Lake) -> None:
+    table = lake.create_table("later", pa.schema([("v", pa.string())]))
+    for word in ("Ada", "BOB"):
+        table.append(pa.table({"v": [word]}))
+    table.indexes.create("lower(v)", "bitmap", name="by_v")
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 2
+    assert [r.built for r in table.indexes.rebuild()] == [("bitmap(lower(v))",)] * 2
+    assert [r.built for r in table.indexes.rebuild()] == [()] * 2
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 1
+    table.maintenance.compact()
+    assert plan_of(table, "lower(v) = 'cy'").metrics.files_read == 0
+    assert not table.maintenance.verify().findings
+
+
+def test_upserts_and_deletes_use_it(lake: Lake) -> None:
+    options = {"bitlake.index.by_v": "bitmap(lower(v))", "bucket": "1", "deletion-vectors.enabled": "true"}
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    table = lake.create_table("keyed", schema, primary_key=["k"], options=options)
+    table.upsert(pa.table({"k": [1, 2], "v": ["Ada", "BOB"]}, schema))
+    table.upsert(pa.table({"k": [2, 3], "v": ["Bob", "Eve"]}, schema))
+    table.maintenance.compact()
+    assert table.count("lower(v) = 'bob'") == 1
+    table.delete("lower(v) = 'bob'")
+    assert table.scan().to_arrow().sort_by("k").to_pylist() == [{"k": 1, "v": "Ada"}, {"k": 3, "v": "Eve"}]
+
+
+# --- evolution --------------------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_column_keeps_its_indexes(lake: Lake) -> None:
+    table = one_file_each(lake, "renamed", "bitmap(lower(v))", pa.array(["Ada", "BOB"]))
+    table.alter(rename={"v": "full name"})
+    assert table.schema.options["bitlake.index.i"] == "bitmap(lower(`full name`))"
+    table.append(pa.table({"full name": ["Cy"]}))
+    plan = plan_of(table, "lower(`full name`) = 'bob'")
+    assert (plan.metrics.files_read, plan.metrics.files) == (1, 3)
+    assert [r.built for r in table.indexes.rebuild()] == [()] * 3
+
+
+def test_a_dropped_column_takes_its_indexes_along(lake: Lake) -> None:
+    table = lake.create_table(
+        "dropped", pa.schema([("v", pa.string()), ("w", pa.string())]), options={"bitlake.index.i": "bitmap(lower(v))"}
+    )
+    table.append(pa.table({"v": ["Ada"], "w": ["x"]}))
+    table.drop_column("v")
+    assert not [k for k in table.schema.options if k.startswith("bitlake.index.")]
+    table.add_column("v", "STRING")  # another column, which is NULL in the file
+    assert table.count("lower(v) = 'ada'") == 0
+    assert table.count("lower(v) IS NULL") == 1
+
+
+def test_values_of_another_type_are_not_asked_for(lake: Lake) -> None:
+    table = one_file_each(lake, "retyped", "bitmap(v % 10)", pa.array([11, 22], pa.int32()))
+    table.alter_column("v", type="BIGINT")
+    assert plan_of(table, "v % 10 = 2").metrics.files_read == 2
+    assert table.count("v % 10 = 2") == 1
+    table.append(pa.table({"v": pa.array([33], pa.int64())}))
+    assert plan_of(table, "v % 10 = 2").metrics.files_read == 2
+    assert table.count("v % 10 = 2") == 1
+
+
+def test_a_struct_member_that_an_index_is_of_cannot_go(lake: Lake) -> None:
+    table = lake.create_table(
+        "members",
+        pa.schema([("s", pa.struct([("x", pa.string())]))]),
+        options={"bitlake.index.i": "bitmap(lower(s.x))"},
+    )
+    with pytest.raises(InvalidRequest, match=r"bitlake.index.i.*change that option first"):
+        table.alter(rename={"s.x": "y"})
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"bitlake.index.i": "bitmap(lower(a)"}, "Expecting"),
+        ({"bitlake.index.i": "lower"}, "is not an index; expected a type and an expression"),
+        ({"bitlake.index.i": "bitmp(lower(a))"}, "unknown index type 'bitmp'; known are bitmap"),
+        ({"bitlake.index.i": "bitmap(lower(c))"}, "bitlake.index.i' = 'bitmap.lower.c..': no column 'c'"),
+        ({"bitlake.index.i": "bsi(lower(a))"}, "'lower.a.' is of type STRING; bsi takes"),
+        ({"bitlake.index.i": "bitmap(sum(b))"}, "bitlake.index.i"),
+        ({"bitlake.index.i": "bitmap(rand())"}, "bitlake.index.i"),
+        ({"bitlake.index.i": "bitmap(lower('x'))"}, "names no column"),
+        ({"bitlake.index.i": "bitmap(lower(b))"}, "is INT|not a STRING|BIGINT"),
+        ({"bitlake.index.i": "bitmap(hour(t))"}, "depends on the time zone; set 'bitlake.index.i.timezone'"),
+        ({"bitlake.index.i": "bitmap(hour(t))", "bitlake.index.i.timezone": "Mars"}, "Mars"),
+        ({"bitlake.index.i": "bitmap(lower(a))", "bitlake.index.i.timezone": "UTC"}, "depends on no time zone"),
+        ({"bitlake.index.i": "bitmap(lower(a))", "bitlake.index.i.fpp": "0.1"}, "bitmap has no option 'fpp'"),
+        ({"bitlake.index.i.version": "2"}, "index 'i' is not declared"),
+        ({"bitlake.index.a": "bitmap(lower(a))"}, "'a' is the name of a column"),
+        ({"bitlake.index.a b": "bitmap(lower(a))"}, "letters, digits and _"),
+        ({"bitlake.index.i": "bitmap(lower(a))", "bitlake.index.I": "bitmap(upper(a))"}, "names ignore case"),
+        ({"bitlake.index.i": "bitmap(lower(a))", "bitlake.index.j": "bitmap(LOWER(A))"}, "index 'i' is the same"),
+        ({"bitlake.index.i": "bitmap(a)", "file-index.bitmap.columns": "a"}, "declares the same index"),
+        ({"bitlake.index.i": "bitmap(upper(a))"}, "'upper.a.' is also the name of a column"),
+    ],
+)
+def test_bad_declarations_are_refused(lake: Lake, options: dict[str, str], says: str) -> None:
+    columns = [("a", pa.string()), ("b", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("upper(a)", pa.int32())]
+    with pytest.raises(InvalidRequest, match=says):
+        lake.create_table("refused", pa.schema(columns), options=options)
+
+
+def test_create_and_drop_by_name(lake: Lake) -> None:
+    table = lake.create_table("by_name", pa.schema([("a", pa.string())]))
+    table.indexes.create("lower(a)", "bloom-filter", {"fpp": "0.01"}, name="low")
+    table.indexes.create("a", "bitmap", name="plain")
+    specs = [(s.name, s.column, s.index_type, dict(s.options)) for s in table.indexes.list()]
+    assert specs == [("low", "lower(a)", "bloom-filter", {"fpp": "0.01"}), ("plain", "a", "bitmap", {})]
+    with pytest.raises(AlreadyExists, match="has an index 'low'"):
+        table.indexes.create("upper(a)", "bitmap", name="low")
+    table.indexes.drop("LOW")
+    table.indexes.drop("plain")
+    assert table.indexes.list() == []
+    with pytest.raises(NotFound):
+        table.indexes.drop("low")
+
+
+def test_a_column_called_like_an_expression_keeps_its_own_entries(lake: Lake, tmp_path: Path) -> None:
+    table = lake.create_table(
+        "homonym",
+        pa.schema([("a", pa.string()), ("lower(a)", pa.string())]),
+        options={"file-index.bitmap.columns": "lower(a)"},
+    )
+    table.append(pa.table({"a": ["X"], "lower(a)": ["y"]}))
+    assert table.count("lower(a) = 'x'") == 1
+    assert table.count("`lower(a)` = 'x'") == 0
