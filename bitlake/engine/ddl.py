@@ -152,7 +152,7 @@ def delete_tags(table: FileStoreTable, given: str, lenient: bool = False) -> Non
 
 def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
     """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
-    name = session.identify(statement.name)
+    name = session.identify_written(statement.name)
     _check_using(name, statement.using)
     there = session.catalog.table_exists(name)
     if statement.if_not_exists and there:

@@ -12,6 +12,7 @@ from bitlake.engine.target import StatementTarget
 from bitlake.errors import UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.formatting import counted
+from bitlake.mergetree.dml import latest_rows
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates
@@ -45,18 +46,21 @@ def explained(session: Session, text: SqlText) -> Explained:
         case st.Update():
             return _found(session, statement, "UPDATE", "changes")
         case st.InsertInto():
-            name = session.session_table(session.identify(statement.table)).name
+            name = session.session_table(session.identify_written(statement.table)).name
             start = "INSERT OVERWRITE" if statement.overwrite else "INSERT INTO"
             return Explained(default_as_null(statement.query), f"{start} {name}: writes the rows of this query")
         case st.CreateTable() if statement.query is not None:
+            session.identify_written(statement.name)
             return Explained(statement.query, f"CREATE TABLE {statement.name}: writes the rows of this query")
         case st.MergeInto():
             target = StatementTarget.of(session, statement.table, statement.alias)
             alias = f" AS {statement.source_alias}" if statement.source_alias else ""
+            scan = target.table.scan_of(target.state)
+            also = "" if latest_rows(scan) is scan else ", those of level 0 too"
             return Explained(
                 SqlText(f"{statement.with_} SELECT * FROM {statement.source}{alias}".lstrip()),
                 f"MERGE INTO {target.table.name}: reads this source first; of the target it then reads the files and "
-                "pages that can hold the source's keys",
+                f"pages that can hold the source's keys{also}",
             )
     raise UnsupportedFeature(
         "EXPLAIN takes a query, DELETE, UPDATE, MERGE, INSERT or CREATE TABLE … AS, and this is another statement: "

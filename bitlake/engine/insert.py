@@ -16,8 +16,11 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.file_store_table import FileStoreTable
+from bitlake.mergetree.dml import compact_pending
+from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema
+from bitlake.schema.merge_spec import FIRST_ROW
 from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.state import TableState
 from bitlake.sql import statements as st
@@ -89,7 +92,7 @@ def insert_all(session: Session, statement: st.MultiInsert) -> pa.Table:
 
 
 def _inserted(session: Session, statement: st.InsertInto) -> int:
-    name = session.identify(statement.table)
+    name = session.identify_written(statement.table)
     table = session.session_table(name)
     state = table.state()
     table.check_writable(state, keyed=True)
@@ -99,12 +102,26 @@ def _inserted(session: Session, statement: st.InsertInto) -> int:
         if partition in files_by_partition(state):
             return 0
     session.names.check(table.name, state.schema.field_names)
+    state = _complete(session, table, state, statement)
     rows = session.query_rows(statement.query if statement.by_name else default_as_null(statement.query))
     how = MergeSchema()
     given = {**_write_options(table.name, statement), **evolution(statement.evolve)}
     if statement.by_name or given:
         how = merging(session, name, table, given)
     return rows.insert(Insertion(table, state, statement, spec, how))
+
+
+def _complete(session: Session, table: FileStoreTable, state: TableState, statement: st.InsertInto) -> TableState:
+    """The state whose rows an overwrite with the table's own rows replaces: all of them can be read.
+
+    A query never reads level 0 of a table with merge engine ``first-row``, so it is compacted first.
+    """
+    overwrites = statement.overwrite or statement.replace_where is not None
+    if not overwrites or state.schema.opts.of(opt.MERGE_ENGINE) != FIRST_ROW:
+        return state
+    if all(scan.state.name != table.name for scan in session.scans(statement.query)[1]):
+        return state
+    return compact_pending(table, state)
 
 
 def is_dynamic(session: Session) -> bool:

@@ -122,6 +122,7 @@ class Session:
         self._to_spark = to_spark
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, TableScan] = {}
+        self._written: set[Identifier] = set()
 
     @property
     def database(self) -> str:
@@ -141,7 +142,7 @@ class Session:
         names are :meth:`scan`'s to resolve, until the next statement begins.
         """
         self.refresh()
-        self._moments, self._relations = {}, {}
+        self._moments, self._relations, self._written = {}, {}, set()
         double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
             "spark.sql.ansi.enabled", default=True
         )
@@ -229,12 +230,17 @@ class Session:
         return name.database is not None or not self.is_view(name.table)
 
     def scan(self, name: TableName) -> TableScan:
-        """The rows that a name in a query stands for; of a moment the same ones throughout a statement."""
+        """The rows that a name in a query stands for; of a moment the same ones throughout a statement.
+
+        Of a table that the statement writes they are the latest (:func:`bitlake.mergetree.dml.latest_rows`).
+        """
         relation = self._relations.get(name.table) if name.database is None else None
         if relation is None:
             identifier = self.identify(name)
             options = session_options(self, identifier.database, identifier.table)
-            return table_scan(self, self.table(on_branch(identifier, options)), options)
+            scan = table_scan(self, self.table(on_branch(identifier, options)), options)
+            at_moment = any(k.startswith(_CHOOSING) for k in options)
+            return dml.latest_rows(scan) if identifier in self._written and not at_moment else scan
         found = self._moments.get(name.table)
         if found is None:
             found = self._moments[name.table] = relation_scan(self, relation)
@@ -247,6 +253,12 @@ class Session:
                 f"'{self._relations[name.table].table}' AS OF an earlier moment, or its changes, can only be queried"
             )
         return self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
+
+    def identify_written(self, name: TableName) -> Identifier:
+        """As :meth:`identify`, of a table that the statement writes: its own queries then read the latest rows."""
+        identifier = self.identify(name)
+        self._written.add(identifier)
+        return identifier
 
     def table(self, name: Identifier) -> FileStoreTable:
         """The table; raises :class:`bitlake.errors.NotFound`."""
@@ -403,6 +415,8 @@ class Rows(Protocol):
 # --- options of the session -------------------------------------------------------------------------------------------
 
 _READING = frozenset((opt.SCAN_IGNORE_CORRUPT.name, opt.SCAN_IGNORE_LOST.name))
+_CHOOSING = ("scan.", "incremental-")
+"""Options that choose a state to read begin so."""
 _MOMENTS = {"scan.snapshot-id": "snapshot", "scan.tag-name": "tag", "scan.version": "version"}
 
 
@@ -466,7 +480,7 @@ def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, st
 
 def writing_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options that are left when those that choose a state to read, or belong to Spark's writer, are taken away."""
-    return {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-", "write.")) and k != "branch"}
+    return {k: v for k, v in options.items() if not k.startswith((*_CHOOSING, "write.")) and k != "branch"}
 
 
 def _number(options: Mapping[str, str], name: str) -> int:

@@ -42,7 +42,7 @@ class StatementTarget:
     @classmethod
     def of(cls, context: Session, name: TableName, alias: str | None, with_: str = "") -> Self:
         """The target of a statement that names it so."""
-        identifier = context.identify(name)
+        identifier = context.identify_written(name)
         table = context.session_table(identifier)
         return cls(context, table, table.state(), identifier.database, identifier.table, alias, with_)
 

@@ -283,33 +283,32 @@ def deletes_by_rewrite(state: TableState) -> bool:
     return bool(schema.primary_keys) and not deletes_by_rows(state) and not schema.opts.of(opt.DV_ENABLED)
 
 
-def delete_by_rewrite(
-    table: MergeTreeTable,
-    state: TableState,
-    scan_of: Callable[[TableState], TableScan],
-    runner: Runner,
-    commit: append_dml.CommitRows,
-) -> int:
+def delete_by_rewrite(scan: TableScan, runner: Runner, commit: append_dml.CommitRows) -> int:
     """Delete the rows that a scan selects by rewriting files; returns their number."""
-    state = complete_changelog(table, state)
-    deletion = write_table_deletion(state, append_dml.find_hits(position_scan(scan_of(state)), runner), runner)
+    deletion = write_table_deletion(scan.state, append_dml.find_hits(position_scan(scan), runner), runner)
     if deletion.rows:
-        commit(state, deletion, "DELETE", ())
+        commit(scan.state, deletion, "DELETE", ())
     return deletion.rows
 
 
-def complete_changelog(table: MergeTreeTable, state: TableState) -> TableState:
-    """Compact the files whose changes the changelog does not show yet, before a rewrite merges them.
+def compact_pending(table: MergeTreeTable, state: TableState) -> TableState:
+    """Compact the files that a deletion of rows by position would pass over; returns the state after that.
 
-    Returns the state after that.
+    These are files of level 0 where readers skip it, whose rows would appear later although the condition is TRUE for
+    them; and files whose changes the changelog does not show yet, before a rewrite merges them.
     """
-    producer = state.schema.opts.of(opt.CHANGELOG_PRODUCER)
-    entries = [e for e in state.entries() if e.bucket >= 0]
-    top = merge_spec.max_level(state.schema.opts)
-    pending = {"lookup": lambda level: level == 0, "full-compaction": lambda level: level < top}.get(producer)
-    if pending is None or not any(pending(e.file.level) for e in entries):
+    if not state.schema.primary_keys:
         return state
-    compact(table, state, entries, full=producer == "full-compaction")
+    options = state.schema.opts
+    producer, skipped = options.of(opt.CHANGELOG_PRODUCER), options.of(opt.DV_ENABLED)
+    skipped = skipped or producer == "lookup" or options.of(opt.MERGE_ENGINE) == merge_spec.FIRST_ROW
+    every = producer == "full-compaction"
+    below = merge_spec.max_level(options) if every else int(skipped)
+    entries = [e for e in state.entries() if e.bucket >= 0]
+    if not any(e.file.level < below for e in entries):
+        return state
+    # A gentle compaction may leave level 0 as it is.
+    compact(table, state, entries, full=every or options.of(opt.LOOKUP_COMPACT) == "gentle")
     return table.state()
 
 

@@ -393,15 +393,12 @@ class Table:
         core, where = self._core, with_args(where, args)
 
         def step(state: TableState) -> int:
-            scan = core.scan_of(state, where)
             if dml.deletes_by_rows(state):
-                return dml.delete(core, scan)
+                return dml.delete(core, core.scan_of(state, where))
             core.check_writable(state, keyed=True)
-            if dml.deletes_by_rewrite(state):
-                return dml.delete_by_rewrite(
-                    core, state, lambda now: core.scan_of(now, where), core.runner(), core.commit_rows
-                )
-            return delete_rows(scan, core.runner(), core.commit_rows)
+            scan = core.scan_of(dml.compact_pending(core, state), where)
+            delete = dml.delete_by_rewrite if dml.deletes_by_rewrite(state) else delete_rows
+            return delete(scan, core.runner(), core.commit_rows)
 
         return retrying(core.state, step)
 

@@ -159,7 +159,7 @@ def test_merge(lake: bitlake.Lake, options: dict[str, str], pruned: bool, monkey
     assert found == [
         ((4, 2, 1, 1), [(1, "left"), (2, "Bb"), (9, None)]),
         ((3, 2, 0, 1), [(1, "b"), (10, None), (2, None), (9, None)]),
-        ((2, 0, 2, 0) if "primary-key" in options else (1, 0, 1, 0), [(1, "b"), (2, None), (9, None)]),
+        ((1, 0, 1, 0), [(1, "b"), (2, None), (9, None)]),
     ]
 
 

@@ -61,6 +61,28 @@ def test_the_rows_that_are_found_are_those_that_go(lake: bitlake.Lake) -> None:
     assert lake.table("t").delete("s = 'b' AND p = 'one'") == 1
 
 
+def test_level_0_is_shown_where_the_statement_reads_it(lake: bitlake.Lake) -> None:
+    """A query of a table with deletion vectors skips it; a statement that writes the table does not."""
+    rows = pa.table({"id": [1, 2], "s": ["a", "b"]})
+    options = {"deletion-vectors.enabled": "true", "bucket": "1"}
+    lake.create_table("k", rows.schema, primary_key=["id"], options=options).upsert(rows)
+    lake.sql("ALTER TABLE k SET TBLPROPERTIES ('write-only' = 'true')", engine="duckdb")
+    lake.table("k").upsert(rows)
+    for text in (
+        "DELETE FROM k WHERE s = 'a'",
+        "UPDATE k SET s = 'x' WHERE s = 'a'",
+        "INSERT OVERWRITE k SELECT id, s FROM k WHERE s = 'a'",
+        "CREATE OR REPLACE TABLE k AS SELECT id, s FROM k WHERE s = 'a'",
+        "MERGE INTO k USING (SELECT id, s FROM k WHERE s = 'a') AS n ON k.id = n.id WHEN MATCHED THEN DELETE",
+    ):
+        plan = explain(lake, text)
+        assert "files      2 of 2 read" in plan and "not compacted yet" not in plan, text
+    assert "pages that can hold the source's keys, those of level 0 too" in explain(lake, text)
+    for text in ("SELECT * FROM k WHERE s = 'a'", "INSERT INTO u SELECT id, s, s FROM k WHERE s = 'a'"):
+        plan = explain(lake, text)
+        assert "files      1 of 2 read" in plan and "not compacted yet" in plan, text
+
+
 @pytest.mark.parametrize(
     ("statement", "kind", "message"),
     [

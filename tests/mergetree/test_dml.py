@@ -16,7 +16,7 @@ import bitlake
 from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
-from bitlake.mergetree.dml import complete_changelog, deletes_by_rewrite, deletes_by_rows
+from bitlake.mergetree.dml import compact_pending, deletes_by_rewrite, deletes_by_rows
 from bitlake.table.table import Table
 from bitlake.write.commit import OutcomeUnknown
 
@@ -201,13 +201,13 @@ def test_changes_that_the_changelog_does_not_show_are_compacted(tmp_path: Path, 
     options = {"changelog-producer": producer, "bucket": "1", "write-only": "true"}
     table = made(tmp_path, **options)
     table.upsert(arrow([(1, "a", 1, "x")]))
-    assert complete_changelog(table._core, table._core.state()).snapshot_id == (1 if shown else 2)
+    assert compact_pending(table._core, table._core.state()).snapshot_id == (1 if shown else 2)
     if shown:
         return
     state = table._core.state()
     assert {e.file.level for e in state.entries()} == {5}
-    assert complete_changelog(table._core, state) is state, "nothing is left to show"
+    assert compact_pending(table._core, state) is state, "nothing is left to show"
     table.upsert(arrow([(1, "a", 2, "x")]))
     table.upsert(arrow([(2, "b", 2, "x")]))
-    after = complete_changelog(table._core, table._core.state())
+    after = compact_pending(table._core, table._core.state())
     assert {e.file.level for e in after.entries()} <= ({4, 5} if producer == "lookup" else {5})

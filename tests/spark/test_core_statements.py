@@ -166,6 +166,9 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "UPDATE k SET v = upper(v) WHERE id = 3",
         "UPDATE k SET v = NULL WHERE v IS NOT NULL",
         "UPDATE k SET id = 4",
+        "INSERT INTO k VALUES (8, 'x'), (9, 'y')",
+        "MERGE INTO k USING (SELECT 8 AS n, 1 AS w UNION ALL SELECT 8, 2 UNION ALL SELECT 88, 3) y ON k.id = y.n "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, v) VALUES (y.n, y.w)",
         "CREATE TABLE v (id INT, n DECIMAL(10, 2), at TIMESTAMP) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')",
         "INSERT INTO v VALUES (1, 1.5, TIMESTAMP '2026-01-01 00:00:00'), (2, 2.5, NULL), (3, NULL, NULL)",
         "UPDATE v SET n = n * 1.5, at = TIMESTAMP '2026-06-01 12:00:00' WHERE id <= 2",

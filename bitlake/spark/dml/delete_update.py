@@ -57,8 +57,7 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> pa.Table:
             hits = keyed_hits(now, statement.condition)
             return delete_keyed(now, statement.condition) if hits is None else delete_hits(now, hits)
         now.table.check_writable(now.state, keyed=True)
-        if dml.deletes_by_rewrite(now.state):
-            now = replace(now, state=dml.complete_changelog(now.table, now.state))
+        now = replace(now, state=dml.compact_pending(now.table, now.state))
         hits = condition_hits(now, statement.condition)
         gone = dml.write_table_deletion(now.state, hits, SparkRunner(context.spark))
         if gone.rows:

@@ -264,7 +264,8 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
                     f"SELECT {source.hint}{items(target, clauses, kept)} FROM", f"{join} {source.item} {on}"
                 )
                 rows = stack.enter_context(_kept(name, found.where(F.col(ACTION).isNotNull())))
-                _count(target, clauses, rows, done)
+                if _count(target, clauses, rows, done):
+                    rows = rows.dropDuplicates(_old_keys(target))
                 frames.append(_written(target, rows, clauses))
         if missing:
             texts = unmatched(source, statement.condition, items(target, missing))
@@ -286,25 +287,37 @@ def _kept(table: str, rows: DataFrame) -> Iterator[DataFrame]:
         rows.unpersist()
 
 
-def _count(target: Target, clauses: Sequence[Clause], rows: DataFrame, done: Merged) -> None:
-    """Count what clauses do; raises :class:`InvalidRequest` if one row of the target is changed twice."""
+def _old_keys(target: Target) -> list[str]:
+    """The columns of the target's primary key, as they were."""
     fields = [f.name for f in target.state.schema.fields]
-    keys = [old_column(fields.index(k)) for k in target.state.schema.primary_keys]
+    return [old_column(fields.index(k)) for k in target.state.schema.primary_keys]
+
+
+def _count(target: Target, clauses: Sequence[Clause], rows: DataFrame, done: Merged) -> bool:
+    """Count what clauses do; returns whether rows are deleted by several rows of the source, which counts once.
+
+    Raises :class:`InvalidRequest` if one row of the target is changed twice in another way.
+    """
     action = F.col(ACTION)
     each = [F.count_if(action == c.number).alias(f"n{c.number}") for c in clauses]
     totals = [F.sum(f"n{c.number}").alias(f"n{c.number}") for c in clauses]
-    by_key = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("times"), *each)
+    by_key = rows.groupBy(*_old_keys(target)).agg(F.count(F.lit(1)).alias("times"), *each)
     with spark_errors(f"MERGE INTO '{target.table.name}'"):
-        found = by_key.agg(F.count_if(F.col("times") > 1).alias("twice"), *totals).toArrow().to_pylist()[0]
+        several = F.count_if(F.col("times") > 1).alias("twice")
+        found = by_key.agg(several, F.count(F.lit(1)).alias("keys"), *totals).toArrow().to_pylist()[0]
     deletes = len(clauses) == 1 and clauses[0].action is st.MergeAction.DELETE and clauses[0].condition is None
     if found["twice"] and not deletes:
         raise matched_twice(target, found["twice"])
+    if found["twice"]:
+        done.deleted += found["keys"]
+        return True
     for clause in clauses:
         count = found[f"n{clause.number}"] or 0
         if clause.action is st.MergeAction.DELETE:
             done.deleted += count
         else:
             done.updated += count
+    return False
 
 
 def _written(target: Target, rows: DataFrame, clauses: Sequence[Clause]) -> DataFrame:
