@@ -196,6 +196,46 @@ class Column:
         """
         return self._like("%" + like_literal(self._text(text, "contains")) + "%")
 
+    def ilike(self, pattern: str, escape: str = "\\") -> Condition:
+        """Whether text matches a pattern of SQL, where upper and lower case are the same.
+
+        >>> col("status").ilike("p%")
+        Condition(lower(status) LIKE 'p%')
+        """
+        return self.lower().like(self._text(pattern, "ilike").lower(), escape)
+
+    def rlike(self, pattern: str) -> Condition:
+        """Whether a regular expression of Java matches part of a text.
+
+        >>> col("status").rlike("^P.*D$")
+        Condition(rlike(status, '^P.*D$'))
+        """
+        return self._test("rlike", self._text(pattern, "rlike"))
+
+    def has_token(self, token: str) -> Condition:
+        """Whether a text has a token: a run of letters and digits between other characters.
+
+        >>> col("status").has_token("PAID")
+        Condition(has_token(status, 'PAID'))
+        """
+        return self._test("has_token", self._text(token, "has_token"))
+
+    def has_all_tokens(self, tokens: Sequence[str]) -> Condition:
+        """Whether a text has all of these tokens.
+
+        >>> col("status").has_all_tokens(["NEW", "PAID"])
+        Condition(has_all_tokens(status, array('NEW', 'PAID')))
+        """
+        return self._test("has_all_tokens", *self._texts(tokens, "has_all_tokens"))
+
+    def has_any_token(self, tokens: Sequence[str]) -> Condition:
+        """Whether a text has at least one of these tokens.
+
+        >>> col("status").has_any_token(["NEW", "PAID"])
+        Condition(has_any_token(status, array('NEW', 'PAID')))
+        """
+        return self._test("has_any_token", *self._texts(tokens, "has_any_token"))
+
     # --- computed values ----------------------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Column:
@@ -343,6 +383,9 @@ class Column:
     def _call(self, function: str, *others: Any) -> Column:
         return Column(CallTerm(function, (self.term, *(_operand(self, o) for o in others))))
 
+    def _test(self, function: str, *texts: str) -> Condition:
+        return Condition(Computed(BooleanTest(CallTerm(function, (self.term, *(_operand(self, t) for t in texts))))))
+
     def _compare(self, op: Op, value: object) -> Condition:
         if isinstance(value, Column):
             return Condition(Computed(BooleanTest(CallTerm(op.value, (self.term, value.term)))))
@@ -361,6 +404,11 @@ class Column:
         if not isinstance(value, str):
             raise InvalidRequest(f"{self!r}.{method} takes text, and not {value!r}")
         return value
+
+    def _texts(self, values: Any, method: str) -> list[str]:
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise InvalidRequest(f"{self!r}.{method} takes a list of texts, such as ['a', 'b'], and not {values!r}")
+        return [self._text(value, method) for value in values]
 
 
 def _operand(column: Column, value: Any) -> Term:

@@ -24,7 +24,7 @@ from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
 from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, with_time
-from bitlake.expressions.terms import Term
+from bitlake.expressions.terms import CallTerm, Term
 from bitlake.expressions.tree import (
     And,
     Between,
@@ -208,7 +208,7 @@ def _convert(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
             return _in(node, to)
         case exp.Between() if not node.args.get("symmetric"):
             return _between(node, to)
-        case exp.Like() | exp.Escape():
+        case exp.Like() | exp.ILike() | exp.Escape():
             return _like(node, to)
         case exp.StartsWith() | exp.EndsWith() | exp.Contains():
             return _affix(node, to)
@@ -352,7 +352,7 @@ def _between(node: exp.Between, to: _Context) -> Predicate:
     return And(tuple(Computed(TermTest(to.term(node.this), Comparison(VALUE, op, end))) for op, end in ends))
 
 
-def _like(node: exp.Like | exp.Escape, to: _Context) -> Predicate:
+def _like(node: exp.Like | exp.ILike | exp.Escape, to: _Context) -> Predicate:
     escape = "\\"
     like: exp.Expr = node
     if isinstance(node, exp.Escape):
@@ -360,7 +360,7 @@ def _like(node: exp.Like | exp.Escape, to: _Context) -> Predicate:
         escape = _value(node.expression, to.timezone)
         if not isinstance(escape, str) or len(escape) != 1:
             raise Inexpressible(node, "ESCAPE takes one character")
-    if not isinstance(like, exp.Like):
+    if not isinstance(like, exp.Like | exp.ILike) or (isinstance(like, exp.ILike) and not to.computes):
         raise Inexpressible(node, "only LIKE can be evaluated")
     negated = bool(like.args.get("negate"))
 
@@ -370,6 +370,9 @@ def _like(node: exp.Like | exp.Escape, to: _Context) -> Predicate:
             return Constant(None)
         if not isinstance(text, str):
             raise Inexpressible(node, "LIKE takes a string")
+        if isinstance(like, exp.ILike):  # Spark compares the lower case of both
+            lower = CallTerm("lower", (to.term(like.this),))
+            return Computed(TermTest(lower, Like(VALUE, text.lower(), negated, escape)))
         return to.leaf(like.this, lambda name: Like(name, text, negated, escape))
 
     right = like.expression

@@ -52,6 +52,7 @@ from bitlake.expressions.terms import (
     evaluate_term,
     names_in,
 )
+from bitlake.expressions.text_functions import TEXT_TESTS, TOKEN_LISTS
 from bitlake.expressions.tree import And, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, DataType, MapType, Root, RowType
@@ -495,6 +496,8 @@ def call_sql(function: str, arguments: Sequence[Typed]) -> str:
         return f" {function} ".join(shown)
     if function in OPERATORS:
         return f"({f' {function} '.join(shown)})"
+    if function in TOKEN_LISTS:
+        return f"{function}({shown[0]}, array({', '.join(shown[1:])}))"
     return f"{function}({', '.join(shown)})"
 
 
@@ -526,7 +529,7 @@ _SPECIAL_KERNELS: dict[str, Kernel] = {
     "is null": _unary(lambda array: array.is_null()),
     "is not null": _unary(lambda array: array.is_valid()),
 }
-FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS}
+FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS, **TEXT_TESTS}
 KERNELS = {**FUNCTIONS, **{name: Function(_bound_by_binder, kernel) for name, kernel in _SPECIAL_KERNELS.items()}}
 _SPECIAL = frozenset(
     (*COMPARISONS, "and", "or", "not", "is null", "is not null")

@@ -34,6 +34,7 @@ from bitlake.expressions.terms import (
     Term,
     literal_type,
 )
+from bitlake.expressions.text_functions import TOKEN_LISTS
 from bitlake.types.datatypes import AtomicType, Root
 
 NameOf = Callable[[exp.Expr], str]
@@ -96,6 +97,7 @@ _UNARY: dict[type[exp.Expr], str] = {
 }
 _LISTS: dict[type[exp.Expr], str] = {exp.Coalesce: "coalesce", exp.Greatest: "greatest", exp.Least: "least"}
 _SYNONYMS = {"octet_length": "octet_length", "weekday": "weekday", "btrim": "trim", "dayofmonth": "day"}
+_SYNONYMS |= {"regexp": "rlike"}
 _SYNONYMS |= {"isnull": "is null", "isnotnull": "is not null"}
 _CASTS: dict[str, AtomicType] = {
     "BOOLEAN": BOOLEAN,
@@ -224,8 +226,14 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
         case exp.Extract():
             part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
             return part or node.name.lower(), [node.expression]
+        case exp.RegexpLike() if not node.args.get("flag"):
+            return "rlike", [node.this, node.expression]
+        case exp.Anonymous(expressions=[text, exp.Array() as tokens]) if str(node.this).lower() in TOKEN_LISTS:
+            return str(node.this).lower(), [text, *tokens.expressions]
         case exp.Anonymous():
             name = str(node.this).lower()
+            if name in TOKEN_LISTS:
+                raise Inexpressible(node, f"{name} takes a string and an array of tokens, such as array('a', 'b')")
             return _SYNONYMS.get(name, name), list(node.expressions)
     return None
 

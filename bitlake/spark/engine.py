@@ -46,6 +46,7 @@ from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
 from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.functions import names_token_function, register_functions
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
@@ -314,6 +315,8 @@ class SparkEngine:
         """
         if args is not None:
             text = bind_parameters(text, self._literals(args))
+        if names_token_function(text):
+            register_functions(self.spark)
         with self._watched(text):
             return self._run(self.context.begin(text))
 

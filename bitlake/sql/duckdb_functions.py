@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
+from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
 from bitlake.sql.duckdb_values import NotTranslatable, Value, cast, cast_sql, checked, divided, in_known_years, text
 from bitlake.sql.spark_types import SparkType
 
@@ -386,6 +387,8 @@ def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
 @translates(exp.Anonymous, args="this expressions")
 def _by_name(e: Expressions, node: exp.Anonymous) -> Value:
     word = str(node.this).lower()
+    if word in TOKEN_TESTS:
+        return token_test(e, node)
     values = e.values(node.expressions)
     name = call_name(e, node, *values)
     match word, values:

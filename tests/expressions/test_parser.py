@@ -113,7 +113,7 @@ def test_parse(text: str, expected: Predicate) -> None:
         "a = 2147483647 + 1",  # overflows in Spark
         "a = CAST(1.25 AS DECIMAL(2, 1))",
         "a = DATE '2020-01-01' + INTERVAL 5 HOURS",
-        "a RLIKE 'x'",
+        "regexp_like(a, 'x', 'i')",
         "SELECT 1",
         "a = 1; DROP TABLE t",
         "rand() < 0.5",

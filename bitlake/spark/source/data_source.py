@@ -39,6 +39,7 @@ from bitlake.schema.evolution import MergeSchema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.errors import one_message
+from bitlake.spark.functions import register_functions
 from bitlake.spark.read.scan import frame_schema
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import IN_SPARKS_CATALOG, MERGING, ONLY_STREAM, READ, SourceOptions, parse_spec
@@ -328,6 +329,7 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(BitlakeDataSource)
         spark.dataSource.register(PaimonDataSource)
         vars(spark)["_bitlake_source"] = BitlakeDataSource
+        register_functions(spark)
     refuse_tables(spark)
 
 

@@ -1,0 +1,84 @@
+"""Functions that test text: RLIKE, and bitlake's ``has_token``, ``has_all_tokens`` and ``has_any_token``.
+
+Patterns and tokens are constants.  Tokens are those of :mod:`bitlake.expressions.tokens`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from bitlake.expressions.java_regex import java_regex
+from bitlake.expressions.terms import BOOLEAN, Bound, Function, Refused, Typed
+from bitlake.expressions.tokens import has_token, tokens_of
+from bitlake.lazy_modules import compute as pc
+from bitlake.types.datatypes import Root
+
+TOKEN_LISTS = frozenset({"has_all_tokens", "has_any_token"})
+"""Functions whose second argument in SQL is an array of tokens; as terms, the tokens follow the text."""
+
+
+def _text_column(term: Typed) -> Typed:
+    if term.root is not Root.VARCHAR:
+        raise Refused(f"{term.sql} is {term.type}, and not a STRING")
+    return term
+
+
+def _constant_text(term: Typed) -> str:
+    if not term.is_literal or not isinstance(term.parameter, str):
+        raise Refused(f"{term.sql} is not a constant string")
+    return term.parameter
+
+
+def _bind_rlike(arguments: Sequence[Typed], zone: str) -> Bound:
+    text, pattern = arguments
+    java_regex(_constant_text(pattern))
+    return [_text_column(text)], BOOLEAN, _constant_text(pattern)
+
+
+def _rlike(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    return pc.match_substring_regex(arrays[0], java_regex(term.parameter).re2)
+
+
+def _token(term: Typed) -> str:
+    token = _constant_text(term)
+    if tokens_of(token) != [token]:
+        raise Refused(f"{term.sql} is not one token: letters and digits without a separator between them")
+    return token
+
+
+def _bind_one(arguments: Sequence[Typed], zone: str) -> Bound:
+    text, token = arguments
+    return [_text_column(text)], BOOLEAN, (_token(token),)
+
+
+def _bind_several(arguments: Sequence[Typed], zone: str) -> Bound:
+    text, *tokens = arguments
+    if not tokens:
+        raise Refused("it needs at least one token")
+    return [_text_column(text)], BOOLEAN, tuple(map(_token, tokens))
+
+
+def _has(join: Callable[[pa.Array, pa.Array], pa.Array]) -> Callable[[Typed, Sequence[pa.Array], int], pa.Array]:
+    def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+        return functools.reduce(join, (has_token(arrays[0], token) for token in term.parameter))
+
+    return kernel
+
+
+def _both(a: pa.Array, b: pa.Array) -> pa.Array:
+    return pc.and_(a, b)
+
+
+def _either(a: pa.Array, b: pa.Array) -> pa.Array:
+    return pc.or_(a, b)
+
+
+TEXT_TESTS = {
+    "rlike": Function(_bind_rlike, _rlike),
+    "has_token": Function(_bind_one, _has(_both)),
+    "has_all_tokens": Function(_bind_several, _has(_both)),
+    "has_any_token": Function(_bind_several, _has(_either)),
+}
