@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,8 +161,12 @@ def stream(
     counts: ReadCounts,
     groups: Sequence[int] | None = None,
     picked: Ints | None = None,
-) -> Iterator[Rows]:
-    """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given."""
+    coded: Sequence[str] = (),
+) -> Generator[Rows, None, None]:
+    """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given.
+
+    Columns in ``coded`` come as Arrow dictionaries where the file stores all their values as codes.
+    """
     footer = footer_of(store, task)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
@@ -176,6 +180,7 @@ def stream(
                 names,
                 row_groups=numbers,
                 batch_size=_batch_rows(footer, names, numbers),
+                read_dictionary=coded,
                 use_threads=size >= _THREADED_BYTES,
                 whole_chunks=whole,
                 metadata=footer.metadata,

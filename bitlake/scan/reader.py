@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -91,6 +92,10 @@ class ReadRequest:
     """Converts between TIMESTAMP and TIMESTAMP_LTZ, in columns that changed from one to the other."""
     ignored: IgnoredFiles | None = None
     """Which unreadable files are left out; queries only."""
+    exact: bool = True
+    """Whether every row must match.  Else the caller filters, and gets other rows where filtering here saves little."""
+    coded: frozenset[str] = frozenset()
+    """Columns of text that may come as Arrow dictionaries."""
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -145,15 +150,16 @@ def _read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadC
             yield table
         return
     needed = list(request.columns)
-    if request.predicate is not None:
-        needed += [c for c in sorted(sources_of(request.predicate)) if c not in needed]
+    predicate = request.predicate if request.exact else None
+    if predicate is not None:
+        needed += [c for c in sorted(sources_of(predicate)) if c not in needed]
     columns = _FileColumns(task, request, needed)
-    for rows, positions in _read(store, task, columns.names, counts):
+    for rows, positions in _read(store, task, columns, counts):
         counts.add(rows_read=len(positions))
         table = columns.table(rows, positions)
-        if request.predicate is not None:
+        if predicate is not None:
             with counts.filtering():
-                table = filter_table(request.predicate, table, request.schema.fields)
+                table = filter_table(predicate, table, request.schema.fields)
         counts.add(rows_returned=table.num_rows)
         if table.num_rows:
             yield table.select(list(request.columns))
@@ -205,12 +211,32 @@ class _Late:
             yield from self._by_pages(store, request, counts, chosen.positions(self.task.row_count))
             return
         picked = None if self.task.selection.rows is None else self.task.selection.positions(self.task.row_count)
-        for groups in _runs(footer):
-            batches = stream(store, self.task, self.first.names, counts, groups, picked)
+        runs = list(_runs(footer))
+        while runs:
+            if not request.exact and self._is_dense(store, request, runs[0], picked):
+                columns = _FileColumns(self.task, request, request.columns)
+                left = [number for run in runs for number in run]
+                for rows, positions in stream(store, self.task, columns.names, counts, left, picked, columns.coded):
+                    counts.add(rows_read=len(positions))
+                    yield columns.table(rows, positions)
+                return
+            groups = runs.pop(0)
+            batches = stream(store, self.task, self.first.names, counts, groups, picked, self.first.coded)
             filtered, survivors = self._filtered(batches, request, counts)
             if not len(survivors):
                 continue
             yield from self._joined(filtered, self._others(store, footer, counts, groups, survivors), request)
+
+    def _is_dense(self, store: Store, request: ReadRequest, groups: Sequence[int], picked: Ints | None) -> bool:
+        """Whether most pages hold a matching row, judged by a run's first batch, which is then read again."""
+        with closing(
+            stream(store, self.task, self.first.names, ReadCounts(), groups, picked, self.first.coded)
+        ) as rows:
+            batch = next(rows, None)
+        if batch is None:
+            return False
+        _, survivors = self._filtered(iter((batch,)), request, ReadCounts())
+        return bool(_blocks(survivors) > LATE_PAGES * _blocks(batch[1]))
 
     def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
         """As :meth:`read`, for few rows: those of pages that can hold a matching one."""
@@ -253,11 +279,15 @@ class _Late:
         self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Ints
     ) -> Iterator[Rows]:
         rows = sum(footer.row_groups[n].rows for n in groups)
-        blocks = np.count_nonzero(np.diff(survivors // PAGE_ROWS, prepend=-1))
-        if blocks * PAGE_ROWS <= rows * LATE_PAGES:
+        if _blocks(survivors) * PAGE_ROWS <= rows * LATE_PAGES:
             yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
         else:
-            yield from stream(store, self.task, self.rest.names, counts, groups, survivors)
+            yield from stream(store, self.task, self.rest.names, counts, groups, survivors, self.rest.coded)
+
+
+def _blocks(positions: Ints) -> int:
+    """The number of blocks of ``PAGE_ROWS`` rows of a file that hold one of these rows (sorted)."""
+    return int(np.count_nonzero(np.diff(positions // PAGE_ROWS, prepend=-1)))
 
 
 def _runs(footer: Footer) -> Iterator[list[int]]:
@@ -294,6 +324,12 @@ class _FileColumns:
         ]
         system = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
         self.names = list(dict.fromkeys([*stored, *system]))
+        self.coded = [
+            source.name
+            for c in needed
+            if c in request.coded and (source := self.source(c)) is not None and arrow_type(source.type) == pa.string()
+        ]
+        """Columns of the file that are read as Arrow dictionaries, and stay these."""
         self._as_stored = self._mapping.identical and not self._constants and len(stored) == len(needed) > 0
 
     def source(self, name: str) -> DataField | None:
@@ -327,6 +363,10 @@ class _FileColumns:
                 arrays.append(null_column(count, arrow_type(field_.type)))
                 continue
             column = rows.column(source.name)
+            if pa.types.is_dictionary(column.type):
+                fields[-1] = fields[-1].with_type(column.type)
+                arrays.append(column)
+                continue
             arrays.append(align(column, field_, source, self._task.path, self._timezone))
         if not fields:
             return _no_columns(count)
@@ -372,7 +412,8 @@ def _no_columns(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
-def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts) -> Iterator[Rows]:
+def _read(store: Store, task: FileTask, columns: _FileColumns, counts: ReadCounts) -> Iterator[Rows]:
+    names = columns.names
     chosen = task.selection.count(task.row_count)
     if not names:
         positions = task.selection.positions(task.row_count)
@@ -385,7 +426,7 @@ def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts
         yield from fetch_parts(store, task, positions, names, counts)
     else:
         picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
-        yield from stream(store, task, names, counts, picked=picked)
+        yield from stream(store, task, names, counts, picked=picked, coded=columns.coded)
 
 
 def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[FileTask]:

@@ -66,7 +66,17 @@ def bind_scan(connection: Any, name: str, scan: TableScan) -> None:
         else:
             scan.record("duckdb", was_read=False)
             return
-    connection.register(name, ScanDataset(scan))
+    _register(connection, name, scan)
+
+
+def _register(connection: Any, name: str, scan: TableScan) -> None:
+    """Register a scan as a source, and as a dataset where DuckDB's protocol of sources is not the one known here."""
+    try:
+        from bitlake.sql.duckdb_source import ScanSource  # DuckDB is optional
+    except ImportError:
+        connection.register(name, ScanDataset(scan))
+        return
+    connection._register_arrow_source(name, ScanSource(scan))
 
 
 def direct_files(scan: TableScan) -> list[str] | str:

@@ -52,7 +52,7 @@ def read_columns(
         file = pq.ParquetFile(
             source,
             metadata=metadata,
-            read_dictionary=_coded(metadata, read_dictionary) or None
+            read_dictionary=coded_columns(metadata, read_dictionary) or None
             if metadata is not None and read_dictionary
             else None,
             coerce_int96_timestamp_unit=int96_unit,
@@ -77,8 +77,8 @@ def read_columns(
             raise decode_error(e, "pages") from e
 
 
-def _coded(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
-    """Those of the columns that are stored as codes of a dictionary, all through the file."""
+def coded_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
+    """The columns among ``names`` that are stored as codes of a dictionary, all through the file."""
     paths = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     found = []
     for name in (n for n in names if n in paths):

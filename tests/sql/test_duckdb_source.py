@@ -1,0 +1,164 @@
+"""Scans as DuckDB's own kind of source: their rows, estimates and filters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.scan import reader
+from bitlake.scan.dataset import ScanDataset
+from bitlake.sql import duckdb_binding
+from bitlake.sql.duckdb_engine import fetch
+from bitlake.sql.duckdb_source import ScanSource
+from bitlake.table.scan import Scan
+
+COUNT = 40_000
+STATES = ["new", "sent", None, "paid", "späť", ""]
+
+
+def rows(start: int, count: int, coded: bool) -> pa.Table:
+    """Rows of which ``city`` takes few values, or a value a row, which no file stores as codes."""
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "state": pa.array([STATES[i * 7 % 11 % 6] for i in numbers]),
+            "city": pa.array([f"c{i % 5}" if coded else f"{i * 7919 % 1_000_003:032d}{i:032d}" for i in numbers]),
+            "amount": pa.array([i * 31 % 1000 for i in numbers], pa.int32()),
+        },
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), False),
+                pa.field("state", pa.string()),
+                pa.field("city", pa.string()),
+                pa.field("amount", pa.int32()),
+            ]
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("sources") / "lake"))
+    mixed = lake.create_table("mixed", rows(0, COUNT, coded=True), options={"deletion-vectors.enabled": "true"})
+    mixed.append(rows(COUNT, COUNT // 2, coded=False))
+    mixed.alter(add={"late": "STRING"})
+    mixed.append(rows(2 * COUNT, 100, coded=True).append_column("late", pa.array(["x", "y"] * 50)))
+    mixed.delete("id % 1000 = 3")
+    lake.create_table("other", pa.table({"id": pa.array(range(5000), pa.int64()), "name": ["n"] * 5000}))
+    lake.table("other").delete("id = 7")
+    lake.sql("CREATE TABLE keyed (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id))", engine="duckdb")
+    for value in ("a", "b"):
+        lake.table("keyed").upsert(pa.table({"id": pa.array(range(300), pa.int64()), "v": [value] * 300}))
+    return lake
+
+
+@pytest.fixture
+def as_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duckdb_binding, "direct_files", lambda scan: "a source")
+
+
+def scan_of(scan: Scan) -> ScanSource:
+    return ScanSource(scan.dataset()._scan)
+
+
+CONDITIONS = [
+    "1 = 1",
+    "state = 'new'",  # in most blocks: rows come unfiltered
+    "state IN ('new', 'späť') OR city LIKE 'c4%'",
+    "state IS NULL AND amount > 500",
+    "id BETWEEN 60100 AND 60120",
+    "amount = 31 AND city = 'c1'",
+    "city > '5'",
+    "id < 0",
+    "length(state) = 4 AND NOT amount < 10",
+    "late = 'x'",
+    "late IS NULL AND state <> ''",
+]
+
+
+@pytest.mark.usefixtures("as_source")
+@pytest.mark.parametrize("runs", [1 << 19, 1])
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_rows_are_those_of_a_scan(where: str, runs: int, lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_RUN_ROWS", runs)
+    query = f"SELECT late, city, id, state FROM mixed WHERE {where}"
+    answer = fetch(lake.sql(query, engine="duckdb")).sort_by("id")
+    scan = lake.table("mixed").scan(["late", "city", "id", "state"], where=where)
+    assert answer.to_pylist() == scan.to_arrow().sort_by("id").to_pylist()
+    count = fetch(lake.sql(f"SELECT count(*) AS n, sum(amount) AS s FROM mixed WHERE {where}", engine="duckdb"))
+    amounts = lake.table("mixed").scan(["amount"], where=where).to_arrow()["amount"].to_pylist()
+    assert count.to_pylist() == [{"n": len(amounts), "s": sum(amounts) if amounts else None}]
+
+
+@pytest.mark.usefixtures("as_source")
+def test_merged_rows(lake: bitlake.Lake) -> None:
+    answer = fetch(lake.sql("SELECT v, count(*) AS n FROM keyed WHERE v <> 'x' GROUP BY v", engine="duckdb"))
+    assert answer.to_pylist() == [{"v": "b", "n": 300}]
+
+
+def test_rows_that_do_not_match_come_only_where_most_blocks_match(lake: bitlake.Lake) -> None:
+    table = lake.table("mixed")
+    whole = table.count()
+    dense, sparse = (scan_of(table.scan(where=w)) for w in ("state = 'new'", "amount = 31 AND city = 'c1' AND id < 20"))
+    assert sum(b.num_rows for b in dense._scan.candidates(["id"])) == whole
+    assert sum(b.num_rows for b in sparse._scan.candidates(["id", "state"])) == 1
+
+
+def test_text_comes_as_the_codes_of_the_largest_file(lake: bitlake.Lake) -> None:
+    source = scan_of(lake.table("mixed").scan())
+    assert source._coded == {"state", "city"}
+    batches = list(source._scan.candidates(["city"], source._coded))
+    assert {b.schema.field("city").type for b in batches} == {pa.dictionary(pa.int32(), pa.string())}
+    stored = [v for b in batches for v in b.column(0).to_pylist()]
+    assert sorted(stored) == sorted(lake.table("mixed").to_arrow()["city"].to_pylist())
+    computed = scan_of(lake.table("mixed").scan(where="length(state) = 4"))
+    assert computed._coded == {"city"}
+
+
+@pytest.mark.usefixtures("as_source")
+def test_duckdb_orders_joins_by_the_number_of_rows(lake: bitlake.Lake) -> None:
+    for query in (
+        "SELECT count(*) n FROM mixed m JOIN other o ON m.id = o.id",
+        "SELECT count(*) n FROM other o JOIN mixed m ON m.id = o.id",
+    ):
+        plan = str(lake.sql(query, engine="duckdb").explain())
+        assert f"~{scan_of(lake.table('mixed').scan()).rows():,} rows" in plan
+        assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"n": 4994}]
+
+
+@pytest.mark.usefixtures("as_source")
+def test_a_joins_other_column_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    scanner = ScanDataset.scanner
+    monkeypatch.setattr(
+        ScanDataset, "scanner", lambda self, **k: (asked.append(str(k["filter"])), scanner(self, **k))[1]
+    )
+    query = "SELECT o.id, m.city FROM mixed m JOIN other o ON m.id = o.id WHERE m.id = 4321"
+    assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"id": 4321, "city": "c1"}]
+    assert asked == ["(id == 4321)"]  # of the other table; the first one's is in its scan
+
+
+@pytest.mark.usefixtures("as_source")
+def test_a_dataset_stands_in_where_duckdb_has_other_sources(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitlake.sql.duckdb_source", None)
+    query = "SELECT count(*) AS n FROM mixed WHERE state = 'new'"
+    n = lake.table("mixed").count(where="state = 'new'")
+    assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"n": n}]
+
+
+@pytest.mark.usefixtures("as_source")
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    table = lake.create_table("t", pa.table({"a": [1, 2, 3]}))
+    relation = lake.sql("SELECT sum(a) AS s FROM t", engine="duckdb")
+    (file,) = table.dataset().files
+    Path(file).unlink()
+    with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
+        fetch(relation)
