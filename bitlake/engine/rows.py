@@ -20,7 +20,7 @@ from bitlake.engine.insert import Insertion, check_count, match_names
 from bitlake.engine.query import run_query
 from bitlake.engine.session import NeedsSpark, Session, exact_value
 from bitlake.errors import EvaluationFailed, InvalidRequest
-from bitlake.expressions.assignment import store_assignment
+from bitlake.expressions.assignment import UncertainValue, store_assignment
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
@@ -204,6 +204,8 @@ def naming_column(table: str, field: DataField) -> Iterator[None]:
     """Name the column in the error of a value that it cannot store."""
     try:
         yield
+    except UncertainValue as e:
+        raise NeedsSpark(f"table '{table}', column '{field.name}': {e}") from e
     except (pa.ArrowInvalid, EvaluationFailed) as e:
         raise InvalidRequest(f"table '{table}', column '{field.name}': {e}") from e
 

@@ -119,7 +119,7 @@ class Expressions:
     scope: Scope
     query: Callable[[exp.Expr, Scope | None], tuple[str, Sequence[Value]]]
     timezone: str
-    word: Callable[[exp.Expr], str | None]
+    word: Callable[..., str | None]
     pattern: Callable[[exp.Expr], str | None]
     today: dt.date
     aliases: Mapping[str, Value | None] = field(default_factory=dict)

@@ -99,8 +99,9 @@ def _substring(e: Expressions, node: exp.Substring) -> Value:
     length = node.args.get("length")
     count, count_name = (1 << 30, "2147483647") if length is None else _whole(e, node, length)
     sql = _part(value.sql, start, count)
-    word = (e.word(node) or "").lower()
-    return Value(sql, ty.STRING, None if value.name is None else f"{word}({value.name}, {name}, {count_name})")
+    word = e.word(node, ("substring", "substr"))
+    known = value.name is not None and word is not None
+    return Value(sql, ty.STRING, f"{str(word).lower()}({value.name}, {name}, {count_name})" if known else None)
 
 
 def _part(sql: str, start: int, count: int) -> str:

@@ -117,10 +117,17 @@ class _Queries:
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def word(self, node: exp.Expr) -> str | None:
-        """The name of a function as it is written."""
+    def word(self, node: exp.Expr, names: Sequence[str] = ()) -> str | None:
+        """The name of a function as it is written; where the parser keeps no place, the one of ``names`` in the text.
+
+        None if that is not certain.
+        """
         start, end = node.meta.get("start"), node.meta.get("end")
-        return None if start is None or end is None else str(self.text[start : end + 1])
+        if start is not None and end is not None:
+            return str(self.text[start : end + 1])
+        calls = {t.text.lower() for i, t in enumerate(self.text.tokens) if i + 1 in self.text.closing}
+        written = [call for call in calls if call in names]
+        return written[0] if len(written) == 1 else None
 
     def pattern(self, node: exp.Expr) -> str | None:
         """The last text in a function's brackets as it is written."""

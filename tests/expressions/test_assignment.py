@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
+import random
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
-from bitlake.expressions.assignment import new_values
+from bitlake.expressions.assignment import UncertainValue, new_values, store_assignment
 from bitlake.expressions.parser import parse_term
-from bitlake.types import DataField, arrow_type, parse_type
+from bitlake.types import AtomicType, DataField, Root, arrow_type, from_arrow, parse_type
+from bitlake.types.datatypes import MAX_LENGTH
 
 TYPES = {
     "i": "INT",
@@ -184,3 +187,66 @@ def test_an_unknown_column_has_no_values() -> None:
             new_values({column: parse_term(sql, "UTC")}, FIELDS, "UTC")
     with pytest.raises(NotFound, match="^UPDATE: "):
         new_values({"other": parse_term("1", "UTC")}, FIELDS, "UTC")
+
+
+def _stored(values: pa.Array, kind: AtomicType, timezone: str = "UTC") -> list[Any]:
+    convert = store_assignment(DataField(0, "c", kind), from_arrow(values.type), timezone)
+    return convert(pa.chunked_array([values])).to_pylist()
+
+
+TEXT = AtomicType(Root.VARCHAR, length=MAX_LENGTH)
+
+
+def test_values_stored_as_text() -> None:
+    assert _stored(pa.array([1.0, -0.0, 1e7, 12345678.0, 9007199254740991.0, None]), TEXT) == [
+        "1.0", "-0.0", "1.0E7", "1.2345678E7", "9.007199254740991E15", None,
+    ]  # fmt: skip
+    assert _stored(pa.array([float("inf"), float("nan")], pa.float32()), TEXT) == ["Infinity", "NaN"]
+    assert _stored(pa.array([Decimal("0.0000001"), Decimal(-3)], pa.decimal128(12, 7)), TEXT) == [
+        "0.0000001",
+        "-3.0000000",
+    ]
+    times = [dt.datetime(2026, 7, 1, 10), dt.datetime(1, 1, 1, 0, 0, 0, 120), None]
+    assert _stored(pa.array(times, pa.timestamp("us")), TEXT) == [
+        "2026-07-01 10:00:00",
+        "0001-01-01 00:00:00.00012",
+        None,
+    ]
+    moment = pa.array([dt.datetime(2026, 7, 1, 10, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
+    assert _stored(moment, TEXT, "Europe/Berlin") == ["2026-07-01 12:00:00"]
+    for value in (0.1, 2.0**53, float(2**24) + 0.5):
+        with pytest.raises(UncertainValue, match=re.escape(f"the cast of {value!r} to ")):
+            _stored(pa.array([1.0, None, value]), TEXT)
+    with pytest.raises(EvaluationFailed, match="length 4 does not fit"):
+        _stored(pa.array([10.0]), AtomicType(Root.VARCHAR, length=3))
+
+
+@pytest.mark.parametrize("scale", [0, 2, 5, 20])
+def test_doubles_stored_as_decimals(scale: int) -> None:
+    """Every text that reads as the value rounds to the same decimal, or the value is refused."""
+    rng = random.Random(scale)
+    kind, unit = AtomicType(Root.DECIMAL, precision=38, scale=scale), Decimal(1).scaleb(-scale)
+    context = Context(prec=1200, rounding=ROUND_HALF_UP)
+    values = [rng.uniform(-1, 1) * 10 ** rng.randrange(-12, 15) for _ in range(500)]
+    values += [round(v, scale + 1) for v in values] + [n / 8 for n in range(-20, 20)] + [1e17, -0.0]
+    refused = 0
+    for value in values:
+        try:
+            (found,) = _stored(pa.array([value]), kind)
+        except UncertainValue:
+            refused += 1
+            digits = context.quantize(Decimal(repr(value)), unit / 10)
+            assert f"{digits:f}"[-1] in "45" or abs(value) * 10**scale > 2**45
+            continue
+        texts = [Decimal(repr(value)), Decimal(value)]
+        assert {context.quantize(t, unit) for t in texts} == {found}, value
+    assert refused < len(values) / (3 if scale < 20 else 1)
+    with pytest.raises(UncertainValue):
+        _stored(pa.array([float("nan")]), kind)
+    with pytest.raises(EvaluationFailed, match="does not fit"):
+        _stored(pa.array([1e38]), kind)
+    with pytest.raises(EvaluationFailed, match="does not fit"):
+        _stored(pa.array([123.0]), AtomicType(Root.DECIMAL, precision=4, scale=2))
+    assert _stored(pa.array([None, 0.125, 2.5, None]), AtomicType(Root.DECIMAL, precision=4, scale=2)) == [
+        None, Decimal("0.13"), Decimal("2.50"), None,
+    ]  # fmt: skip
