@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -40,13 +40,15 @@ from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex import keyed
+from bitlake.fileindex import keyed, sums
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
     IndexOption,
     IndexType,
+    RowGroups,
     SampledRead,
     ValueCounts,
+    ValueSums,
     integer,
     memory,
 )
@@ -214,6 +216,9 @@ _MOST_ESTIMATED = 64
 _SCAN_BYTES = 1 << 20
 """Ranges and LIKE are evaluated if all keys, and the bitmaps of those that match, take at most this number of bytes."""
 
+_KEPT_BYTES = 4 << 20
+"""The bitmaps of all values are kept, once they were read and checked for groups, if they take at most these bytes."""
+
 
 class _Entries:
     """Values of the index with their (offset, length): a block of version 2, or all of version 1."""
@@ -257,6 +262,7 @@ class BitmapReader:
         self._block_bounds: list[int] = []
         self._blocks: dict[int, _Entries] = {}
         self._nulls: BitMap | None = None
+        self._by_value: list[BitMap] | None = None
 
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
@@ -352,6 +358,50 @@ class BitmapReader:
             raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {len(rows)} rows")
         there = np.flatnonzero(counts)
         return ValueCounts(keyed.to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
+
+    def groups(self, rows: BitMap | None, most: int) -> RowGroups | None:
+        """See :class:`bitlake.fileindex.capabilities.RowGrouper`."""
+        self._opened()
+        if not keyed.are_values(self.keys) or self._values > min(most, keyed.MAX_COUNTED):
+            return None
+        keys, places = self._everything()
+        nulls = self.nulls() if rows is None else self.nulls() & rows
+        bitmaps = self._by_value
+        if bitmaps is None:
+            bitmaps = [self._rows(offset, length) for offset, length in places.tolist()]  # at most MAX_COUNTED
+            if int(np.maximum(places[:, 1], 0).sum()) <= _KEPT_BYTES:
+                self._by_value = bitmaps
+        if rows is not None:
+            bitmaps = [bitmap & rows for bitmap in bitmaps]
+        counts = np.array([len(bitmap) for bitmap in bitmaps], np.int64)
+        total = self.row_count if rows is None else len(rows)
+        if int(counts.sum()) + len(nulls) != total:
+            raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {len(nulls)} of {total} rows")
+        there = np.flatnonzero(counts)
+        values = keyed.to_arrow(self.keys, keys.take(pa.array(there)))
+        return keyed.with_nulls(values, [bitmaps[i] for i in there.tolist()], nulls)
+
+    def sums(self, groups: Sequence[BitMap | None]) -> ValueSums | None:
+        """See :class:`bitlake.fileindex.capabilities.ValueSummer`."""
+        self._opened()
+        if not keyed.are_numbers(self.keys) or self._values * len(groups) > keyed.MAX_COUNTED:
+            return None
+        if list(groups) == [None]:
+            counted = self.value_counts(None)
+            assert counted is not None
+            return sums.of_counts(self._numbers(counted.values), [counted.counts])
+        by_value = self.groups(None, keyed.MAX_COUNTED)
+        if by_value is None:
+            return None
+        numbers = self._numbers(by_value.values.drop_null())
+        rows = by_value.rows[: len(numbers)]  # NULL is last
+        counts = [
+            np.array([len(r) if g is None else r.intersection_cardinality(g) for r in rows], np.int64) for g in groups
+        ]
+        return sums.of_counts(numbers, counts)
+
+    def _numbers(self, values: pa.Array) -> Int64s:
+        return self.keys.numpy(self.keys.of_array(values)).astype(np.int64)
 
     # Estimating and comparing -------------------------------------------------------------------------------------
 

@@ -30,8 +30,20 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Leaf, Op
-from bitlake.fileindex.capabilities import IndexType
-from bitlake.fileindex.keyed import Key, chunks, codes_of, difference_by_row, evaluate_leaf, keys_for, keys_of
+from bitlake.fileindex import sums
+from bitlake.fileindex.capabilities import IndexType, ValueSums
+from bitlake.fileindex.keyed import (
+    Key,
+    are_numbers,
+    are_values,
+    chunks,
+    codes_of,
+    difference_by_row,
+    evaluate_leaf,
+    keys_for,
+    keys_of,
+    to_arrow,
+)
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -185,6 +197,27 @@ class _Part:
             return BitMap()
         return at_least(self.slices, self.present, number - self.least)
 
+    def end(self, rows: BitMap | None, largest: bool, row_count: int) -> int:
+        """Return the largest or smallest number of ``rows``, of which one is present; None: of all."""
+        held = self.present if rows is None else self.present & rows
+        best = BitMap.union(*top(self.slices, held, 1, largest)) if len(held) > 1 else held
+        return int(codes_of(self.slices, best[:1], row_count)[1][0]) + self.least
+
+
+def _intersects(present: BitMap, rows: BitMap | None) -> bool:
+    return bool(present) if rows is None else present.intersect(rows)
+
+
+def _part_sums(part: _Part, groups: Sequence[BitMap | None], way: sums.Way, row_count: int) -> ValueSums:
+    """The sums of a part's numbers, without their sign."""
+    held = sums.held_rows(groups, part.present)
+    if way is sums.Way.ROWS:
+        rows, codes = codes_of(part.slices, BitMap.union(*held) if held else BitMap(), row_count)
+        return sums.of_rows(held, rows, codes + part.least)
+    counts = sums.sizes_of(held, row_count)
+    totals = [t + part.least * n for t, n in zip(sums.of_slices(part.slices, held), counts.tolist(), strict=True)]
+    return ValueSums(counts, totals, totals)
+
 
 class BsiReader:
     """Evaluates every operator except LIKE, exactly (timestamps finer than microseconds: a superset of the rows)."""
@@ -233,6 +266,35 @@ class BsiReader:
         rows, numbers = np.concatenate([f[0] for f in found]), np.concatenate(values)
         order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
+
+    def sums(self, groups: Sequence[BitMap | None]) -> ValueSums | None:
+        """See :class:`bitlake.fileindex.capabilities.ValueSummer`."""
+        if not are_numbers(self.keys):
+            return None
+        parts = self._read()
+        way = sums.cheapest(sum(len(p.slices) for p in parts), groups, self.row_count)
+        if way is None:
+            return None
+        positive, negative = (_part_sums(part, groups, way, self.row_count) for part in parts)
+        return ValueSums(
+            positive.counts + negative.counts,
+            [p - n for p, n in zip(positive.totals, negative.totals, strict=True)],
+            [p + n for p, n in zip(positive.totals, negative.totals, strict=True)],
+        )
+
+    def extremes(self, rows: BitMap | None) -> pa.Array | None:
+        """See :class:`bitlake.fileindex.capabilities.ValueBounds`; None if the keys are not the values."""
+        if not are_values(self.keys):
+            return None
+        positive, negative = self._read()
+        ends = []
+        # The smallest value is the largest absolute value below 0, or else the smallest one from 0 up.
+        for first, second, largest in ((negative, positive, False), (positive, negative, True)):
+            part = first if _intersects(first.present, rows) else second
+            if _intersects(part.present, rows):
+                number = part.end(rows, largest=largest is (part is positive), row_count=self.row_count)
+                ends.append(number if part is positive else -number)
+        return to_arrow(self.keys, pa.array(list(dict.fromkeys(ends)), self.keys.arrow))
 
     def difference(self, rebuilt: BsiReader) -> str | None:
         """See :class:`bitlake.fileindex.capabilities.Comparable`."""

@@ -11,6 +11,8 @@ protocol                 used by
 :class:`ValueCounter`    metadata-only ``GROUP BY`` and ``COUNT``
 :class:`ValueLister`     metadata-only ``DISTINCT``, the system table ``$file_indexes``
 :class:`ValueBounds`     metadata-only ``MIN`` and ``MAX``
+:class:`ValueSummer`     metadata-only ``SUM`` and ``AVG``
+:class:`RowGrouper`      metadata-only ``GROUP BY`` with aggregates of other columns
 :class:`RowRanker`       ``ORDER BY … LIMIT n``
 :class:`Comparable`      verify: is the payload equal to one rebuilt from the rows?
 :class:`PayloadChecker`  verify, where no rebuilt payload can be compared (implemented by the writer)
@@ -184,6 +186,48 @@ class ValueBounds(Protocol):
         """Return the smallest and largest value of ``rows`` (None: all), in that order.
 
         One value if they are equal, no value if all rows are NULL; None if the index cannot tell.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSums:
+    """For each group of rows: ``counts`` that are not NULL, the exact sum of their physical values, and its magnitude.
+
+    ``magnitudes``: at least the sum of the absolute values, so no order of adding leaves it.
+    """
+
+    counts: Int64s
+    totals: list[int]
+    magnitudes: list[int]
+
+
+@runtime_checkable
+class ValueSummer(Protocol):
+    """Sums the physical values of integers and decimals."""
+
+    def sums(self, groups: Sequence[BitMap | None]) -> ValueSums | None:
+        """Sum the values of each of some disjoint groups of rows (None: all rows).
+
+        None if the index does not hold the values, or if reading the column takes less time.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Rows by value: the distinct values (Arrow, of the column's type), and the rows of each; NULL may be one."""
+
+    values: pa.Array
+    rows: Sequence[BitMap]
+
+
+@runtime_checkable
+class RowGrouper(Protocol):
+    """Finds the rows of each value."""
+
+    def groups(self, rows: BitMap | None, most: int) -> RowGroups | None:
+        """Split ``rows`` (None: all) by their values; a group has at least one row.
+
+        None if the index has more than ``most`` values or does not hold them, or if reading the column takes less time.
         """
 
 

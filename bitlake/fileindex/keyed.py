@@ -44,12 +44,13 @@ from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_b
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
+from bitlake.fileindex.capabilities import RowGroups
 from bitlake.fileindex.payload import DAMAGE, LazyBytes, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root, arrow_type
 from bitlake.types.arrow import timestamp_unit
-from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS
+from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS
 
 Key = int | bytes
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -278,6 +279,11 @@ def are_values(keys: Keys) -> bool:
     return not keys.lossy and keys.type.root is not Root.CHAR
 
 
+def are_numbers(keys: Keys) -> bool:
+    """Whether the keys of a type are numbers that add up: integers, and decimals without their scale."""
+    return keys.type.root in INTEGERS or keys.type.root is Root.DECIMAL
+
+
 def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
     """Return keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`are_values`."""
     wanted = arrow_type(keys.type)
@@ -421,12 +427,17 @@ _PLAIN, _WITH_RUNS = 12346, 12347
 """Roaring cookies (:mod:`bitlake.codec.roaring`)."""
 
 
+def is_few(rows: int, row_count: int) -> bool:
+    """Whether looking up the codes of some rows is cheaper than unpacking those of all."""
+    return 16 * rows < row_count
+
+
 def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[Int64s, Int64s]:
     """Return the positions of ``rows``, and the number that the bit slices hold for each."""
     positions = positions_of(rows)
     if not len(positions):  # a column of NULLs has 64 slices, all empty
         return positions, positions
-    if 16 * len(positions) < row_count:  # few rows: look up their positions
+    if is_few(len(positions), row_count):  # look up their positions
         codes = np.zeros(len(positions), np.int64)
         for i, rows_of_bit in enumerate(slices):
             codes[np.searchsorted(positions, positions_of(rows_of_bit & rows))] |= 1 << i
@@ -435,6 +446,13 @@ def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[In
     for i, rows_of_bit in enumerate(slices):
         wide[np.frombuffer(rows_of_bit.to_array(), np.uint32)] |= 1 << i
     return positions, wide[positions]
+
+
+def with_nulls(values: pa.Array, rows: Sequence[BitMap], nulls: BitMap) -> RowGroups:
+    """Return groups of rows by value, with one of NULLs at the end if there are any."""
+    if not nulls:
+        return RowGroups(values, rows)
+    return RowGroups(pa.concat_arrays([values, pa.nulls(1, values.type)]), [*rows, nulls])
 
 
 def cardinality(header: memoryview, offset: int) -> int | None:

@@ -32,7 +32,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,9 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex import capabilities, keyed
+from bitlake.fileindex import capabilities, keyed, sums
 from bitlake.fileindex.bsi import MOST_SLICES, any_of, at_least, encode_slices, top
-from bitlake.fileindex.dictionary import Coder, pack
+from bitlake.fileindex.dictionary import Coder, pack, rows_by_group
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -281,6 +282,54 @@ class RangeBitmapReader:
             return None
         return keyed.to_arrow(self.keys, self._keys_at(np.arange(self._cardinality, dtype=np.int64)))
 
+    def sums(self, groups: Sequence[BitMap | None]) -> capabilities.ValueSums | None:
+        """See :class:`bitlake.fileindex.capabilities.ValueSummer`."""
+        self._open()
+        if not keyed.are_numbers(self.keys):
+            return None
+        if not self._cardinality:
+            return sums.of_counts(np.zeros(0, np.int64), [np.zeros(0, np.int64)] * len(groups))
+        way = sums.cheapest(len(self._directory), groups, self.row_count)
+        # Codes are the values less the smallest one where no value is missing between the smallest and the largest.
+        first, last = np.frombuffer(self._bounds()[_HEAD.size :], self.keys.dtype.newbyteorder(">"), 2).tolist()
+        dense = last - first == self._cardinality - 1
+        if way is sums.Way.SLICES and not dense:
+            way = sums.cheapest(len(self._directory), groups, self.row_count, by_slices=False)
+        if way is None:
+            return None
+        held = sums.held_rows(groups, self.present())
+        if way is sums.Way.ROWS:
+            rows = BitMap.union(*held) if held else BitMap()
+            positions, codes = keyed.codes_of(self._all_slices(), rows, self.row_count)
+            distinct, ranks = np.unique(codes, return_inverse=True)
+            return sums.of_rows(held, positions, self.keys.numpy(self._keys_at(distinct)).astype(np.int64)[ranks])
+        counts = sums.sizes_of(held, self.row_count)
+        codes_sums = zip(sums.of_slices(self._all_slices(), held), counts.tolist(), strict=True)
+        farthest = max(abs(first), abs(last))
+        return capabilities.ValueSums(
+            counts, [t + first * n for t, n in codes_sums], [farthest * n for n in counts.tolist()]
+        )
+
+    def groups(self, rows: BitMap | None, most: int) -> capabilities.RowGroups | None:
+        """See :class:`bitlake.fileindex.capabilities.RowGrouper`."""
+        self._open()
+        if not keyed.are_values(self.keys):
+            return None
+        if (rows is None and self._cardinality > most) or sums.cheapest(
+            len(self._directory), [rows], self.row_count, by_slices=False
+        ) is None:
+            return None
+        held = self.present() if rows is None else rows & self.present()
+        positions, codes = keyed.codes_of(self._all_slices(), held, self.row_count)
+        distinct, ranks = np.unique(codes, return_inverse=True)
+        if len(distinct) > most:
+            return None
+        order, bounds = rows_by_group(ranks, len(distinct))
+        values = keyed.to_arrow(self.keys, self._keys_at(distinct))
+        bitmaps = [bitmap_of(positions[order[a:b]]) for a, b in pairwise(bounds.tolist())]
+        nulls = self.nulls() if rows is None else rows - self.present()
+        return keyed.with_nulls(values, bitmaps, nulls)
+
     def _keys_at(self, codes: Int64s) -> pa.Array:
         if not len(codes):
             return pa.array([], self.keys.arrow)
@@ -430,6 +479,10 @@ def _variable(keys: keyed.Keys, values: pa.Array, chunk_size: int) -> tuple[Int6
     return np.array(offsets, np.int64), b"".join(headers), b"".join(areas)
 
 
+_MANY_CODES = 64
+"""From this many codes on, the keys of fixed width are gathered from the whole dictionary, and not chunk by chunk."""
+
+
 class Dictionary:
     """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a payload, reading what it needs."""
 
@@ -452,6 +505,8 @@ class Dictionary:
         self._cardinality = cardinality
         self._headers_length = headers_length
         self._read: dict[int, tuple[keyed.Key, int, int, int, int]] = {}
+        self._table: npt.NDArray[np.void] | None = None
+        self._area: memoryview | None = None
 
     def find(self, key: keyed.Key) -> tuple[int, bool]:
         """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""
@@ -468,6 +523,8 @@ class Dictionary:
 
     def keys_at(self, codes: Int64s) -> pa.Array:
         """Return the keys of ascending codes (each 0 ≤ code < the number of keys), in order."""
+        if self._keys.width and len(codes) > _MANY_CODES:
+            return pa.array(self._fixed_keys_at(codes), self._keys.arrow)
         parts, at = [], 0
         while at < len(codes):  # once a chunk that holds some
             chunk = self._chunk_of(int(codes[at]))
@@ -478,6 +535,39 @@ class Dictionary:
             parts.append(self._keys_of(chunk).take(pa.array(codes[at:stop] - first)))
             at = stop
         return pa.concat_arrays(parts) if parts else pa.array([], self._keys.arrow)
+
+    def _fixed_keys_at(self, codes: Int64s) -> keyed.Ints:
+        """Return keys of fixed width, wherever they are: the chunks' headers are read as one array, and so are keys."""
+        chunks = self._fixed_chunks()
+        width, kind = self._keys.width, self._keys.dtype.newbyteorder(">")
+        of = np.searchsorted(chunks["code"], codes, side="right") - 1
+        inside = codes - chunks["code"][of]
+        found = chunks["key"][of].view(kind).astype(self._keys.dtype)
+        others = np.flatnonzero(inside)
+        if len(others):
+            places = chunks["at"][of[others]].astype(np.int64) + width * (inside[others] - 1)
+            if self._area is None:
+                self._area = self._payload.view(self._areas, self._end - self._areas, ahead=0)
+            found[others] = np.ndarray((len(self._area) - width + 1,), kind, self._area, strides=(1,))[places]
+        return found
+
+    def _fixed_chunks(self) -> npt.NDArray[np.void]:
+        """Return the headers of all chunks, checked against each other and the dictionary's length."""
+        if self._table is None:
+            record = _fixed_header(self._keys)
+            size = self._chunks * record.itemsize
+            offsets = np.frombuffer(self._payload.view(self._offsets, 4 * self._chunks, ahead=0), ">i4")
+            if self._headers_length != size or np.any(offsets != np.arange(self._chunks) * record.itemsize):
+                raise CorruptError("the chunks of a range-bitmap's dictionary do not follow each other", self._offsets)
+            table = np.frombuffer(self._payload.view(self._headers, size, ahead=0), record)
+            code, at, others, length = (table[n].astype(np.int64) for n in ("code", "at", "size", "length"))
+            ends = np.append(code[1:], self._cardinality)
+            good = code[0] == 0 and np.all(table["version"] == _VERSION) and np.all(code + others + 1 == ends)
+            good = good and np.all(others >= 0) and np.all(length == others * self._keys.width) and np.all(at >= 0)
+            if not good or int((at + length).max()) > self._end - self._areas:
+                raise CorruptError("a chunk of a range-bitmap's dictionary does not fit it", self._headers)
+            self._table = table
+        return self._table
 
     def _chunk_of(self, code: int) -> int:
         after = bisect_right(range(self._chunks), code, key=lambda i: self._chunk(i)[1])

@@ -202,18 +202,31 @@ class FileIndexReader:
         """
         return self._first(column, lambda r: r.extremes(rows) if isinstance(r, capabilities.ValueBounds) else None)
 
-    def null_count(self, column: str, rows: BitMap | None = None) -> int | None:
-        """Count how many of ``rows`` (None: all) are NULL in a column.  None if no index can tell."""
+    def sums(self, column: str, groups: Sequence[BitMap | None]) -> capabilities.ValueSums | None:
+        """Sum a column's values over disjoint groups of rows (None: all).  None if no index can, or not cheaply."""
+        return self._first(column, lambda r: r.sums(groups) if isinstance(r, capabilities.ValueSummer) else None)
 
-        def question(reader: capabilities.IndexReader) -> int | None:
-            found = reader.test(IsNull(column))
-            if found is None or not found.exact:
-                return None
-            if rows is None or found.rows is None:
-                return found.count(self._row_count if rows is None else len(rows))
-            return found.rows.intersection_cardinality(rows)
+    def groups(self, column: str, rows: BitMap | None, most: int) -> capabilities.RowGroups | None:
+        """Split ``rows`` (None: all) by a column's values, at most ``most``.  None if no index can, or not cheaply."""
+        return self._first(column, lambda r: r.groups(rows, most) if isinstance(r, capabilities.RowGrouper) else None)
+
+    def nulls(self, column: str) -> Selection | None:
+        """Return the rows that are NULL in a column.  None if no index can tell."""
+
+        def question(reader: capabilities.IndexReader) -> Selection | None:
+            selection = reader.test(IsNull(column))
+            return selection if selection is not None and selection.exact else None
 
         return self._first(column, question)
+
+    def null_count(self, column: str, rows: BitMap | None = None) -> int | None:
+        """Count how many of ``rows`` (None: all) are NULL in a column.  None if no index can tell."""
+        nulls = self.nulls(column)
+        if nulls is None:
+            return None
+        if rows is None or nulls.rows is None:
+            return nulls.count(self._row_count if rows is None else len(rows))
+        return nulls.rows.intersection_cardinality(rows)
 
     def _first(self, column: str, question: Callable[[capabilities.IndexReader], T | None]) -> T | None:
         """Return the first answer of a column's indexes."""
