@@ -13,6 +13,7 @@ from bitlake.errors import UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.formatting import counted
 from bitlake.mergetree.dml import latest_rows
+from bitlake.scan.metadata_only import DATA
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates
@@ -86,8 +87,11 @@ def details(scan: TableScan) -> str:
 
 def explain_answer(answer: Answer) -> str:
     """The plan of a query that metadata and indexes answer."""
-    plan = explain_text(answer.scan.plan())
-    return f"  answered   from metadata and indexes; no data file is opened\n\n{plan}{details(answer.scan)}"
+    plan = answer.scan.plan()
+    read = plan.metrics.answered_by.get(DATA, 0)
+    how = f", indexes and {counted(read, 'data file')} of {len(plan.files):,}" if read else ""
+    how = how or " and indexes; no data file is opened"
+    return f"  answered   from metadata{how}\n\n{explain_text(plan)}{details(answer.scan)}"
 
 
 def binding(scan: TableScan) -> str:

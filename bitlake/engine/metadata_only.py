@@ -5,21 +5,38 @@ Both engines decide here what metadata answer.  Where a data file would have to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bitlake.engine.session import Session
 from bitlake.engine.target import exact_scan, is_plain
+from bitlake.errors import EvaluationFailed, InvalidRequest
+from bitlake.expressions.term_binder import TermBinder
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
+from bitlake.scan.aggregate_values import (
+    AVG,
+    COUNT,
+    COUNT_DISTINCT,
+    COUNT_ROWS,
+    MAX,
+    MIN,
+    SUM,
+    Aggregate,
+    GroupKey,
+    Unordered,
+    result_type,
+)
+from bitlake.scan.aggregation import ReadLimit, aggregate
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.scan import TableScan
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.text import SqlText
-from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
+from bitlake.types.datatypes import TIMESTAMPS
 
 MAX_GROUPS = 100_000
 """More groups than this are an engine's to count: they would all pass through memory here."""
@@ -60,7 +77,7 @@ def _is_usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableSc
     if isinstance(shape, sh.TopRows):
         used = {c for c, _, _ in shape.order}
     elif shape is not None:
-        used = {i.column for i in shape.items if i.column is not None} | ({shape.key} if shape.key else set())
+        used = {i.column for i in shape.items if i.column is not None} | {k.column for k in shape.keys}
     else:
         return False
     by_name = {f.name: f for f in scans[0].state.schema.fields}
@@ -83,7 +100,10 @@ def _first_rows(session: Session, shape: sh.TopRows, scan: TableScan) -> TableSc
 
 # --- aggregates -------------------------------------------------------------------------------------------------------
 
-_BIGINT, _BOOLEAN = AtomicType(Root.BIGINT), AtomicType(Root.BOOLEAN)
+_BOOLEAN = AtomicType(Root.BOOLEAN)
+_MIXED = ReadLimit(rows=1_000_000, share=0.25)
+"""Where indexes answer for most rows, the data files of a few are read here: up to 1M rows take 0.1 s."""
+_MICROSECONDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +119,67 @@ class Answer:
 
 
 def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str) -> Answer | None:
-    """The aggregates of a query, or None where data would have to be read; ``engine`` is for the log of scans."""
+    """The aggregates of a query, or None where an engine is to read the data; ``engine`` is for the log of scans."""
     exact = exact_scan(session, scan, shape.predicate)
     if exact is None:
         return None
     by_name = {f.name: f for f in exact.state.schema.fields}
     try:
-        aggregates = exact.aggregates(may_read=False)
-        columns = _row(shape, aggregates, by_name) if shape.key is None else _groups(shape, shape.key, aggregates)
-    except NeedsData:
-        return None
+        columns = _columns(session, shape, exact, by_name)
+    except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
+        return None  # an engine finds the same error, if there is one
     if columns is None:
         return None
     exact.record(engine)
     fields = []
     for number, item in enumerate(shape.items):
-        name = shape.key if item.kind == sh.KEY and shape.key else sh.item_name(number)
-        kind = by_name[item.column].type if item.column and item.kind in (sh.KEY, sh.MIN, sh.MAX) else _BIGINT
-        fields.append(DataField(number, name, _BOOLEAN if item.kind in (sh.EXISTS, sh.NOT_EXISTS) else kind))
+        name = item.column if item.kind == sh.KEY and item.column else sh.item_name(number)
+        fields.append(DataField(number, name, _type_of(item, by_name)))
     return Answer(tuple(fields), pa.table(columns, names=[f.name for f in fields]), exact)
+
+
+def _type_of(item: sh.Item, fields: Mapping[str, DataField]) -> DataType:
+    if item.kind in (sh.EXISTS, sh.NOT_EXISTS):
+        return _BOOLEAN
+    kind = None if item.column is None else fields[item.column].type
+    if item.kind == sh.KEY:
+        assert kind is not None
+        return kind
+    return result_type(Aggregate(item.kind, item.column), kind)
+
+
+def _columns(
+    session: Session, shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
+) -> list[pa.ChunkedArray] | None:
+    """The columns of the items; None where there are too many groups."""
+    counts = (
+        {(sh.KEY, shape.keys[0].column), (COUNT, shape.keys[0].column), (COUNT_ROWS, None)} if shape.keys else set()
+    )
+    if len(shape.keys) == 1 and not shape.keys[0].terms and all((i.kind, i.column) in counts for i in shape.items):
+        return _groups(shape, shape.keys[0].column, scan.aggregates(may_read=False))
+    if not shape.keys and not any(i.kind in (SUM, AVG) for i in shape.items):
+        return _row(shape, scan.aggregates(may_read=False), fields)
+    return _aggregated(session, shape, scan, fields)
+
+
+def _aggregated(
+    session: Session, shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
+) -> list[pa.ChunkedArray] | None:
+    """The columns of the items, of which a part of the files may be read."""
+    for key in shape.keys:
+        kind = fields[key.column].type
+        if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > _MICROSECONDS:
+            return None  # Spark cuts them, and groups what is left
+    if any(key.terms for key in shape.keys) and not session.is_on("spark.sql.ansi.enabled", default=True):
+        return None  # terms are evaluated as in ANSI mode
+    binder = TermBinder(scan.state.schema.fields, session.timezone)
+    keys = [GroupKey(k.column, tuple(binder.bind(term) for term in k.terms)) for k in shape.keys]
+    wanted = list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
+    source = scan.aggregates(may_read=True)
+    rows = aggregate(source, keys, wanted, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
+    places = {sh.Item(sh.KEY, key.column): i for i, key in enumerate(keys)}
+    places |= {sh.Item(a.kind, a.column): len(keys) + i for i, a in enumerate(wanted)}
+    return [rows.column(places[item]) for item in shape.items]
 
 
 def _groups(shape: sh.Aggregates, key: str, aggregates: ScanAggregates) -> list[pa.ChunkedArray] | None:
@@ -132,7 +194,7 @@ def _groups(shape: sh.Aggregates, key: str, aggregates: ScanAggregates) -> list[
         return None
     columns = []
     for item in shape.items:
-        if item.kind == sh.COUNT:  # of the key: 0 for the group of NULL
+        if item.kind == COUNT:  # of the key: 0 for the group of NULL
             columns.append(pc.if_else(values.is_valid(), counts, pa.scalar(0, pa.int64())))
         else:
             columns.append(values if item.kind == sh.KEY else counts)
@@ -144,17 +206,17 @@ def _row(shape: sh.Aggregates, aggregates: ScanAggregates, fields: dict[str, Dat
     extremes: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
     columns = []
     for item in shape.items:
-        if item.kind in (sh.MIN, sh.MAX):
+        if item.kind in (MIN, MAX):
             assert item.column is not None
             if item.column not in extremes:
                 extremes[item.column] = aggregates.min_max(item.column)
-            end = extremes[item.column][item.kind == sh.MAX]
+            end = extremes[item.column][item.kind == MAX]
             columns.append(pa.chunked_array([_array(end)], arrow_type(fields[item.column].type)))
         elif item.kind in (sh.EXISTS, sh.NOT_EXISTS):
             exists = aggregates.exists() is (item.kind == sh.EXISTS)
             columns.append(pa.chunked_array([pa.array([exists])]))
         else:
-            count = item.kind == sh.COUNT_DISTINCT
+            count = item.kind == COUNT_DISTINCT
             number = _distinct(aggregates, item.column) if count else aggregates.count(item.column)
             columns.append(pa.chunked_array([pa.array([number], pa.int64())]))
     return columns

@@ -24,9 +24,9 @@ from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.evaluate import physical_array
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
-from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
+from bitlake.scan.aggregate_values import one_zero
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import Plan, PlannedFile
@@ -63,12 +63,12 @@ class ScanAggregates:
         may_read: bool,
         ignored: IgnoredFiles | None = None,
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._store = store
         self._paths = paths
         self._timezone = timezone
         self._use_index = use_index
-        self._may_read = may_read
+        self.may_read = may_read
         self._ignored = ignored
         self._ranges: dict[str, FileRanges] = {}
 
@@ -77,45 +77,45 @@ class ScanAggregates:
     def count(self, column: str | None = None) -> int:
         """The number of rows, or of those that are not NULL in a column."""
         total = 0
-        for file in self._plan.files:
-            if self._sure(file):
+        for file in self.plan.files:
+            if self.is_sure(file):
                 rows = file.chosen_rows if column is None else self._not_null(file, column)
                 if rows is not None:
                     total += rows
                     if column is None:
-                        self._count_way(INDEX if file.selection.rows is not None else METADATA)
+                        self.count_way(INDEX if file.selection.rows is not None else METADATA)
                     continue
-            for table in self._read(file, [] if column is None else [column]):
+            for table in self.read(file, [] if column is None else [column]):
                 total += table.num_rows - (0 if column is None else table.column(0).null_count)
         return total
 
     def exists(self) -> bool:
         """Whether there is a row."""
-        files = self._plan.files
-        if any(self._sure(f) and f.chosen_rows for f in files):
-            self._count_way(METADATA)
+        files = self.plan.files
+        if any(self.is_sure(f) and f.chosen_rows for f in files):
+            self.count_way(METADATA)
             return True
-        return any(t.num_rows for f in files if not self._sure(f) for t in self._read(f, []))
+        return any(t.num_rows for f in files if not self.is_sure(f) for t in self.read(f, []))
 
     def group_count(self, column: str) -> pa.Table:
         """Each distinct value, also NULL, with its number of rows: columns ``<column>`` and ``count``."""
-        field = self._comparable(column)
-        parts = [part for file in self._plan.files for part in self._counted(file, field)]
+        field = self.comparable(column)
+        parts = [part for file in self.plan.files for part in self._counted(file, field)]
         return _merged(parts, field)
 
     def distinct(self, column: str) -> pa.Array:
         """The distinct values, NULL last if there is one."""
-        field = self._comparable(column)
-        parts = [part for file in self._plan.files for part in self._distinct(file, field)]
+        field = self.comparable(column)
+        parts = [part for file in self.plan.files for part in self._distinct(file, field)]
         values = _merged(parts, field).column(0).combine_chunks()
         return pa.concat_arrays([values.drop_null(), pa.nulls(values.null_count, values.type)])
 
     def min_max(self, column: str) -> tuple[pa.Scalar, pa.Scalar]:
         """The smallest and the largest value that is not NULL; NULL if there is none."""
-        field = self._comparable(column)
+        field = self.comparable(column)
         kind = arrow_type(field.type)
         ends = [pa.array([], kind)]
-        for file in self._plan.files:
+        for file in self.plan.files:
             ends += self._ends(file, field)
         values = pa.table([pa.chunked_array(ends, kind).drop_null()], names=[column])
         out = []
@@ -127,45 +127,45 @@ class ScanAggregates:
     # --- one file ----------------------------------------------------------------------------------------------------
 
     def _not_null(self, file: PlannedFile, column: str) -> int | None:
-        ranges = self._range(column)
+        ranges = self.range_of(column)
         stats = ranges.stats(file)
         nulls = None if stats is None else ranges.nulls(stats, file)
         if nulls == 0 or nulls == file.row_count:
-            self._count_way(METADATA)
+            self.count_way(METADATA)
             return 0 if nulls else file.chosen_rows
         if nulls is not None and file.whole:
-            self._count_way(METADATA)
+            self.count_way(METADATA)
             return file.row_count - nulls
-        name, index = self._index(file, column)
+        name, index = self.index_of(file, column)
         nulls = None if index is None else index.null_count(name, file.selection.rows)
         if nulls is None:
             return None
-        self._count_way(INDEX)
+        self.count_way(INDEX)
         return file.chosen_rows - nulls
 
     def _counted(self, file: PlannedFile, field: DataField) -> Iterator[pa.Table]:
-        if self._sure(file):
+        if self.is_sure(file):
             single = self._single(file, field)
             if single is not None:
                 yield single
                 return
-            name, index = self._index(file, field.name)
+            name, index = self.index_of(file, field.name)
             values = None if index is None else index.value_counts(name, file.selection.rows)
             if values is not None:
-                self._count_way(INDEX)
+                self.count_way(INDEX)
                 yield _table(field, values.values.cast(arrow_type(field.type)), values.counts)
                 yield _nulls(field, values.nulls)
                 return
-        for table in self._read(file, [field.name]):
+        for table in self.read(file, [field.name]):
             yield _merged([_table(field, table.column(0), np.ones(table.num_rows, np.int64))], field)
 
     def _distinct(self, file: PlannedFile, field: DataField) -> Iterator[pa.Table]:
-        if self._sure(file) and file.whole and self._single(file, field) is None:
-            name, index = self._index(file, field.name)
+        if self.is_sure(file) and file.whole and self._single(file, field) is None:
+            name, index = self.index_of(file, field.name)
             values = None if index is None else index.distinct(name)
             nulls = None if index is None or values is None else index.null_count(name)
             if values is not None and nulls is not None:
-                self._count_way(INDEX)
+                self.count_way(INDEX)
                 yield _table(field, values.cast(arrow_type(field.type)), np.ones(len(values), np.int64))
                 yield _nulls(field, nulls)
                 return
@@ -173,22 +173,22 @@ class ScanAggregates:
 
     def _ends(self, file: PlannedFile, field: DataField) -> list[pa.Array]:
         """Values of a file among which its smallest and largest are."""
-        if self._sure(file):
+        if self.is_sure(file):
             bounds = self._bounds(file, field)
             if bounds is not None:
-                self._count_way(METADATA)
+                self.count_way(METADATA)
                 return [physical_array(field, bounds)]
-            name, index = self._index(file, field.name)
+            name, index = self.index_of(file, field.name)
             rows: BitMap | None = file.selection.rows
             values = None if index is None else index.extremes(name, rows)
             if values is None and index is not None:
                 counted = index.value_counts(name, rows) if rows is not None else None
                 values = index.distinct(name) if rows is None else None if counted is None else counted.values
             if values is not None:
-                self._count_way(INDEX)
+                self.count_way(INDEX)
                 return [values.cast(arrow_type(field.type))]
         out = []
-        for table in self._read(file, [field.name]):
+        for table in self.read(file, [field.name]):
             for descending in (False, True):
                 best = best_rows(table, [Order(field.name, descending, False)], 1)
                 out.append(table.column(0).take(pa.array(best)).combine_chunks())
@@ -196,7 +196,7 @@ class ScanAggregates:
 
     def _bounds(self, file: PlannedFile, field: DataField) -> list[Any] | None:
         """The smallest and largest value by metadata, if the chosen rows are known to have them."""
-        ranges = self._range(field.name)
+        ranges = self.range_of(field.name)
         stats = ranges.stats(file)
         if stats is None:
             return None
@@ -213,14 +213,14 @@ class ScanAggregates:
         bounds = self._bounds(file, field)
         if bounds is None or (bounds and bounds[0] != bounds[1]):
             return None
-        ranges = self._range(field.name)
+        ranges = self.range_of(field.name)
         stats = ranges.stats(file)
         nulls = None if stats is None else ranges.nulls(stats, file)
         if nulls is None or not (file.whole or nulls in (0, file.row_count)):
             return None
         if not file.whole and nulls:  # all of them
             nulls = file.chosen_rows
-        self._count_way(METADATA)
+        self.count_way(METADATA)
         parts = [_nulls(field, nulls)]
         if bounds:
             parts.append(_table(field, physical_array(field, bounds[:1]), np.array([file.chosen_rows - nulls])))
@@ -228,49 +228,54 @@ class ScanAggregates:
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
-    def _sure(self, file: PlannedFile) -> bool:
-        return file.sure(self._plan.predicate)
+    def is_sure(self, file: PlannedFile) -> bool:
+        """Whether all chosen rows of a file are known to match."""
+        return file.sure(self.plan.predicate)
 
-    def _count_way(self, way: str) -> None:
-        answered = self._plan.metrics.answered_by
+    def count_way(self, way: str) -> None:
+        """Count a file's answer: :data:`METADATA`, :data:`INDEX` or :data:`DATA`."""
+        answered = self.plan.metrics.answered_by
         answered[way] = answered.get(way, 0) + 1
 
-    def _range(self, column: str) -> FileRanges:
+    def range_of(self, column: str) -> FileRanges:
+        """What metadata know of a column in each file."""
         ranges = self._ranges.get(column)
         if ranges is None:
             order = Order(column, False, False)
-            ranges = self._ranges[column] = FileRanges(order, self._plan.schema, self._plan.schemas, self._paths)
+            ranges = self._ranges[column] = FileRanges(order, self.plan.schema, self.plan.schemas, self._paths)
         return ranges
 
-    def _index(self, file: PlannedFile, column: str) -> tuple[str, FileIndexReader | None]:
+    def index_of(self, file: PlannedFile, column: str) -> tuple[str, FileIndexReader | None]:
         """The file's name of a column, and the file's index if it can be used for the column."""
-        source, usable = self._range(column).source(file.entry.file.schema_id)
+        source, usable = self.range_of(column).source(file.entry.file.schema_id)
         if source is None or not usable or not self._use_index or not has_index(file.entry.file):
             return column, None
         try:
             index = open_file_index(
-                self._store, file.path, file.entry.file, self._plan.schemas[file.entry.file.schema_id]
+                self._store, file.path, file.entry.file, self.plan.schemas[file.entry.file.schema_id]
             )
         except BitlakeError:
             return source.name, None  # the rows are read instead
         return source.name, index
 
-    def _comparable(self, column: str) -> DataField:
-        field = self._plan.schema.field(column)
+    def comparable(self, column: str) -> DataField:
+        """A column whose values can be grouped; raises :class:`InvalidRequest` for any other."""
+        field = self.plan.schema.field(column)
         if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
             raise InvalidRequest(f"column '{field.name}' of type {field.type} cannot be grouped or compared")
         return field
 
-    def _read(self, file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        if not self._may_read:
+    def read(self, file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The matching rows of a file, some at a time; raises :class:`NeedsData` where reading is not allowed."""
+        if not self.may_read:
             raise NeedsData
-        self._count_way(DATA)
-        request = ReadRequest(self._plan.schema, tuple(columns), self._plan.predicate, self._timezone, self._ignored)
+        self.count_way(DATA)
+        request = ReadRequest(self.plan.schema, tuple(columns), self.plan.predicate, self._timezone, self._ignored)
         counts = ReadCounts()
         try:
-            yield from read_file(self._store, tasks_of([file], self._plan.schemas)[0], request, counts)
+            yield from read_file(self._store, tasks_of([file], self.plan.schemas)[0], request, counts)
         finally:
-            m = self._plan.metrics
+            m = self.plan.metrics
             m.rows_read += counts.rows_read
             m.rows_returned += counts.rows_returned
             m.data_bytes_read += counts.bytes
@@ -306,9 +311,7 @@ def _merged(parts: Sequence[pa.Table], field: DataField) -> pa.Table:
         return pa.table([pa.array([], kind), pa.array([], pa.int64())], names=[field.name, count])
     whole = pa.concat_tables(parts)
     values = whole.column(0)
-    if _has_type(field, _FLOATS):
-        plain = pc.add(values, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
-        values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
+    values = one_zero(values)
     # Not by Arrow's group_by, for which it imports its datasets: that takes 0.1 s, once.
     chunks = values.dictionary_encode("encode").chunks  # without empty ones, and all with the same dictionary
     if not chunks:

@@ -26,6 +26,7 @@ from bitlake.lazy_modules import install_command
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.runtime import Recorder, by_identity
+from bitlake.scan.aggregation import aggregate, key_values, parse_aggregates, parse_keys
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.scan.metadata_only import ScanAggregates
@@ -281,6 +282,19 @@ class TableScan:
         """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
         low, high = self._answered(lambda a: a.min_max(self.state.schema.field(column).name))
         return low.as_py(), high.as_py()
+
+    def aggregate(self, aggregates: Mapping[str, str | Sequence[str]], group_by: Sequence[str] = ()) -> pa.Table:
+        """Aggregates of columns, a row for each group: the keys under the names given, then ``<column>_<aggregate>``.
+
+        As :meth:`bitlake.table.scan.Scan.aggregate`.
+        """
+        fields = self.state.schema.fields
+        keys, terms = parse_keys(group_by, fields, self.timezone)
+        wanted = parse_aggregates(aggregates, self.state.schema)
+        answer = self._answered(lambda a: aggregate(a, keys, list(wanted.values())))
+        columns = [key_values(term, answer.column(place)) for term, place in terms]
+        columns += [answer.column(len(keys) + i) for i in range(len(wanted))]
+        return pa.Table.from_arrays(columns, names=[*group_by, *wanted])
 
     def aggregates(self, may_read: bool = True) -> ScanAggregates:
         """The scan's aggregates; without ``may_read`` only those that need no data file."""

@@ -2,18 +2,20 @@
 
 * :class:`TopRows`: ``SELECT … FROM t [WHERE …] [ORDER BY columns] LIMIT n [OFFSET m]``, one row out for each row in:
   the table need only give the first n + m rows;
-* :class:`Aggregates`: ``SELECT COUNT(*), MIN(c) … FROM t [WHERE …]``, ``SELECT c, COUNT(*) … GROUP BY c``,
-  ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
+* :class:`Aggregates`: ``SELECT COUNT(*), MIN(c), SUM(d) … FROM t [WHERE …]``, ``SELECT c, COUNT(*), AVG(d) … GROUP BY
+  c``, ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
+  The keys of GROUP BY are columns, and terms over one column each, such as ``date_trunc('MONTH', day)``.
 
 Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  A query that has
 neither shape runs as any other.
 
 The residual is HAVING, ORDER BY, LIMIT, and expressions over the aggregates.  Its text is the query's with three edits,
-and runs over a small relation that has a row for each group (or one): the key under its own name, and in further
-columns what the aggregates came to.
+and runs over a small relation that has a row for each group (or one): the key columns under their own names (with the
+value of one row of the group, from which a term has the group's value), and in further columns what the aggregates came
+to.
 
-* ``COUNT(…)`` becomes ``coalesce(max(<its column>), 0L)``, ``MIN(…)`` and ``MAX(…)`` become ``max(<its column>)``: of
-  a group of one row that is the value, with the type (and for COUNT the NOT NULL) that it had;
+* ``COUNT(…)`` becomes ``coalesce(max(<its column>), 0L)``, ``MIN(…)``, ``MAX(…)``, ``SUM(…)`` and ``AVG(…)`` become
+  ``max(<its column>)``: of a group of one row that is the value, with the type (and for COUNT the NOT NULL) it had;
 * WHERE goes, for the rows that it leaves are counted;
 * GROUP BY stays, and groups rows that are groups.
 """
@@ -26,14 +28,18 @@ from dataclasses import dataclass, replace
 
 from sqlglot import TokenType, exp
 
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.parser import from_sqlglot
+from bitlake.expressions.term_parser import Inexpressible, term_of
+from bitlake.expressions.terms import Term, names_in
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.schema import Names
+from bitlake.scan.aggregate_values import AVG, COUNT, COUNT_DISTINCT, COUNT_ROWS, MAX, MIN, SUM
 from bitlake.sql import scope
 from bitlake.sql.table_references import TableUse
 from bitlake.sql.text import Edit, SqlText
 
-AGGREGATES = (exp.Count, exp.Min, exp.Max)
+AGGREGATES = (exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg)
 _CLAUSES = {
     TokenType.WHERE: "where",
     TokenType.GROUP_BY: "group",
@@ -79,19 +85,23 @@ def _need(holds: bool) -> None:
         raise _NoShape
 
 
-def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool]) -> int:
+def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool], terms: Collection[exp.Expr] = ()) -> int:
     """How many aggregates an expression holds, in which there is nothing else than what is known to be row by row.
 
-    ``column``: whether a column outside of them may stand there.
+    ``column``: whether a column outside of them may stand there; ``terms``: what may stand there besides.
     """
     if isinstance(node, AGGREGATES):
         return 1
+    if node in terms:
+        return 0
     _need(column(node) if isinstance(node, exp.Column) else isinstance(node, _OVER))
-    return 0 if isinstance(node, exp.Column) else sum(plain_over(child, column) for child in node.iter_expressions())
+    if isinstance(node, exp.Column):
+        return 0
+    return sum(plain_over(child, column, terms) for child in node.iter_expressions())
 
 
 def aggregate_spans(text: SqlText, select: exp.Select) -> list[tuple[int, int, exp.Expr]]:
-    """Where calls of COUNT, MIN and MAX stand in a text, each with its node."""
+    """Where calls of aggregate functions stand in a text, each with its node."""
     at = {t.start: i for i, t in enumerate(text.tokens)}
     out: list[tuple[int, int, exp.Expr]] = []
     for node in select.find_all(*AGGREGATES):
@@ -116,9 +126,10 @@ def without_where(text: SqlText, clauses: Collection[str]) -> list[Edit]:
     return [(start, min(s for s in [*(s for (s,) in starts.values()), *ends] if s > start), "")]
 
 
-COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
-EXISTS, NOT_EXISTS = "exists", "not exists"
-_HINTS = re.compile(r"\b(limit|count|min|max|distinct|group|exists)\b", re.I)
+KEY, EXISTS, NOT_EXISTS = "key", "exists", "not exists"
+"""Kinds of an :class:`Item` besides those of aggregates."""
+_FUNCTIONS = {exp.Min: MIN, exp.Max: MAX, exp.Sum: SUM, exp.Avg: AVG}
+_HINTS = re.compile(r"\b(limit|count|min|max|sum|avg|mean|distinct|group|exists)\b", re.I)
 """No shape without one of these words: most other queries need not be looked at."""
 _ROWWISE = (
     exp.Add,
@@ -146,16 +157,24 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """What a query groups by: a column, or unbound terms over it alone."""
+
+    column: str
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregates:
-    """One row of aggregates; with ``key``, one for each value of that column.
+    """One row of aggregates; with ``keys``, one for each combination of their values.
 
     ``edits``: None if the items are just the query's columns; else what makes of the text a query over them, with
-    the key under its name (as the first item) and item ``i`` as column :func:`item_name` ``(i)``.
+    the keys' columns under their names (as the first items) and item ``i`` as column :func:`item_name` ``(i)``.
     """
 
     predicate: Predicate | None
     items: tuple[Item, ...]
-    key: str | None
+    keys: tuple[Key, ...] = ()
     edits: tuple[Edit, ...] | None = None
 
 
@@ -237,6 +256,8 @@ class _Shaper:
         self.qualifiers = {(self.key_of(table.alias),)} if table.alias else {own, own[-1:]}
         self.names = names
         self.text = text
+        self.terms: list[exp.Expr] = []
+        """The keys of GROUP BY besides columns, as they are written."""
         self.metadata = bool(use.metadata)
         where = select.args.get("where")
         self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
@@ -251,17 +272,17 @@ class _Shaper:
         if "distinct" in has:
             plain, found = has <= {"where", "distinct"}, self.distinct()
         else:
-            key = self.key()
+            keys = self.keys()
             plain = has <= {"where", "group"} and all(self.is_item(e.unalias()) for e in self.select.expressions)
-            known = () if key is None else (Item(KEY, key),)
-            found = self.aggregates(key) if plain else Aggregates(self.predicate, known, key)
+            known = tuple(Item(KEY, key.column) for key in keys)
+            found = self.aggregates(keys) if plain else Aggregates(self.predicate, known, keys)
         return found if plain else self.rest(found, has)
 
     def exists(self, kind: str) -> Aggregates:
         _need(scope.only(self.select, {"expressions", "from_", "where", "limit"}))
         _need(not self.select.args.get("limit") or self.number("limit") > 0)
         self.check_rowwise()
-        return Aggregates(self.predicate, (Item(kind, None),), None)
+        return Aggregates(self.predicate, (Item(kind, None),))
 
     # --- names ---
 
@@ -278,41 +299,64 @@ class _Shaper:
 
     # --- aggregates ---
 
-    def key(self) -> str | None:
-        """The column of GROUP BY: by name, by its place among the projections, or by their name for it."""
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of GROUP BY: by name, by their place among the projections, or by their name for them."""
         group = self.select.args.get("group")
         if group is None:
-            return None
-        _need(scope.only(group, {"expressions"}) and len(group.expressions) == 1)
-        node = group.expressions[0]
+            return ()
+        _need(scope.only(group, {"expressions"}) and bool(group.expressions))
+        terms: dict[str, list[Term]] = {}
+        columns = set()
+        for expression in group.expressions:
+            node = self.key_node(expression)
+            if isinstance(node, exp.Column):
+                columns.add(self.column(node))
+                terms.setdefault(self.column(node), [])
+                continue
+            try:
+                term = term_of(node, self.timezone, self.column)
+            except (Inexpressible, InvalidRequest) as e:
+                raise _NoShape from e
+            names = names_in(term)
+            _need(len(names) == 1)
+            terms.setdefault(next(iter(names)), []).append(term)
+            self.terms.append(node)
+        # The terms of a column that is a key itself follow from it.
+        return tuple(Key(c, () if c in columns else tuple(found)) for c, found in terms.items())
+
+    def key_node(self, node: exp.Expr) -> exp.Expr:
+        """The expression that an item of GROUP BY stands for."""
         projections = self.select.expressions
         if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(projections):
-            node = projections[int(node.name) - 1].unalias()
-        elif isinstance(node, exp.Column) and len(node.parts) == 1 and self.key_of(node.name) not in self.fields:
+            projection: exp.Expr = projections[int(node.name) - 1].unalias()
+            return projection
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and self.key_of(node.name) not in self.fields:
             named = [e.unalias() for e in projections if self.key_of(e.alias) == self.key_of(node.name)]
-            node = named[0] if len(named) == 1 else node
-        return self.column(node)
+            return named[0] if len(named) == 1 else node
+        return node
 
     def distinct(self) -> Aggregates:
         _need(not self.select.args.get("group") and not self.select.args.get("having"))
-        _need(len(self.select.expressions) == 1 and scope.only(self.select.args["distinct"], set()))
-        key = self.column(self.select.expressions[0].unalias())
-        return Aggregates(self.predicate, (Item(KEY, key),), key)
+        _need(scope.only(self.select.args["distinct"], set()))
+        columns = [self.column(e.unalias()) for e in self.select.expressions]
+        keys = tuple(Key(c) for c in dict.fromkeys(columns))
+        return Aggregates(self.predicate, tuple(Item(KEY, c) for c in columns), keys)
 
     def is_item(self, node: exp.Expr) -> bool:
         return isinstance(node, (exp.Column, *AGGREGATES))
 
-    def aggregates(self, key: str | None) -> Aggregates:
-        items = tuple(self.item(e.unalias(), key) for e in self.select.expressions)
-        _need(bool(items) and (key is not None or all(i.kind != KEY for i in items)))
-        return Aggregates(self.predicate, items, key)
+    def aggregates(self, keys: tuple[Key, ...]) -> Aggregates:
+        items = tuple(self.item(e.unalias(), keys) for e in self.select.expressions)
+        _need(bool(items))
+        return Aggregates(self.predicate, items, keys)
 
     def rest(self, found: Aggregates, has: set[str]) -> Aggregates:
         """The aggregates of a query that does more with them, and the edits for that."""
         aliases = {self.key_of(e.alias) for e in self.select.expressions if e.alias}
+        plain = {key.column for key in found.keys if not key.terms}
 
         def own(node: exp.Column) -> bool:
-            return found.key is not None and self.column_of(node) == found.key
+            return self.column_of(node) in plain
 
         def named(node: exp.Column) -> bool:
             alone = len(node.parts) == 1 and self.key_of(node.name) not in self.fields
@@ -321,38 +365,37 @@ class _Shaper:
         for clause in ("limit", "offset"):
             if clause in has:
                 self.number(clause)
-        counts = [plain_over(e, own) for e in self.select.expressions]
-        counts += [plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
+        counts = [plain_over(e, own, self.terms) for e in self.select.expressions]
+        counts += [plain_over(self.select.args[c], named, self.terms) for c in ("having", "order") if c in has]
         spans, edits = aggregate_spans(self.text, self.select), without_where(self.text, has)
-        _need(sum(counts) == len(spans) and (bool(spans) or found.key is not None))
-        items = list(found.items)
+        _need(sum(counts) == len(spans) and (bool(spans) or bool(found.keys)))
+        items = list(dict.fromkeys(found.items))
         for start, end, node in spans:
-            item = self.item(node, found.key)
+            item = self.item(node, found.keys)
             if item not in items:
                 items.append(item)
             value = f"max({item_name(items.index(item))})"
-            edits.append((start, end, value if item.kind in (MIN, MAX) else f"coalesce({value}, 0L)"))
+            counted = item.kind in (COUNT_ROWS, COUNT, COUNT_DISTINCT)
+            edits.append((start, end, f"coalesce({value}, 0L)" if counted else value))
         return replace(found, items=tuple(items), edits=tuple(edits))
 
-    def item(self, node: exp.Expr, key: str | None) -> Item:
+    def item(self, node: exp.Expr, keys: tuple[Key, ...]) -> Item:
         match node:
-            case exp.Column() if self.column(node) == key:
-                return Item(KEY, key)
+            case exp.Column() if Key(self.column(node)) in keys:
+                return Item(KEY, self.column(node))
             case exp.Count() if scope.only(node, {"this", "big_int"}):
-                return self.count(node.this, key)
-            case exp.Min() | exp.Max() if scope.only(node, {"this"}) and key is None:
-                return Item(MIN if isinstance(node, exp.Min) else MAX, self.column(node.this))
+                return self.count(node.this)
+            case exp.Min() | exp.Max() | exp.Sum() | exp.Avg() if scope.only(node, {"this"}):
+                return Item(_FUNCTIONS[type(node)], self.column(node.this))
         raise _NoShape
 
-    def count(self, of: exp.Expr, key: str | None) -> Item:
+    def count(self, of: exp.Expr) -> Item:
         if (isinstance(of, exp.Star) and scope.only(of, set())) or (isinstance(of, exp.Literal) and not of.is_string):
             return Item(COUNT_ROWS, None)
         if isinstance(of, exp.Distinct):
-            _need(scope.only(of, {"expressions"}) and len(of.expressions) == 1 and key is None)
+            _need(scope.only(of, {"expressions"}) and len(of.expressions) == 1)
             return Item(COUNT_DISTINCT, self.column(of.expressions[0]))
-        column = self.column(of)
-        _need(key in (None, column))
-        return Item(COUNT, column)
+        return Item(COUNT, self.column(of))
 
     # --- top rows ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -323,3 +323,22 @@ class Scan:
         (datetime.date(2026, 1, 1), datetime.date(2026, 1, 3))
         """
         return self._core.min_max(column)
+
+    def aggregate(self, aggregates: Mapping[str, str | Sequence[str]], group_by: Sequence[str] = ()) -> pa.Table:
+        """Aggregates of columns, as Spark computes them: one row, or one for each group, in no order.
+
+        ``aggregates``: ``count``, ``count_distinct``, ``sum``, ``avg``, ``min`` or ``max`` for each column, and ``"*"``
+        for rows; ``group_by``: columns, and SQL expressions over one column each.  Result columns are the keys under
+        the names given, then ``count`` and ``<column>_<aggregate>``.  SUM of integers is a BIGINT, AVG a DOUBLE, and
+        of DECIMAL(p, s) they are DECIMAL(p + 10, s) and DECIMAL(p + 4, s + 4).
+
+        A file is answered by its metadata and indexes where these suffice (bitmap or range-bitmap for the keys, bsi,
+        range-bitmap or bitmap for the columns), else it is read.  Raises :class:`bitlake.errors.EvaluationFailed` for
+        a sum beyond its type.
+
+        >>> scan.aggregate({"*": "count", "amount": ["sum", "max"]}, group_by=["status"]).to_pylist()[0]
+        {'status': 'NEW', 'count': 3, 'amount_sum': 50.25, 'amount_max': 33.0}
+        >>> scan.aggregate({"amount": "max"}, group_by=["month(day)"]).to_pylist()
+        [{'month(day)': 1, 'amount_max': 120.0}]
+        """
+        return self._core.aggregate(aggregates, group_by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from bitlake.cli.result import Result
 from bitlake.scan.plan import SkipReason
 
 pytestmark = pytest.mark.spark
-OPTIONS = {"file-index.bitmap.columns": "status,flag,score", "file-index.range-bitmap.columns": "amount,day"}
+OPTIONS = {
+    "file-index.bitmap.columns": "status,flag,score",
+    "file-index.range-bitmap.columns": "amount,day",
+    "file-index.bsi.columns": "price,big",
+}
 
 
 def rows() -> pa.Table:
@@ -32,6 +37,11 @@ def rows() -> pa.Table:
             "score": pa.array([None if i % 5 == 0 else (0.0, -0.0, float("nan"), 1.5)[i % 4] for i in range(n)]),
             "amount": pa.array([i * 7 % 501 for i in range(n)], pa.int32()),
             "day": [dt.date(2024, 1, 1) + dt.timedelta(i % 30) for i in range(n)],
+            "price": pa.array(
+                [None if i % 11 == 0 else Decimal(i * 7919 % 20_011 - 10_000).scaleb(-2) for i in range(n)],
+                pa.decimal128(9, 2),
+            ),
+            "big": pa.array([(i - 300) * 2**30 for i in range(n)], pa.int64()),
         }
     )
 
@@ -66,6 +76,14 @@ AGGREGATES = [
     "SELECT day, COUNT(*) FROM {} WHERE status IS NULL GROUP BY day",
     "SELECT MIN(status), MAX(status), COUNT(*) FROM {} WHERE status = 'nope'",
     "SELECT MAX(score), COUNT(DISTINCT score) FROM {}",
+    "SELECT status, COUNT(*), SUM(amount), AVG(price), MIN(day), MAX(day) FROM {} WHERE flag GROUP BY status",
+    "SELECT SUM(price), AVG(price), SUM(amount), AVG(amount), COUNT(price) FROM {} WHERE status <> 'S1'",
+    "SELECT SUM(big), AVG(big) FROM {} WHERE amount < 60",
+    "SELECT SUM(amount), AVG(price), MAX(big) FROM {} WHERE status = 'nope'",
+    "SELECT flag, status, SUM(price), COUNT(DISTINCT day) FROM {} GROUP BY flag, status",
+    "SELECT flag, COUNT(status), COUNT(DISTINCT score), MAX(score) FROM {} GROUP BY flag",
+    "SELECT DISTINCT flag, status FROM {}",
+    "SELECT amount, SUM(amount), MIN(amount) FROM {} WHERE day = DATE'2024-01-03' GROUP BY amount",
 ]
 
 
@@ -83,6 +101,10 @@ MORE_THAN_AGGREGATES = [
     "SELECT DISTINCT status FROM {} WHERE flag ORDER BY status DESC NULLS FIRST LIMIT 2 -- the last two",
     "SELECT status AS s, count(*) FROM {} GROUP BY s HAVING s LIKE 'S%' "
     "ORDER BY CASE WHEN s = 'S2' THEN 0 ELSE 1 END, s;",
+    "SELECT weekofyear(day) AS w, count(*), sum(price) FROM {} GROUP BY w HAVING sum(price) > -1000 ORDER BY w",
+    "SELECT trunc(x.day, 'MM'), status, avg(amount) + 1 FROM {} AS x WHERE flag GROUP BY 1, status ORDER BY 3, status",
+    "SELECT date_trunc('MONTH', day) AS m, max(big) - min(big) FROM {} WHERE status IS NOT NULL GROUP BY m",
+    "SELECT upper(status), round(sum(price) / count(price), 1) FROM {} GROUP BY upper(status) ORDER BY 1 NULLS LAST",
     "SELECT EXISTS(SELECT * FROM {} WHERE status = 'S3' AND amount > 490)",
     "SELECT EXISTS (SELECT id, 1 + 1 FROM {} WHERE status = 'nope') AS there",
     "SELECT NOT EXISTS(SELECT 1 FROM {} x WHERE x.day = DATE'2024-01-03' LIMIT 1)",
@@ -231,6 +253,60 @@ def test_first_rows_of_every_type(lake: bitlake.Lake) -> None:
         assert found.toArrow().schema == wanted.toArrow().schema
         assert found.toArrow().to_pylist().__repr__() == wanted.toArrow().to_pylist().__repr__()
     lake.spark.catalog.dropTempView("plain_each")
+
+
+OVERFLOWS = [
+    "SELECT SUM(n) FROM {}",
+    "SELECT k, SUM(n), COUNT(*) FROM {} GROUP BY k",
+    "SELECT k, AVG(n) FROM {} WHERE k = 'a' GROUP BY k",
+    "SELECT SUM(d), AVG(d) FROM {}",
+]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_an_overflow_is_sparks_own(lake: bitlake.Lake, ansi: str) -> None:
+    """Error, NULL or wrapped number: the same as without indexes, for a partial sum that overflows too."""
+    kind = pa.decimal128(38, 0)
+    far = pa.table(
+        {
+            "k": ["a", "a", "b"],
+            "n": [2**63 - 1, 7, -5],
+            "d": pa.array([Decimal(f"9{'9' * 37}"), Decimal(1), Decimal(1)], kind),
+        }
+    )
+    name = f"far_{ansi}"
+    options = {"file-index.bitmap.columns": "k", "file-index.bsi.columns": "n"}
+    lake.create_table(name, far.schema, options=options).append(far)
+    lake.spark.createDataFrame(far).createOrReplaceTempView("plain_far")
+    lake.spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for text in OVERFLOWS:
+            answers = []
+            for run in (lambda t: lake.spark.sql(t.format("plain_far")), lambda t: lake.sql(t.format(name))):
+                try:
+                    answers.append(sorted(rows_of(run(text)), key=repr))
+                except Exception as e:  # noqa: BLE001
+                    answers.append("overflow" if "OVERFLOW" in str(e) or "NUMERIC_VALUE_OUT_OF_RANGE" in str(e) else e)
+            assert answers[0] == answers[1], text
+    finally:
+        lake.spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_a_few_files_without_index_are_read_here(lake: bitlake.Lake) -> None:
+    """Indexes answer for most rows; where they do not, an engine reads."""
+    table = lake.create_table("mixed", rows().schema, options=OPTIONS)
+    table.append(rows())
+    table.alter_options(unset=list(OPTIONS))
+    table = lake.table("mixed")
+    table.append(rows().slice(0, 100))
+    text = "SELECT status, sum(price), max(day) FROM {} GROUP BY status"
+    wanted = sorted(rows_of(lake.spark.sql(text.format("plain_t"))), key=repr)
+    assert sorted(rows_of(lake.sql(text.format("mixed"))), key=repr) == wanted
+    (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("mixed")))[0]
+    assert "answered   from metadata, indexes and 1 data file of 2" in explained
+    table.append(rows())
+    (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("mixed")))[0]
+    assert "answered   from" not in explained
 
 
 def test_first_rows_read_little(lake: bitlake.Lake) -> None:
