@@ -181,7 +181,6 @@ def test_outputs_are_left_to_spark(text: str) -> None:
         "SELECT a, COUNT(*) FROM t GROUP BY a % 10",
         "SELECT COUNT(*) FROM t GROUP BY a % length(bb)",
         "SELECT a % 5, COUNT(*) FROM t GROUP BY a % 10",
-        "SELECT COUNT(*) FROM t GROUP BY my_function(a)",
         "SELECT bb, COUNT(*) FROM t GROUP BY bb WITH ROLLUP",
         "SELECT bb, COUNT(*) FROM t GROUP BY ALL",
         "SELECT explode(array(a)) FROM t LIMIT 3",
