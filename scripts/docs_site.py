@@ -24,7 +24,8 @@ NAV = (
         "concepts/primary-keys.md", "concepts/concurrency.md", "concepts/trust.md",
     )),
     ("How to", (
-        "how-to/selective-reads.md", "how-to/expression-indexes.md", "how-to/conditions.md", "how-to/duckdb.md",
+        "how-to/selective-reads.md", "how-to/expression-indexes.md", "how-to/text-search.md",
+        "how-to/conditions.md", "how-to/duckdb.md",
         "how-to/polars.md", "how-to/pandas.md", "how-to/arrow.md", "how-to/spark.md",
         "advise.md", "how-to/backfill.md", "how-to/explain-and-inspect.md",
         "how-to/upserts.md", "time-travel.md", "streaming.md", "how-to/maintenance.md", "verify.md",

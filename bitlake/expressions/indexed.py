@@ -52,6 +52,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
     + ("length", "octet_length", "coalesce", "greatest", "least", "cast")
     + ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "hour", "minute", "second")
     + ("date_add", "date_sub", "datediff", "last_day", "add_months", "trunc", "date_trunc")
+    + ("rlike", "has_token", "has_all_tokens", "has_any_token")
     + ("+", "-", "*", "/", "%", "div", "negative", "abs", "sign"),
     1,
 )
@@ -219,8 +220,10 @@ def _constants_behind(term: Typed) -> list[Typed]:
             return [_constant(str(count))]
         case "replace", (sought, put):
             return [_constant(quote(sought)), _constant(quote(put))]
-        case "instr", sought:
+        case "instr" | "rlike", sought:
             return [_constant(quote(sought))]
+        case "has_token" | "has_all_tokens" | "has_any_token", tokens:
+            return [_constant(quote(token)) for token in tokens]
         case "trunc", unit:
             return [_constant(quote(unit))]
     return []

@@ -38,6 +38,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.text_conditions import TextCondition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
@@ -151,6 +152,17 @@ class CostEstimator(Protocol):
 
     def selectivity(self, leaf: Leaf) -> float | None:
         """Estimate the share of rows (0 to 1) that match a leaf, from the index's dictionary.  None if unknown."""
+
+
+@runtime_checkable
+class TextTester(Protocol):
+    """Evaluates what a predicate that computes, such as ``lower(s) LIKE '%x%'``, requires of the text of a column."""
+
+    def test_text(self, condition: TextCondition) -> Selection | None:
+        """Return the rows whose text can meet the condition, or None if this index cannot evaluate it."""
+
+    def text_selectivity(self, condition: TextCondition) -> float | None:
+        """Estimate the share of rows (0 to 1) that :meth:`test_text` leaves.  None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.expressions.text_conditions import TextCondition, term_condition
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -29,7 +30,7 @@ from bitlake.expressions.tree import (
 )
 from bitlake.fileindex import capabilities
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
-from bitlake.fileindex.cost import IndexQuery, ReadPolicy
+from bitlake.fileindex.cost import IndexQuery, ReadPolicy, expected_bytes
 from bitlake.fileindex.payload import Fetch, LazyBytes
 from bitlake.fileindex.registry import by_column, evaluation_order, find_index_type
 from bitlake.fileindex.selection import Selection
@@ -238,22 +239,38 @@ class FileIndexReader:
 
     def _leaf(self, leaf: Leaf, evaluation: _Evaluation) -> Selection:
         selection = Selection.all()
-        places = self._places(leaf.column)
-        for index_type in _in_order(places):
-            policy = evaluation.policy
-            if policy is not None:
-                query = IndexQuery(leaf, places[index_type][1], evaluation.left, evaluation.also, evaluation.rows)
-                why = self.ask(leaf.column, index_type, lambda r: policy.reason_to_skip(r, query))  # noqa: B023
-                if why is not None:
-                    evaluation.skipped.append(f"{index_type}({leaf.column}): {why}")
-                    continue
-            rows = self.ask(leaf.column, index_type, lambda reader: reader.test(leaf))
-            if rows is not None:
-                evaluation.used.append(f"{index_type}({leaf.column})")
-                selection = selection.both(rows)
+        for index_type in _in_order(self._places(leaf.column)):
+            selection = selection.both(self._by_index(leaf, leaf.column, index_type, evaluation))
             if selection.exact:
-                break
+                return selection
+        text = term_condition(leaf.column.term, leaf) if isinstance(leaf.column, IndexedExpression) else None
+        if text is not None:
+            for index_type in _in_order(self.columns.get(text.column, ())):
+                if isinstance(self.reader(text.column, index_type), capabilities.TextTester):
+                    selection = selection.both(self._by_index(leaf, text.column, index_type, evaluation, text))
         return selection
+
+    def _by_index(
+        self, leaf: Leaf, column: str, index_type: str, evaluation: _Evaluation, text: TextCondition | None = None
+    ) -> Selection:
+        """Return the rows that one index leaves; ``text``: what the leaf requires of the text of ``column``."""
+
+        def evaluator(reader: capabilities.IndexReader) -> capabilities.IndexReader:
+            return reader if text is None else _TextEvaluator(cast(capabilities.TextTester, reader), text)
+
+        policy = evaluation.policy
+        if policy is not None:
+            length = self.columns[column][index_type][1]
+            query = IndexQuery(leaf, length, evaluation.left, evaluation.also, evaluation.rows)
+            why = self.ask(column, index_type, lambda reader: policy.reason_to_skip(evaluator(reader), query))
+            if why is not None:
+                evaluation.skipped.append(f"{index_type}({column}): {why}")
+                return Selection.all()
+        rows = self.ask(column, index_type, lambda reader: evaluator(reader).test(leaf))
+        if rows is None:
+            return Selection.all()
+        evaluation.used.append(f"{index_type}({column})")
+        return rows
 
     def _places(self, column: str) -> Mapping[str, tuple[int, int]]:
         if isinstance(column, IndexedExpression) and any(f.name == column for f in self._fields):
@@ -291,6 +308,23 @@ class FileIndexReader:
                 raise CorruptError(f"{where}: {error.what}", error.offset) from error
             raise CorruptError(f"{where}: {error}") from error
         self.problems.append(f"{where}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _TextEvaluator:
+    """A reader of text that evaluates what a leaf about an expression requires of the text."""
+
+    reader: capabilities.TextTester
+    text: TextCondition
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        return self.reader.test_text(self.text)
+
+    def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
+        return expected_bytes(self.reader, leaf, length, rows)
+
+    def selectivity(self, leaf: Leaf) -> float | None:
+        return self.reader.text_selectivity(self.text)
 
 
 class Evaluated(NamedTuple):

@@ -32,8 +32,10 @@ from bitlake.fileindex.bsi import BSI
 from bitlake.fileindex.capabilities import IndexType, IndexWriter
 from bitlake.fileindex.container import encode_container, split_map_key
 from bitlake.fileindex.named_index import NAMED, named_indexes, named_keys
+from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.range_bitmap import RANGE_BITMAP
 from bitlake.fileindex.source import IndexSource, index_source, indexed_type
+from bitlake.fileindex.tokens import TOKENS
 from bitlake.types import AtomicType, DataField, MapType
 from bitlake.types.datatypes import STRINGS
 
@@ -48,7 +50,9 @@ ENTRY_POINTS = "bitlake.file_indexes"
 _COLUMNS = ".columns"
 
 # In the order of evaluation: cheapest and most precise first.
-INDEX_TYPES: dict[str, IndexType] = {index.name: index for index in (BITMAP, BLOOM_FILTER, RANGE_BITMAP, BSI)}
+INDEX_TYPES: dict[str, IndexType] = {
+    index.name: index for index in (BITMAP, BLOOM_FILTER, RANGE_BITMAP, BSI, TOKENS, NGRAM)
+}
 """The index types that this process knows, by name."""
 _ORDER = {name: number for number, name in enumerate(INDEX_TYPES)}
 

@@ -1,0 +1,110 @@
+"""Text conditions: what must occur in the text of every row for which a predicate is TRUE.
+
+Indexes of text evaluate these instead of the predicate, which is evaluated again over the rows that they leave.  Each
+is a *necessary* condition, derived from the predicate's constants: the literal texts of a LIKE pattern, the literals
+that every match of a regular expression contains, the words that ``has_token`` looks for.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from bitlake.expressions.java_regex import java_regex
+from bitlake.expressions.terms import Typed
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
+
+
+class TextUnit(enum.Enum):
+    """What of a text the parts of a :class:`TextCondition` are."""
+
+    EXACT = "exact"
+    """Substrings of the text."""
+    LOWER = "lower"
+    """Substrings of the text's lower case, in lower case themselves."""
+    TOKEN = "token"
+    """Tokens of the text (:mod:`bitlake.expressions.tokens`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextCondition:
+    """At least one of the alternatives holds: of it, all parts occur in the text of ``column``.
+
+    An alternative without parts holds for every text but NULL.
+    """
+
+    column: str
+    unit: TextUnit
+    alternatives: tuple[tuple[str, ...], ...]
+
+
+def like_condition(column: str, pieces: tuple[Piece, ...], unit: TextUnit = TextUnit.EXACT) -> TextCondition:
+    """Return the condition that every text that matches a LIKE pattern meets.
+
+    >>> like_condition("s", like_pieces("%needle_in%")).alternatives
+    (('needle', 'in'),)
+    """
+    return TextCondition(column, unit, (tuple(p for p in pieces if isinstance(p, str)),))
+
+
+def leaf_condition(leaf: Leaf) -> TextCondition | None:
+    """Return what a leaf of text requires.  None if it requires nothing, as a negated one."""
+    match leaf:
+        case Like(column, pattern, False, escape):
+            return like_condition(column, like_pieces(pattern, escape))
+        case Comparison(column, Op.EQ, str() as value):
+            return TextCondition(column, TextUnit.EXACT, ((value,),))
+        case In(column, values, False) if all(isinstance(v, str) for v in values):
+            return TextCondition(column, TextUnit.EXACT, tuple((v,) for v in values))
+    return None
+
+
+# --- tests of terms ---------------------------------------------------------------------------------------------------
+
+
+def term_condition(term: Typed, leaf: Predicate | None) -> TextCondition | None:
+    """Return what a test of a bound term requires of the text of a column.  None if it requires nothing.
+
+    ``leaf`` is about the term's value, whatever column it names; None: the term is TRUE.
+    """
+    match term:
+        case Typed("lower", arguments=(Typed("column", parameter=column),)) if leaf is not None:
+            return None if not isinstance(leaf, _LEAVES) else _lower(leaf_condition(replace(leaf, column=column)))
+        case Typed("instr", arguments=(Typed("column", parameter=column),), parameter=str() as text):
+            return TextCondition(column, TextUnit.EXACT, ((text,),)) if _is_positive(leaf) else None
+        case Typed(function, arguments=(Typed("column", parameter=column),), parameter=found) if _is_true(leaf):
+            match function, found:
+                case "rlike", pattern:
+                    return TextCondition(column, TextUnit.EXACT, (java_regex(pattern).literals,))
+                case "has_token" | "has_all_tokens", tokens:
+                    return TextCondition(column, TextUnit.TOKEN, (tuple(tokens),))
+                case "has_any_token", tokens:
+                    return TextCondition(column, TextUnit.TOKEN, tuple((token,) for token in tokens))
+    return None
+
+
+_LEAVES = (Comparison, In, Like, IsNull)
+
+
+def _lower(condition: TextCondition | None) -> TextCondition | None:
+    return None if condition is None else replace(condition, unit=TextUnit.LOWER)
+
+
+def _is_true(leaf: Predicate | None) -> bool:
+    """Whether a test of a BOOLEAN asks for TRUE."""
+    match leaf:
+        case None | Comparison(_, Op.EQ, True):
+            return True
+    return False
+
+
+def _is_positive(leaf: Predicate | None) -> bool:
+    """Whether a test of a position asks for one where something was found."""
+    match leaf:
+        case Comparison(_, Op.GT | Op.NE, int() as least) if leaf.op is Op.GT or least == 0:
+            return least >= 0
+        case Comparison(_, Op.EQ | Op.GE, int() as least):
+            return least > 0
+        case In(_, values, False):
+            return all(isinstance(v, int) and v > 0 for v in values)
+    return False

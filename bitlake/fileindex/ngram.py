@@ -1,0 +1,238 @@
+"""The ``ngram`` index finds the blocks of rows whose text can hold a substring.
+
+The payload is a block signature (:mod:`bitlake.fileindex.block_signature`) with codes of 18 bits, one hash function,
+and the bytes n of a gram as its parameter.  The grams of a text are all runs of n bytes of its UTF-8 with ``A`` … ``Z``
+folded to ``a`` … ``z``; NULL, and texts of fewer than n bytes, have none.  The code of a gram is computed in 32 bits,
+wrapping: ``h = first * 0x9E3779B1``, where ``first`` is its first min(n, 4) bytes, little-endian; if n > 4,
+``h += last * 0x85EBCA6B``, where ``last`` is its last 4 bytes; ``h ^= h >> 15``, ``h *= 0xC2B2AE35``, code ``h >> 14``.
+
+Because grams are folded, one index serves LIKE and comparisons of lower case.  Two characters outside of ASCII have a
+lower case within it: U+212A (``k``) and U+0130 (``i`` and U+0307).  The grams of a text that holds one of these are
+those of the text and those of the text with both replaced.  Other characters outside of ASCII are not folded: of a
+substring in lower case only the runs of ASCII and of scripts without case are looked up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bitlake.codec.hashing import string_buffers
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.expressions.text_conditions import TextCondition, TextUnit, leaf_condition
+from bitlake.expressions.tree import Leaf
+from bitlake.fileindex.block_signature import (
+    ROWS,
+    SIZE_SHARE,
+    CodeExtractor,
+    Held,
+    SignatureReader,
+    SignatureShape,
+    SignatureWriter,
+    UInt32s,
+    describe_signature,
+    stored_rows,
+)
+from bitlake.fileindex.capabilities import IndexOption, IndexType, integer
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
+from bitlake.fileindex.selection import Selection
+from bitlake.lazy_modules import compute as pc
+from bitlake.types import AtomicType, DataType, Root
+
+GRAM_BYTES: IndexOption[int] = IndexOption(
+    "n", integer(3, 8), 5, "Bytes of a gram: shorter substrings cannot be looked up, longer ones more precisely."
+)
+ACCEPTS = "ngram takes STRING and VARCHAR"
+CODE_BITS = 18
+_BITS_FOR_A_CODE = 6
+_GRAM_SIZES = range(3, 9)
+_FOLD = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
+_FOLDED_INTO_ASCII = {"\u212a": "k", "\u0130": "i\u0307"}
+_WITHOUT_CASE = ((0x0000, 0x007F), (0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
+"""ASCII, and blocks of characters that equal their lower case, to which no other character is folded."""
+_REPLACEMENT = 0xFFFD
+"""Stands for bytes that are not UTF-8 in the texts that Spark matches."""
+_PADDING = 8
+_WINDOW = 1 << 16
+"""Bytes at a time, so that their temporaries stay in the processor's cache."""
+
+
+def supports(kind: DataType) -> bool:
+    """Whether the index takes values of a type.  Not CHAR: Spark compares it with spaces that are not stored."""
+    return isinstance(kind, AtomicType) and kind.root is Root.VARCHAR
+
+
+def gram_codes(folded: bytes, n: int) -> UInt32s:
+    """Return the codes of the grams of a folded text, one for each byte but the last n - 1."""
+    return _Codes(n).of(np.frombuffer(folded + bytes(_PADDING), np.uint8), 0, max(0, len(folded) - n + 1))
+
+
+class _Codes:
+    """Computes codes in memory that is used again: new pages take longer than the arithmetic."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._out = self._other = np.zeros(0, np.uint32)
+
+    def of(self, padded: npt.NDArray[np.uint8], start: int, count: int) -> UInt32s:
+        """Return the codes of ``count`` grams from ``start`` on; the array is used again by the next call."""
+        if len(self._out) < count:
+            self._out, self._other = np.empty(count, np.uint32), np.empty(count, np.uint32)
+        out, other = self._out[:count], self._other[:count]
+        # A view of the 4 bytes at each offset, which overlap.
+        first = np.ndarray((count,), np.dtype("<u4"), padded, offset=start, strides=(1,))
+        if self._n == 3:
+            np.bitwise_and(first, np.uint32(0xFFFFFF), out=out)
+            np.multiply(out, np.uint32(0x9E3779B1), out=out)
+        else:
+            np.multiply(first, np.uint32(0x9E3779B1), out=out)
+        if self._n > 4:
+            last = np.ndarray((count,), np.dtype("<u4"), padded, offset=start + self._n - 4, strides=(1,))
+            np.multiply(last, np.uint32(0x85EBCA6B), out=other)
+            np.add(out, other, out=out)
+        np.right_shift(out, np.uint32(15), out=other)
+        np.bitwise_xor(out, other, out=out)
+        np.multiply(out, np.uint32(0xC2B2AE35), out=out)
+        return np.right_shift(out, np.uint32(32 - CODE_BITS), out=out)
+
+
+class _Grams(CodeExtractor):
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._codes = _Codes(n)
+        self._outside = 1 << CODE_BITS
+        self._seen = np.zeros(self._outside + 1, bool)
+        """Whether each code is seen, and a place for grams that cross the end of a row."""
+
+    def codes(self, texts: Sequence[pa.Array]) -> Held:
+        self._seen[:] = False
+        for chunk in texts:
+            if self._see(chunk):
+                for c, into in _FOLDED_INTO_ASCII.items():
+                    chunk = pc.replace_substring(chunk, c, into)
+                self._see(chunk)
+        return np.packbits(self._seen[: self._outside])
+
+    def _see(self, chunk: pa.Array) -> bool:
+        """Add the codes of a chunk; return whether it has characters that are folded into ASCII."""
+        starts, data = string_buffers(chunk)
+        first = int(starts[0])
+        text = data[first : int(starts[-1])].tobytes()
+        padded = np.frombuffer(text.translate(_FOLD) + bytes(_PADDING), np.uint8)
+        crossing = ((starts[1:] - first)[:, None] - np.arange(1, self._n)).ravel()
+        crossing = crossing[crossing >= 0]
+        # Rows shorter than a gram put them out of order.
+        crossing.sort()
+        for at in range(0, len(text), _WINDOW):
+            codes = self._codes.of(padded, at, min(_WINDOW, len(text) - at))
+            low, high = np.searchsorted(crossing, (at, at + len(codes)))
+            codes[crossing[low:high] - at] = self._outside
+            self._seen[codes] = True
+        return not text.isascii() and any(c.encode() in text for c in _FOLDED_INTO_ASCII)
+
+
+class NgramWriter(SignatureWriter):
+    """Builds a payload: ``add`` any number of times, then ``finish`` once."""
+
+    def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
+        if not supports(kind):
+            raise InvalidRequest(f"cannot index values of type {kind}; {ACCEPTS}")
+        n = GRAM_BYTES.of(options) or 5
+        shape = SignatureShape(CODE_BITS, 1, n, _BITS_FOR_A_CODE)
+        super().__init__(shape, _Grams(n), ROWS.of(options), SIZE_SHARE.of(options) or 0.05)
+
+
+class NgramReader(SignatureReader):
+    """Evaluates LIKE, ``=``, IN, and substrings of the text or of its lower case."""
+
+    def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
+        super().__init__(fetch, length, row_count)
+
+    @property
+    def _n(self) -> int:
+        head = self.head
+        if head.code_bits != CODE_BITS or head.parameter not in _GRAM_SIZES:
+            raise CorruptError(f"an ngram index has no grams of {head.parameter} bytes", 3)
+        return head.parameter
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        """Return the rows of the blocks that can match.  None for other conditions, and for short literals."""
+        n = self._n
+        condition = leaf_condition(leaf)
+        return None if condition is None else self._test(condition, n)
+
+    def test_text(self, condition: TextCondition) -> Selection | None:
+        """See :class:`bitlake.fileindex.capabilities.TextTester`."""
+        return self._test(condition, self._n)
+
+    def _test(self, condition: TextCondition, n: int) -> Selection | None:
+        possible = self.blocks_of_any(self._alternatives(condition, n))
+        return None if possible is None else self.selection(possible)
+
+    def text_selectivity(self, condition: TextCondition) -> float | None:
+        """See :class:`bitlake.fileindex.capabilities.TextTester`."""
+        return self.share_of_any(self._alternatives(condition, self._n))
+
+    def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        return self.bytes_to_probe(length)
+
+    def selectivity(self, leaf: Leaf) -> float | None:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        condition = leaf_condition(leaf)
+        return None if condition is None else self.text_selectivity(condition)
+
+    def _alternatives(self, condition: TextCondition, n: int) -> list[UInt32s]:
+        lower = condition.unit is TextUnit.LOWER
+        return [literal_codes(parts, n, lower=lower) for parts in condition.alternatives]
+
+
+def literal_codes(literals: Iterable[str], n: int, *, lower: bool) -> UInt32s:
+    """Return the codes of the grams that every text that holds these literals has."""
+    codes = [np.zeros(0, np.uint32)]
+    for literal in literals:
+        for run in _runs(literal, lower):
+            folded = run.encode().translate(_FOLD)
+            if len(folded) >= n:
+                codes.append(gram_codes(folded, n))
+    return np.concatenate(codes)
+
+
+def _runs(literal: str, lower: bool) -> list[str]:
+    """The parts of a literal whose bytes a matching text holds, up to the folding of ASCII."""
+    runs = itertools.groupby(literal, lambda c: _is_stored(ord(c), lower))
+    return ["".join(run) for is_stored, run in runs if is_stored]
+
+
+def _is_stored(c: int, lower: bool) -> bool:
+    if lower:
+        return any(low <= c <= high for low, high in _WITHOUT_CASE)
+    return c != _REPLACEMENT and not 0xD800 <= c <= 0xDFFF
+
+
+# --- the index type ---------------------------------------------------------------------------------------------------
+
+
+class _NgramIndex(IndexType):
+    name = "ngram"
+    accepts = ACCEPTS
+    options = (GRAM_BYTES, ROWS, SIZE_SHARE)
+    in_paimon = False
+    sorts_values = False
+
+    supports = staticmethod(supports)
+    writer = staticmethod(NgramWriter)
+    reader = staticmethod(NgramReader)
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        describe_signature(section, payload, "bytes of a gram")
+
+    def stored_rows(self, payload: LazyBytes) -> int | None:
+        return stored_rows(payload)
+
+
+NGRAM = _NgramIndex()
