@@ -1,4 +1,4 @@
-"""Prune rows of Parquet files by the bounds of their pages, for predicates on single columns.
+"""Prune rows of Parquet files by the bounds of their pages and by bloom filters, for predicates on single columns.
 
 What statistics are to a file, a column index is to its pages: where a column's values lie in order, as keys do in files
 of primary-key tables, a range or a value is in few pages.  Only pages that cannot hold a matching row are left out, and
@@ -29,8 +29,9 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError
 from bitlake.expressions import statistics
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import IndexedExpression, Leaf, Predicate, columns_of, conjuncts
+from bitlake.expressions.tree import Comparison, In, IndexedExpression, Leaf, Op, Predicate, columns_of, conjuncts
 from bitlake.fileindex.selection import Selection
+from bitlake.formats.parquet.bloom_filter import groups_that_may_hold, plain_bytes
 from bitlake.formats.parquet.footer import Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 from bitlake.io import Store
@@ -53,14 +54,19 @@ _PROBES = 3
 WORTH_ROWS = 32 * 1024
 """Files of fewer rows are read without asking for the bounds of their pages."""
 _MOST = 1 << 62
+_MOST_VALUES = 32
+"""Longer lists are not looked up in bloom filters: each value takes a request for each row group."""
 
 
 @dataclass(frozen=True, slots=True)
 class PagesLeft:
-    """The rows of a file that page bounds do not exclude, and the table's columns whose bounds excluded others."""
+    """The rows of a file that page bounds and bloom filters do not exclude, and what excluded others.
+
+    ``by``: such as ``page bounds(id)``.
+    """
 
     rows: BitMap
-    columns: tuple[str, ...]
+    by: tuple[str, ...]
 
 
 Fields = Mapping[str, tuple[DataField, DataField]]
@@ -87,14 +93,15 @@ def rows_by_pages(
 def pages_left(
     store: Store, task: FileTask, footer: Footer, predicate: Predicate, fields: Fields, counts: ReadCounts
 ) -> PagesLeft | None:
-    """The rows that page bounds do not exclude, by the predicate's terms over one column each; None: all rows.
+    """The rows that page bounds and bloom filters leave, by the predicate's terms over one column each; None: all rows.
 
-    A column index that cannot be read excludes nothing.
+    A column index or a bloom filter that cannot be read excludes nothing.
     """
     if task.row_count < WORTH_ROWS:
         return None
     left: BitMap | None = None
-    columns: list[str] = []
+    by_bounds: list[str] = []
+    by_filters: list[str] = []
     for term in conjuncts(predicate):
         names = tuple(columns_of(term))
         name = names[0] if len(names) == 1 else ""
@@ -103,8 +110,16 @@ def pages_left(
         kept = _kept(store, task, footer, term, *fields[name], counts)
         if kept is not None:
             left = kept if left is None else left & kept
-            columns += [name] if name not in columns else []
-    return None if left is None else PagesLeft(left, tuple(columns))
+            by_bounds += [name] if name not in by_bounds else []
+        if left is None or left:
+            kept = _by_filters(store, task, footer, term, *fields[name], counts)
+            if kept is not None:
+                left = kept if left is None else left & kept
+                by_filters += [name] if name not in by_filters else []
+    if left is None:
+        return None
+    steps = (("page bounds", by_bounds), ("Parquet's bloom filter", by_filters))
+    return PagesLeft(left, tuple(f"{step}({', '.join(names)})" for step, names in steps if names))
 
 
 def _kept(
@@ -147,6 +162,51 @@ def _kept(
     left = BitMap()
     for first, last in pages.starts[edges].tolist():
         left.add_range(first, last)
+    return left
+
+
+def _by_filters(
+    store: Store,
+    task: FileTask,
+    footer: Footer,
+    term: Predicate,
+    field: DataField,
+    stored: DataField,
+    counts: ReadCounts,
+) -> BitMap | None:
+    """The rows of the row groups whose bloom filters may have a value that an ``=`` or IN asks for; None: all rows."""
+    match term:
+        case Comparison(_, Op.EQ, value):
+            values: tuple[Any, ...] = (value,)
+        case In(_, values, False) if len(values) <= _MOST_VALUES:
+            pass
+        case _:
+            return None
+    leaf = footer.leaves[footer.column(stored.name).leaf]
+    kind = field.type
+    if not isinstance(kind, AtomicType) or not stored_alike(kind, stored.type):
+        return None
+    units = number_units(leaf, kind)
+    if kind.root is not Root.VARCHAR and (units is None or units[0] != units[1]):
+        return None
+    encoded = [e for e in (plain_bytes(leaf.physical or 0, v) for v in values) if e is not None]
+    if len(encoded) < len(values):
+        return None
+
+    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
+        return store.read_ranges(task.path, ranges)
+
+    try:
+        held = groups_that_may_hold(footer, footer.column(stored.name).leaf, encoded, fetch)
+    except BitlakeError:
+        return None
+    if held is None or all(held):
+        return None
+    left = BitMap()
+    for group, may_hold in zip(footer.row_groups, held, strict=True):
+        if may_hold:
+            left.add_range(group.first_row, group.first_row + group.rows)
     return left
 
 
@@ -241,6 +301,5 @@ def _narrowed(
         return file  # reading the file raises it
     if left is None or len(left.rows) > MOST_SHARE * file.row_count:
         return file
-    by = f"page bounds({', '.join(left.columns)})"
     selection = file.selection & Selection.of(left.rows, False)
-    return replace(file, selection=selection, pruned_by=(*file.pruned_by, by), by_pages=not file.pruned_by)
+    return replace(file, selection=selection, pruned_by=(*file.pruned_by, *left.by), by_pages=not file.pruned_by)

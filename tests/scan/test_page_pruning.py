@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import bitlake
 from bitlake.expressions.statistics import Verdict, judge_leaf
 from bitlake.expressions.tree import Comparison, Op
+from bitlake.formats.parquet import write
 from bitlake.formats.parquet.page_index import PageBounds
 from bitlake.scan import page_pruning
 from bitlake.scan import reader as read
@@ -173,3 +174,50 @@ def test_equal_bounds_of_a_page_need_not_be_its_value() -> None:
     assert bounds is not None
     verdicts = [judge_leaf(Comparison("a", op, "abc"), bounds, np.array([10])).tolist() for op in (Op.NE, Op.EQ)]
     assert verdicts == [[Verdict.SOME.value]] * 2
+
+
+# --- bloom filters of Parquet -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scattered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Files whose values lie in no order, with bloom filters, as Spark writes them where it is asked to."""
+    if "bloom_filter_options" not in write._parameters():
+        pytest.skip("this pyarrow writes no bloom filters")
+    opened = write.ParquetWriter._open
+
+    def with_filters(self: write.ParquetWriter, sample: pa.Table) -> None:
+        self._options = {**self._options, "bloom_filter_options": dict.fromkeys(("id", "name", "day"), True)}
+        opened(self, sample)
+
+    monkeypatch.setattr(write.ParquetWriter, "_open", with_filters)
+    monkeypatch.setattr(page_pruning, "WORTH_BYTES", 0)
+    made = bitlake.connect(str(tmp_path)).create_table("t", rows().schema, options=SMALL_PAGES)
+    order = np.random.default_rng(5).permutation(ROWS)
+    for part in np.split(order, 6):
+        made.append(rows().take(part))
+    return made
+
+
+@pytest.mark.parametrize("where", ["id = 4000", "id IN (4000, -1)", "name = 'k004000'", "name IN ('k004000', 'x')"])
+def test_files_whose_bloom_filters_deny_a_value_are_skipped(scattered: Table, where: str) -> None:
+    plan = scattered.scan(where=where).plan()
+    assert plan.metrics.files == 6 and plan.metrics.files_read <= 2
+    assert "Parquet's bloom filter" in str(scattered.scan(where=where).explain())
+    assert scattered.scan(["id"], where=where).to_arrow()["id"].to_pylist() == [4000]
+
+
+def test_bloom_filters_leave_out_no_row(scattered: Table) -> None:
+    every = rows()
+    terms = {
+        "id = 17": pc.field("id") == 17,
+        "id <> 17": pc.field("id") != 17,
+        "id IN (1, 2, 3, 5999)": pc.field("id").isin([1, 2, 3, 5999]),
+        "name = 'k000017'": pc.field("name") == "k000017",
+        "day = DATE '2024-01-05'": pc.field("day") == datetime.date(2024, 1, 5),
+        "id = 17 AND name = 'k000018'": pc.field("id") < 0,
+    }
+    for where, term in terms.items():
+        expected = every.filter(term)
+        found = scattered.scan(where=where).to_arrow().sort_by("id")
+        assert found.cast(every.schema).equals(expected), where

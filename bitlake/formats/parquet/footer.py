@@ -112,6 +112,8 @@ class ColumnChunk:
     bounds_offset: int | None = None
     bounds_length: int = 0
     """Where the column index is (:mod:`bitlake.formats.parquet.page_index`), if there is one that lies in the file."""
+    bloom_offset: int | None = None
+    """Where the bloom filter is (:mod:`bitlake.formats.parquet.bloom_filter`), if one lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,9 +384,12 @@ def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
     bounds, bounds_length = found.get(6), found.get(7, 0)
     if bounds is not None and not (bounds >= 4 and 0 < bounds_length <= size - 8 - bounds):
         bounds = None
+    bloom = meta.get(14)
+    if not isinstance(bloom, int) or not 4 <= bloom < size - 8:
+        bloom = None
     return ColumnChunk(
         meta[1], tuple(meta[2]), tuple(meta[3]), meta[4], values, compressed, meta[6], start, data_offset,
-        dictionary, meta.get(12), index_offset, index_length, bounds, bounds_length,
+        dictionary, meta.get(12), index_offset, index_length, bounds, bounds_length, bloom,
     )  # fmt: skip
 
 
