@@ -72,6 +72,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ALTER TABLE orders DELETE TAG start_of_week",
         "SHOW TAGS orders",
     ),
+    "Indexes": (
+        "CREATE INDEX by_status ON orders USING bitmap (lower(status))",
+        "SHOW INDEXES FROM orders",
+        "DROP INDEX IF EXISTS by_status ON orders",
+    ),
     "What is there": (
         "SHOW TABLES IN sales LIKE 'o*'",
         "SHOW TABLE EXTENDED IN sales LIKE 'o*'",

@@ -11,8 +11,9 @@ import pyarrow as pa
 from bitlake.catalog.catalog import identifier_exists, open_state
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.engine.session import COUNTS, Rows, Session, nothing, result
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
+from bitlake.fileindex.registry import index_type_named
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import SetTableComment, near
 from bitlake.schema.create import ColumnSpec
@@ -20,6 +21,7 @@ from bitlake.snapshot.schema_commit import replaced_schema
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TagChange
 from bitlake.table.history import TableHistory
+from bitlake.table.indexes import TableIndexes
 from bitlake.write.analyze import analyzed_columns, save_statistics
 from bitlake.write.commit_plan import overwrite_scope
 
@@ -90,6 +92,35 @@ def alter_unset(session: Session, statement: st.AlterTableUnset) -> pa.Table:
     if missing and not statement.if_exists:
         raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
     table.alter_options(unset=keys)
+    return nothing()
+
+
+def create_index(session: Session, statement: st.CreateIndex) -> pa.Table:
+    """CREATE INDEX: declare an index by name; files that are written from now on have it."""
+    indexes = TableIndexes(session.table(session.identify(statement.table)))
+    try:
+        indexes.create(
+            str(statement.expression),
+            index_type_named(statement.index_type),
+            statement.options,
+            name=statement.name,
+        )
+    except AlreadyExists:
+        if not statement.if_not_exists:
+            raise
+    return nothing()
+
+
+def drop_index(session: Session, statement: st.DropIndex) -> pa.Table:
+    """DROP INDEX: stop declaring an index; files keep theirs until they are rewritten."""
+    table = session.table(session.identify(statement.table))
+    indexes = TableIndexes(table)
+    names = [index.name for index in indexes.list() if index.name.lower() == statement.name.lower()]
+    if names:
+        indexes.drop(names[0])
+    elif not statement.if_exists:
+        have = [index.name for index in indexes.list() if index.name]
+        raise NotFound(f"table '{table.name}' has no index '{statement.name}'{near(statement.name, have)}")
     return nothing()
 
 

@@ -13,8 +13,11 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.engine.partitions import existing_partition, partition_spec
 from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.indexed import zone_of
 from bitlake.expressions.sql_text import quote, quoted
+from bitlake.expressions.tree import IndexedExpression
 from bitlake.file_store_table import FileStoreTable
+from bitlake.fileindex.named_index import TIMEZONE
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import escape, render_value
 from bitlake.metadata.schema import near
@@ -25,6 +28,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
 from bitlake.table.history import TableHistory
+from bitlake.table.indexes import TableIndexes
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
 
@@ -206,6 +210,23 @@ def columns(session: Session, statement: st.ShowColumns) -> pa.Table:
     """SHOW COLUMNS."""
     schema = session.table(session.identify(statement.table)).state().schema
     return result({"col_name": str}, [(n,) for n in schema.field_names])
+
+
+def indexes(session: Session, statement: st.ShowIndexes) -> pa.Table:
+    """SHOW INDEXES: those that the table declares, and how many of its files and rows have each."""
+    table = session.table(session.identify(statement.table))
+    rows = []
+    for index in TableIndexes(table).coverage():
+        spec, column, options = index.spec, index.spec.column, dict(index.spec.options)
+        if isinstance(column, IndexedExpression):
+            zone, column = zone_of(column), column.sql
+            options |= {} if zone is None else {TIMEZONE: zone}
+        shown = ", ".join(f"{k}={v}" for k, v in sorted(options.items()))
+        counts = (index.files, index.files_indexed, index.rows, index.rows_indexed)
+        rows.append((spec.name or None, spec.index_type, str(column), shown, *counts))
+    columns = {"index_name": str, "index_type": str, "expression": str, "options": str}
+    numbers = dict.fromkeys(("files", "files_indexed", "rows", "rows_indexed"), int)
+    return result({**columns, **numbers}, rows)
 
 
 def tags(session: Session, statement: st.ShowTags) -> pa.Table:

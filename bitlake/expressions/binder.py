@@ -7,11 +7,12 @@ monotone), and it lets ``int_column = 3.5`` become plain FALSE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.terms import ColumnTerm
@@ -30,6 +31,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    columns_of,
     conjuncts,
     has_computed,
 )
@@ -41,24 +43,29 @@ def bind(
     fields: Sequence[DataField],
     timezone: str = "UTC",
     on_unsupported: Literal["raise", "true"] = "raise",
+    indexed: Collection[str] = (),
 ) -> Predicate:
     """The predicate over a schema's own names and physical literals.
 
     Names match without case, an exact match first.  With ``on_unsupported="true"`` a leaf that cannot be compared the
     way Spark would becomes TRUE: the result is then TRUE wherever the predicate is, which is what pruning needs.
+    There a computed test is a leaf that only indexes judge, if its expression is among ``indexed``, by their names.
 
     Raises :class:`NotFound` for an unknown column (with near names) and :class:`InvalidRequest` for a literal that
     cannot be compared with its column.
     """
-    return _Binder(fields, timezone, on_unsupported == "true").bind(predicate, False)
+    return _Binder(fields, timezone, on_unsupported == "true", indexed).bind(predicate, False)
 
 
 class _Binder:
-    def __init__(self, fields: Sequence[DataField], timezone: str, lenient: bool) -> None:
+    def __init__(
+        self, fields: Sequence[DataField], timezone: str, lenient: bool, indexed: Collection[str] = ()
+    ) -> None:
         self.fields = fields
         self.columns = Columns(fields)
         self.timezone = timezone
         self.lenient = lenient
+        self.indexed = indexed
 
     def bind(self, node: Predicate, negated: bool) -> Predicate:
         match node:
@@ -95,10 +102,17 @@ class _Binder:
         return bound_leaf(node, field, negated, self.timezone)
 
     def _pruning(self, bound: Predicate) -> Predicate:
-        """A predicate of computed leaves; without these where the result is only to prune by."""
+        """A predicate of computed leaves; only what indexes judge of these where the result is only to prune by."""
         if not self.lenient:
             return bound
-        return all_of(t for t in conjuncts(bound) if not has_computed(t))
+        return all_of(t if not has_computed(t) else self._judged(t) for t in conjuncts(bound))
+
+    def _judged(self, term: Predicate) -> Predicate:
+        """A computed test as leaves about expressions that are indexed; TRUE for another."""
+        if not self.indexed:
+            return TRUE
+        judged = judged_by_indexes(term).predicate
+        return judged if not has_computed(judged) and columns_of(judged) <= frozenset(self.indexed) else TRUE
 
 
 def all_of(children: Iterable[Predicate]) -> Predicate:

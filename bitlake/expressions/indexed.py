@@ -79,8 +79,7 @@ def indexed_expression(term: Typed) -> IndexedExpression | None:
     zones = sorted(set(_zones(term)))
     used = sorted({t.function for t in _nodes(term) if VERSIONS.get(t.function, 1) != 1})
     marks = [f"{function}={VERSIONS[function]}" for function in used] + [f"{_ZONE}={zone}" for zone in zones]
-    text = _canonical(term).sql
-    return IndexedExpression(f"{text}@{','.join(marks)}" if marks else text, term, term.type)
+    return IndexedExpression(_canonical(term).sql, ",".join(marks), term, term.type)
 
 
 def why_not_indexed(term: Typed) -> str | None:

@@ -3,7 +3,8 @@
 The tree is TRUE, FALSE and NULL exactly where the expression is.  Conditions of a scan may compute: functions,
 arithmetic and comparisons of columns become :class:`Computed` leaves, clocks become the time of parsing.  What is not
 expressible, such as a subquery, fails in :func:`parse_predicate`.  Conditions of statements are only pruned by
-(:func:`from_sqlglot`): computed parts, which Spark evaluates, are not expressible there and give None.
+(:func:`from_sqlglot`): computed parts, which Spark evaluates, are not expressible there, unless the caller asks for
+them.
 """
 
 from __future__ import annotations
@@ -159,15 +160,16 @@ class _Context:
 
 
 def from_sqlglot(
-    expression: exp.Expr, timezone: str, column_of: ColumnOf, *, partial: bool = False
+    expression: exp.Expr, timezone: str, column_of: ColumnOf, *, partial: bool = False, computes: bool = False
 ) -> Predicate | None:
     """The predicate of a parsed expression, or None where it has none.
 
     ``column_of`` names a column of the tree, or gives None for one that is not to be used.  With ``partial``, terms
     of an AND that cannot be expressed are left out, also below OR: the answer is TRUE wherever the expression is.
+    ``computes``: computed conditions are expressed, too.
     """
     try:
-        return _convert(expression, _Context(timezone, column_of, computes=False), partial)
+        return _convert(expression, _Context(timezone, column_of, computes), partial)
     except (Inexpressible, InvalidRequest, RecursionError):
         return None  # InvalidRequest: a time zone only Java knows
 

@@ -119,7 +119,7 @@ def name(column: str) -> str:
     if isinstance(column, MapKey):
         return f"{name(column.column)}[{quote(column.key)}]"
     if isinstance(column, IndexedExpression):
-        return str(column)
+        return column.sql
     return column if _PLAIN.fullmatch(column) else quoted(column)
 
 

@@ -163,23 +163,25 @@ class MapKey(str):
 class IndexedExpression(str):
     """A leaf's column that is the value of an expression over one row, such as ``lower(email)``.
 
-    As text it is the name of the index entries of the expression (:mod:`bitlake.expressions.indexed`).  Only indexes
-    judge such a leaf: statistics, pages and rows find every row possible, so it stands only in predicates that may
-    select too many rows.
+    As text it is the name of the index entries of the expression (:mod:`bitlake.expressions.indexed`): its ``sql``,
+    and marks behind an ``@`` that tell the time zone and versions.  Only indexes judge such a leaf: statistics, pages
+    and rows find every row possible, so it stands only in predicates that may select too many rows.
     """
 
+    sql: str
+    marks: str
     term: Typed
     type: DataType
 
-    def __new__(cls, name: str, term: Typed, kind: DataType) -> IndexedExpression:
+    def __new__(cls, sql: str, marks: str, term: Typed, kind: DataType) -> IndexedExpression:
         """``kind`` is the type of the values that are indexed."""
-        expression = super().__new__(cls, name)
-        expression.term, expression.type = term, kind
+        expression = super().__new__(cls, f"{sql}@{marks}" if marks else sql)
+        expression.sql, expression.marks, expression.term, expression.type = sql, marks, term, kind
         return expression
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickling."""
-        return IndexedExpression, (str(self), self.term, self.type)
+        return IndexedExpression, (self.sql, self.marks, self.term, self.type)
 
     def __repr__(self) -> str:
         return f"IndexedExpression({str(self)!r})"

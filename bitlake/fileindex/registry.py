@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.tree import IndexedExpression
 from bitlake.fileindex.bitmap import BITMAP
 from bitlake.fileindex.bloom_filter import BLOOM_FILTER
 from bitlake.fileindex.bsi import BSI
@@ -82,6 +83,13 @@ def known_index_type(name: str) -> IndexType:
     if index is None:
         raise InvalidRequest(f"unknown index type '{name}'; known are {', '.join(sorted(INDEX_TYPES))}")
     return index
+
+
+def index_type_named(written: str) -> str:
+    """The name of an index type as SQL may write it, in any case and with ``_`` for ``-``."""
+    name = written.lower()
+    hyphenated = name.replace("_", "-")
+    return hyphenated if find_index_type(name) is None and find_index_type(hyphenated) is not None else name
 
 
 def index_types() -> list[IndexType]:
@@ -205,6 +213,17 @@ def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField])
     option, a column type that the index does not take, a bad value, or an option of a column that no list declares.
     """
     return [*_listed_indexes(options, fields), *_named_indexes(options, fields)]
+
+
+def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
+    """The expressions that table options declare indexes of; none where a declaration cannot be read."""
+    if not any(key.startswith(NAMED) for key in options):
+        return frozenset()
+    try:
+        specs = _named_indexes(options, fields)
+    except InvalidRequest:
+        return frozenset()
+    return frozenset(spec.column for spec in specs if isinstance(spec.column, IndexedExpression))
 
 
 def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:

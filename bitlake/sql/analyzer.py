@@ -19,7 +19,7 @@ Columns of USING are merged from both sides and are left alone, as is everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -27,8 +27,9 @@ from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
-from bitlake.expressions.parser import from_sqlglot
+from bitlake.expressions.parser import ColumnOf, from_sqlglot
 from bitlake.expressions.tree import (
+    TRUE,
     And,
     Between,
     Comparison,
@@ -43,8 +44,10 @@ from bitlake.expressions.tree import (
     Predicate,
     all_of,
     conjuncts,
+    has_computed,
     sources_of,
 )
+from bitlake.fileindex.registry import indexed_expressions
 from bitlake.metadata.schema import Names
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
@@ -226,8 +229,12 @@ def _from_tree(tree: exp.Expr, uses: Sequence[TableUse], tables: _Tables, timezo
         if name is None or span is None or scope.cte_of(node, tables.names) is not None or tables.fields(name) is None:
             continue
         use = by_start.get(span[0]) or TableUse(name, *span, bool(node.alias), span[1])
-        out[use.start] = replace(use, predicate=pushdown.predicate_of(node)), id(node) not in unnamed
+        out[use.start] = _with_rows(use, pushdown, node), id(node) not in unnamed
     return [out[start] for start in sorted(out)]
+
+
+def _with_rows(use: TableUse, pushdown: Pushdown, node: exp.Table) -> TableUse:
+    return replace(use, predicate=pushdown.predicate_of(node), computed=pushdown.computed_of(node))
 
 
 def _with_columns(use: TableUse, named: bool, alone: bool, mentions: Mentions, tables: _Tables) -> TableUse:
@@ -250,10 +257,15 @@ def narrowed(use: TableUse, scan: TableScan, timezone: str) -> TableScan:
             known = scan.state.schema.field_names
             columns = tuple(c for c in columns if c in known) or known[:1]
         scan = scan.select(columns)
-    if use.predicate is None:
+    schema = scan.state.schema
+    terms = () if use.predicate is None else (use.predicate,)
+    indexed = frozenset[str]() if use.computed is None else indexed_expressions(schema.options, schema.fields)
+    if use.computed is not None and indexed:
+        terms = (*terms, use.computed)
+    if not terms:
         return scan
-    bound = bind(use.predicate, scan.state.schema.fields, timezone, on_unsupported="true")
-    return scan.where_bound(bound)
+    bound = bind(all_of(terms), schema.fields, timezone, on_unsupported="true", indexed=indexed)
+    return scan.where_bound(bound) if use.predicate is not None or bound != TRUE else scan
 
 
 Fields = Callable[[TableName], Mapping[str, str] | None]
@@ -275,6 +287,7 @@ class Pushdown:
         self.fields = fields
         self.timezone = timezone
         self.terms: dict[int, list[Predicate]] = {}
+        self.computed: dict[int, list[Predicate]] = {}
         self.above: dict[int, list[_Above]] = {}
         self.done: set[int] = set()
         self.uses: dict[int, list[exp.Table]] = {}
@@ -287,10 +300,11 @@ class Pushdown:
 
     def predicate_of(self, table: exp.Table) -> Predicate | None:
         """What rows of a table must satisfy to matter; None for all."""
-        terms = list(dict.fromkeys(self.terms.get(id(table), ())))
-        if not terms:
-            return None
-        return all_of(terms)
+        return _joined(self.terms.get(id(table), ()))
+
+    def computed_of(self, table: exp.Table) -> Predicate | None:
+        """What rows of a table must satisfy besides, by conditions that compute; None for all."""
+        return _joined(self.computed.get(id(table), ()))
 
     def _visit(self, select: exp.Select) -> None:
         """Take a SELECT's terms down; its consumer first, whose terms it takes along."""
@@ -345,6 +359,11 @@ class Pushdown:
         if made.inner is not None:
             made.lookup = scope.outputs(made.inner, self.names)
         return made
+
+
+def _joined(terms: Iterable[Predicate]) -> Predicate | None:
+    distinct = list(dict.fromkeys(terms))
+    return all_of(distinct) if distinct else None
 
 
 def _unnamed(cte: exp.CTE) -> bool:
@@ -411,12 +430,21 @@ class _Scope:
             return self._name(source, column, number, columns)
 
         made = from_sqlglot(condition, self.owner.timezone, column_of, partial=True)
+        padded = self._padded(source, number - 1)
+        if source.fields is not None and not padded:  # a computed term may be TRUE for the padded row
+            self._take_computed(source, condition, column_of)
         if made is None:
             return
-        padded = self._padded(source, number - 1)
         for term in conjuncts(made):
             if not (padded and of_nulls(term) is True):
                 self._give(source, term, columns)
+
+    def _take_computed(self, source: Source, condition: exp.Expr, column_of: ColumnOf) -> None:
+        """Take the terms that compute, which indexes of expressions may judge."""
+        made = from_sqlglot(condition, self.owner.timezone, column_of, partial=True, computes=True)
+        if made is not None:
+            terms = [term for term in conjuncts(made) if has_computed(term)]
+            self.owner.computed.setdefault(id(source.node), []).extend(terms)
 
     def _name(self, source: Source, column: exp.Column, number: int, columns: dict[str, exp.Column]) -> str | None:
         name = scope.column_key(column, source.qualifiers, self.owner.names)
@@ -475,7 +503,7 @@ def rename(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
         case Constant():
             return predicate
         case Computed():
-            raise AssertionError(f"SQL pushes down only leaves about one column: {predicate}")
+            raise AssertionError(f"only leaves about one column are passed down: {predicate}")
     column = predicate.column
     named = MapKey(names[column.column], column.key) if isinstance(column, MapKey) else names[column]
     return replace(predicate, column=named)

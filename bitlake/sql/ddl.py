@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sqlglot import TokenType
+
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.expressions.sql_text import quote
@@ -51,7 +53,38 @@ def create(c: Cursor) -> Statement | None:
         return _view(c) or _kept_view(c)
     if c.looking_at("VIEW"):
         return _kept_view(c)
+    if c.accept("INDEX"):
+        return _index(c)
     return _table(c) if c.accept("TABLE") else None
+
+
+def _index(c: Cursor) -> Statement:
+    """CREATE INDEX [IF NOT EXISTS] name ON [TABLE] table USING type (expression) [WITH | OPTIONS (k = v)]."""
+    exists = c.accept("IF", "NOT", "EXISTS")
+    name = c.name("an index name")
+    c.expect("ON")
+    c.accept("TABLE")
+    table = c.table()
+    c.expect("USING")
+    kind = c.string() if c.kind() is TokenType.STRING else c.name("an index type, such as bitmap")
+    while c.accept("-"):
+        kind += "-" + c.name("an index type, such as bloom-filter")
+    c.expect("(")
+    expression = c.expression(",")
+    if c.looking_at(","):
+        c.fail("one expression")
+    c.expect(")")
+    options = properties(c) if c.accept("WITH") or c.accept("OPTIONS") else {}
+    return st.CreateIndex(name, table, kind, expression, options, exists)
+
+
+def drop_index(c: Cursor) -> Statement:
+    """DROP INDEX [IF EXISTS] name ON [TABLE] table, behind INDEX."""
+    exists = c.accept("IF", "EXISTS")
+    name = c.name("an index name")
+    c.expect("ON")
+    c.accept("TABLE")
+    return st.DropIndex(name, c.table(), exists)
 
 
 def _view(c: Cursor) -> Statement | None:

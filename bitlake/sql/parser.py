@@ -26,7 +26,7 @@ from bitlake.expressions.sql_text import quote
 from bitlake.metadata.schema import SetTableComment, near
 from bitlake.sql import dml
 from bitlake.sql import statements as st
-from bitlake.sql.ddl import alter_columns, alter_tag, create, replace_table
+from bitlake.sql.ddl import alter_columns, alter_tag, create, drop_index, replace_table
 from bitlake.sql.dml import copy, insert, insert_after_source
 from bitlake.sql.statements import Statement
 from bitlake.sql.text import (
@@ -65,6 +65,10 @@ def show(c: Cursor) -> Statement | None:
         c.accept("AS", "SERDE")
     elif c.accept("COLUMNS"):
         made = _columns(c)
+    elif c.accept("INDEXES") or c.accept("INDEX"):
+        if not (c.accept("FROM") or c.accept("IN")):
+            c.expect("ON")
+        made = st.ShowIndexes(c.table())
     elif c.accept("CURRENT", "NAMESPACE"):
         made = st.ShowCurrentNamespace()
     elif c.accept("VIEWS"):
@@ -231,6 +235,8 @@ def _drop(c: Cursor) -> Statement | None:
         name = c.table()
         c.accept("PURGE")
         return st.DropTable(name, if_exists)
+    if c.accept("INDEX"):
+        return drop_index(c)
     if c.accept("VIEW"):
         if_exists = c.accept("IF", "EXISTS")
         view = c.table()

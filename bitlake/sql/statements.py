@@ -415,6 +415,31 @@ class AddPartitions(Statement):
     if_not_exists: bool = False
 
 
+class CreateIndex(Statement):
+    """CREATE INDEX [IF NOT EXISTS] name ON table USING type (expression) [OPTIONS (…)]; the expression as written."""
+
+    name: str
+    table: TableName
+    index_type: str
+    expression: SqlText
+    options: Mapping[str, str] = field(default_factory=dict)
+    if_not_exists: bool = False
+
+
+class DropIndex(Statement):
+    """DROP INDEX [IF EXISTS] name ON table."""
+
+    name: str
+    table: TableName
+    if_exists: bool = False
+
+
+class ShowIndexes(Statement):
+    """SHOW INDEXES {FROM | IN | ON} table."""
+
+    table: TableName
+
+
 class ShowColumns(Statement):
     """SHOW COLUMNS."""
 

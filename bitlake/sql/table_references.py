@@ -44,7 +44,8 @@ class TableUse:
     What the query needs of a lake table is found later (:func:`bitlake.sql.analyzer.analyse_query`).  ``columns`` are
     the schema's names, a superset of what the query can need from here, or None for all; ``metadata`` are the
     ``__paimon_…`` columns that are mentioned.  ``predicate`` is unbound; rows for which it is not TRUE may be left out
-    of this use without a change of the query's result.  ``file_metadata`` are the members of Spark's ``_metadata`` that
+    of this use without a change of the query's result; ``computed`` likewise, of conditions that compute, such as
+    ``lower(email) = 'x'``.  ``file_metadata`` are the members of Spark's ``_metadata`` that
     are needed from here, as a column of that name.
     """
 
@@ -59,6 +60,7 @@ class TableUse:
     table_at: int | None = None
     columns: tuple[str, ...] | None = None
     predicate: Predicate | None = None
+    computed: Predicate | None = None
     metadata: tuple[str, ...] = ()
     file_metadata: tuple[str, ...] = ()
 

@@ -3,19 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bitlake.errors import AlreadyExists, NotFound
+from bitlake.errors import AlreadyExists, BitlakeError, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.named_index import declaration, named_keys
 from bitlake.fileindex.registry import IndexSpec, changed_index_options, parse_index_options
+from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.scan.index_pruning import open_file_index
+from bitlake.schema.evolution import map_fields, map_indexed
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.write.index_rewrite import Rewritten
 
 if TYPE_CHECKING:
     from bitlake.tools.advise.advice import Advice
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """A declared index, and how many files and rows of a snapshot there are and have it."""
+
+    spec: IndexSpec
+    files: int
+    files_indexed: int
+    rows: int
+    rows_indexed: int
+
+
+def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
+    """The coverage of a snapshot's files by each index that the table's options declare."""
+    schema = state.schema
+    specs = parse_index_options(schema.options, schema.fields)
+    entries = state.entries()
+    schemas = state.schemas({e.file.schema_id for e in entries})
+    partitions = PartitionReader(schema, state.paths)
+    mappings = {i: map_fields(schema.fields, s.fields) for i, s in schemas.items()}
+    # What each index is called in the files of each schema; None where these cannot have it.
+    names = {i: [map_indexed(s.column, schema.fields, mapping) for s in specs] for i, mapping in mappings.items()}
+
+    def indexed(entry: ManifestEntry) -> list[bool]:
+        if not has_index(entry.file):
+            return [False] * len(specs)
+        schema_id = entry.file.schema_id
+        try:
+            index = open_file_index(state.store, partitions.data_path(entry), entry.file, schemas[schema_id])
+        except BitlakeError:
+            return [False] * len(specs)  # a scan reads such a file without its index, too
+        columns = {} if index is None else index.columns
+        return [
+            name is not None and s.index_type in columns.get(name, {})
+            for s, name in zip(specs, names[schema_id], strict=True)
+        ]
+
+    found = LocalRunner(REQUESTS).run(entries, indexed) if specs else []
+    rows = [e.file.row_count for e in entries]
+    return [
+        IndexCoverage(
+            spec,
+            len(entries),
+            sum(of_file[i] for of_file in found),
+            sum(rows),
+            sum(n for n, of_file in zip(rows, found, strict=True) if of_file[i]),
+        )
+        for i, spec in enumerate(specs)
+    ]
 
 
 class TableIndexes:
@@ -102,6 +159,16 @@ class TableIndexes:
         [Rewritten(data-....parquet: range-bitmap(amount))]
         """
         return self._core.rebuild_indexes(where)
+
+    def coverage(self) -> Sequence[IndexCoverage]:
+        """How many of the latest snapshot's files, and of their rows, have each index that the options declare.
+
+        Reads the header of each file's index.  :meth:`rebuild` adds what is missing.
+
+        >>> [(c.spec.column, c.files, c.files_indexed) for c in table.indexes.coverage()]
+        [('status', 3, 3)]
+        """
+        return index_coverage(self._core.state())
 
     def advise(
         self,

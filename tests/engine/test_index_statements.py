@@ -1,0 +1,105 @@
+"""CREATE, DROP and SHOW INDEX in this process, and queries that indexes of expressions narrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitlake
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.sql import statements as st
+from bitlake.sql.parser import parse_statement
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    return lambda text: lake.sql(text, engine="duckdb")
+
+
+@pytest.mark.parametrize(
+    ("text", "index_type", "expression", "options"),
+    [
+        ("CREATE INDEX i ON t USING bitmap (lower(email))", "bitmap", "lower(email)", {}),
+        ("create index i on table t using bloom-filter(a + b) with (fpp = 1)", "bloom-filter", "a + b", {"fpp": "1"}),
+        ("CREATE INDEX i ON t USING `bsi` (a) OPTIONS ('timezone' = 'UTC')", "bsi", "a", {"timezone": "UTC"}),
+        ("CREATE INDEX i ON t USING 'bsi' ((a))", "bsi", "(a)", {}),
+    ],
+)
+def test_the_statement(text: str, index_type: str, expression: str, options: dict[str, str]) -> None:
+    made = parse_statement(text)
+    assert isinstance(made, st.CreateIndex)
+    assert (made.name, str(made.table), made.index_type, str(made.expression)) == ("i", "t", index_type, expression)
+    assert made.options == options
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("CREATE INDEX i ON t (lower(a))", "expected USING"),
+        ("CREATE INDEX i ON t USING bitmap (lower(a), b)", "expected one expression"),
+        ("CREATE INDEX i ON t USING bitmap ()", "expected an expression"),
+        ("CREATE INDEX ON t USING bitmap (a)", "expected"),
+        ("DROP INDEX i", "expected ON"),
+        ("SHOW INDEXES", "expected ON"),
+    ],
+)
+def test_what_is_written_wrong_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        parse_statement(text)
+
+
+def test_indexes_are_created_shown_used_and_dropped(run: Any) -> None:
+    run("CREATE TABLE t (id BIGINT, email STRING, seen TIMESTAMP) TBLPROPERTIES ('file-index.bitmap.columns' = 'id')")
+    run("INSERT INTO t VALUES (1, 'Ada@X', TIMESTAMP '2026-01-01 00:00:00Z')")
+    run("CREATE INDEX by_email ON t USING bitmap (lower(email))")
+    run("CREATE INDEX IF NOT EXISTS by_email ON t USING bitmap (upper(email))")
+    run("CREATE INDEX by_hour ON t USING range_bitmap (hour(seen)) OPTIONS (timezone = 'UTC')")
+    with pytest.raises(AlreadyExists, match="has an index 'by_email'"):
+        run("CREATE INDEX by_email ON t USING bitmap (upper(email))")
+    for i, name in enumerate(("Bob@x", "Eve@X"), 2):
+        run(f"INSERT INTO t VALUES ({i}, '{name}', TIMESTAMP '2026-01-01 03:00:00Z')")
+    shown = run("SHOW INDEXES FROM t").to_pylist()
+    counts = [
+        (r["index_name"], r["index_type"], r["expression"], r["options"], r["files"], r["files_indexed"]) for r in shown
+    ]
+    assert counts == [
+        (None, "bitmap", "id", "", 3, 3),
+        ("by_email", "bitmap", "lower(email)", "", 3, 2),
+        ("by_hour", "range-bitmap", "hour(seen)", "timezone=UTC", 3, 2),
+    ]
+    assert [(r["rows"], r["rows_indexed"]) for r in shown] == [(3, 3), (3, 2), (3, 2)]
+    run("CALL sys.rewrite_file_index(table => 't')")
+    assert [r["files_indexed"] for r in run("SHOW INDEXES ON t").to_pylist()] == [3, 3, 3]
+    assert run("SELECT id FROM t WHERE lower(email) = 'bob@x'").fetchall() == [(2,)]
+    plan = run("EXPLAIN SELECT id FROM t WHERE lower(email) = 'bob@x'").to_pylist()[0]["plan"]
+    assert "1 of 3 read; skipped by file index: 2" in plan
+    assert "bitmap(lower(email))" in plan
+    run("DELETE FROM t WHERE lower(email) = 'bob@x'")
+    assert run("SELECT id FROM t WHERE hour(seen) = 3").fetchall() == [(3,)]
+    run("DROP INDEX BY_EMAIL ON t")
+    run("DROP INDEX IF EXISTS by_email ON t")
+    with pytest.raises(NotFound, match="has no index 'by_hours'.*by_hour"):
+        run("DROP INDEX by_hours ON t")
+    assert [r["index_name"] for r in run("SHOW INDEX IN t").to_pylist()] == [None, "by_hour"]
+
+
+def test_only_rows_that_cannot_matter_are_left_out(run: Any) -> None:
+    """A term of WHERE that is TRUE for rows that an outer join pads says nothing of the rows that are read."""
+    run("CREATE TABLE a (id BIGINT)")
+    run("CREATE TABLE b (id BIGINT, v STRING) TBLPROPERTIES ('bitlake.index.i' = 'bitmap(lower(v))')")
+    run("INSERT INTO a VALUES (1), (2)")
+    run("INSERT INTO b VALUES (1, 'X')")
+    run("INSERT INTO b VALUES (2, 'Y')")
+    joined = "SELECT a.id FROM a LEFT JOIN b ON a.id = b.id"
+    assert sorted(run(f"{joined} AND lower(b.v) = 'x'").fetchall()) == [(1,), (2,)]
+    assert run(f"{joined} WHERE lower(b.v) = 'x'").fetchall() == [(1,)]
+    assert run(f"{joined} WHERE coalesce(lower(b.v), 'z') = 'z'").fetchall() == []
+    assert run(f"{joined} AND b.v = 'X' WHERE lower(b.v) IS NULL").fetchall() == [(2,)]
+    assert run("SELECT id FROM b WHERE NOT (lower(v) = 'x') OR id = 1 AND upper(v) = 'X'").fetchall() in (
+        [(1,), (2,)],
+        [(2,), (1,)],
+    )
+    assert run("SELECT count(*) FROM b WHERE lower(v) IN ('x', 'z')").fetchall() == [(1,)]

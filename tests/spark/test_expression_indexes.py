@@ -1,0 +1,65 @@
+"""Indexes of expressions on Spark: declared, built and used there, with the rows that Spark finds without them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import bitlake
+from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
+
+ZONE = "Europe/Berlin"
+
+
+def test_spark_finds_the_same_rows(spark: Any, tmp_path: Any) -> None:
+    """One SELECT evaluates all predicates as columns; scans and queries with indexes find the rows that are TRUE."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", ZONE)
+    try:
+        lake = bitlake.connect(str(tmp_path / "lake"), spark=spark, timezone=ZONE)
+        table = lake.create_table("indexed", SCHEMA, options=INDEXES)
+        lake.create_table("plain", SCHEMA).append(rows(random.Random(3), 0, 200))
+        for start in (0, 100):  # Spark's own writer, whose files are indexed when they are registered
+            lake.sql(f"INSERT INTO indexed SELECT * FROM plain WHERE id >= {start} AND id < {start + 100}")
+        assert {c.files_indexed for c in table.indexes.coverage()} == {2}
+        draw = random.Random(29)
+        asked = [predicate(draw) for _ in range(60)]
+        columns = ", ".join(f"({where}) AS p{i}" for i, where in enumerate(asked))
+        answers = lake.sql(f"SELECT id, {columns} FROM plain").toPandas().sort_values("id")
+        used: set[str] = set()
+        for i, where in enumerate(asked):
+            expected = answers["id"][answers[f"p{i}"] == True].tolist()  # noqa: E712  # NULL is neither
+            scan = table.scan(["id"], where)
+            assert sorted(scan.to_arrow()["id"].to_pylist()) == expected, where
+            used.update(name for f in scan.plan().files for name in f.pruned_by)
+            query = f"SELECT id FROM indexed WHERE {where}"
+            if i % 10 == 0:
+                assert sorted(r["id"] for r in lake.sql(query).collect()) == expected, where
+            # Struct members, map values and letters that are not ASCII are left to Spark.
+            if not any(word in where for word in ("m['k']", "addr.", "lower", "upper")):
+                assert sorted(r[0] for r in lake.sql(query, engine="duckdb").fetchall()) == expected, where
+        assert len(used) >= 5
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_statements_on_spark(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT, email STRING)")
+    lake.sql("CREATE INDEX by_email ON t USING bitmap (lower(email))")
+    for i, name in enumerate(("Ada", "BOB", "Eve")):
+        lake.sql(f"INSERT INTO t VALUES ({i}, '{name}')")
+    (shown,) = lake.sql("SHOW INDEXES FROM t").collect()
+    assert (shown["index_name"], shown["expression"], shown["files"], shown["files_indexed"]) == (
+        "by_email",
+        "lower(email)",
+        3,
+        3,
+    )
+    plan = lake.explain("SELECT id FROM t WHERE lower(email) = 'bob'")
+    assert "1 of 3 read; skipped by file index: 2" in str(plan)
+    assert [r["id"] for r in lake.sql("SELECT id FROM t WHERE lower(email) = 'bob'").collect()] == [1]
+    lake.sql("UPDATE t SET email = 'Cy' WHERE lower(email) = 'bob'")
+    lake.sql("DELETE FROM t WHERE lower(email) = 'eve'")
+    assert sorted(r["email"] for r in lake.sql("SELECT email FROM t").collect()) == ["Ada", "Cy"]
+    lake.sql("DROP INDEX by_email ON t")
+    assert lake.sql("SHOW INDEXES FROM t").collect() == []
