@@ -11,7 +11,8 @@ CLASSES := $(VENV)/spark-classes
 # that kill a writer at each step.  What passed is removed at once, so that little stays there.
 MEMORY := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
 KEPT := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
-PROCESSES = PYTHONDONTWRITEBYTECODE= $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -q -n $(JOBS) $(KEPT)
+FOLDERS = $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY))
+PROCESSES = PYTHONDONTWRITEBYTECODE= $(FOLDERS) $(BIN)/python -m pytest -q -n $(JOBS) $(KEPT)
 PYTEST = $(PROCESSES) --dist loadfile
 DOORS = $(PROCESSES) --dist loadscope --no-loadscope-reorder tests/spark/test_doors.py
 PYPAIMON := .venv-pypaimon
@@ -29,7 +30,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check long engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help environments demo test check long engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -69,7 +70,7 @@ maintenance: $(READY)
 
 ## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
 model: $(READY)
-	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/mergetree/test_model.py $(ARGS)
+	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(PROCESSES) tests/mergetree/test_model.py $(ARGS)
 
 ## engines   2,000 random predicates through DuckDB, Polars and DataFusion: rows, plans, and what was pushed
 engines: $(READY)
@@ -89,7 +90,7 @@ doors-all: $(READY) $(CLASSES)
 
 ## cluster   a standalone Spark cluster of processes here: all kinds of work on two workers, and one killed in mid-write
 cluster: $(READY)
-	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
+	$(FOLDERS) $(BIN)/python -m pytest -q -m cluster $(KEPT) tests/cluster $(ARGS)
 
 ## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock (tree: by the commit's content); or Spark's own SQL tests of a FOLDER; ENGINE=duckdb compares DuckDB with Spark: STATEMENTS=1000 of SEED=1, or the queries of a FOLDER over TPC-H's tables
 sql-conformance: $(READY) $(CLASSES)
@@ -97,7 +98,7 @@ sql-conformance: $(READY) $(CLASSES)
 
 ## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
 versions: $(READY) $(OLDEST)/.ready
-	$(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
+	$(FOLDERS) $(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
 
 ## interop   Paimon (Java), pypaimon and Iceberg's readers (Spark among them) read what bitlake wrote, COMMITS=12 of them random; plain skips where one cannot be had
 interop: $(READY)
@@ -106,15 +107,20 @@ interop: $(READY)
 	@$(MAKE) --no-print-directory $(OLDEST)/.ready || echo "the oldest PySpark cannot be installed here: Iceberg on Spark is skipped"
 	@PYTHONPATH=tests $(BIN)/python -m interop.paimon_java
 	@PYTHONPATH=tests $(BIN)/python -m interop.iceberg_peer
-	$(if $(COMMITS),BITLAKE_ICEBERG_COMMITS=$(COMMITS)) $(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
+	$(if $(COMMITS),BITLAKE_ICEBERG_COMMITS=$(COMMITS)) $(FOLDERS) $(BIN)/python -m pytest -q -m interop -n $(JOBS) $(KEPT) --dist loadfile tests/interop $(ARGS)
 
 ## lowest    the core's and the command line's tests on the lowest versions of dependencies that pyproject.toml declares
 lowest: $(LOWEST)/.ready
-	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -q -n $(JOBS) $(KEPT) tests/codec tests/types tests/expressions tests/metadata tests/fileindex tests/tableindex tests/formats tests/io tests/cli/test_startup.py tests/cli/test_commands.py tests/cli/test_failures.py tests/cli/test_transfer.py -m "not spark and not long" $(ARGS)
+	PYTHONPATH=$(CURDIR) $(FOLDERS) $(LOWEST)/bin/python -m pytest -q -n $(JOBS) $(KEPT) tests/codec tests/types tests/expressions tests/metadata tests/fileindex tests/tableindex tests/formats tests/io tests/cli/test_startup.py tests/cli/test_commands.py tests/cli/test_failures.py tests/cli/test_transfer.py -m "not spark and not long" $(ARGS)
 
 ## mutation  MUTANTS=300 one-operator changes of the engine, each of which a test must notice (SEED=, ROOMS= to choose)
 mutation: $(READY)
 	$(BIN)/python scripts/mutation.py --mutants $(or $(MUTANTS),300) $(if $(SEED),--seed $(SEED)) $(if $(ROOMS),--rooms $(ROOMS))
+
+## environments  make those that other targets need, as far as they can be had: CI does it beside lint
+environments: $(READY)
+	@for made in $(CLASSES) $(LOWEST)/.ready $(DOCS)/.ready $(OLDEST)/.ready $(PYPAIMON)/.ready $(ICEBERG)/.ready; do \
+		$(MAKE) --no-print-directory $$made || echo "$$made cannot be made now: what needs it tries again"; done
 
 ## lint      ruff, its formatter, and mypy in strict mode
 lint: $(READY)

@@ -42,8 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a file stays
 
 
+gc.disable()  # until the tests are collected: nearly all objects stay
+
+
 def pytest_collection_finish() -> None:
     """Leave what collecting the tests made out of garbage collection, whose full runs visit everything else."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
