@@ -17,12 +17,20 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bitlake._clock import new_uuid
-from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
+from bitlake.errors import (
+    AccessDenied,
+    BitlakeError,
+    CorruptError,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+)
 from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole, scheme_of
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
@@ -48,25 +56,37 @@ def strip_scheme(path: str) -> str:
     return slash + tail
 
 
-@contextlib.contextmanager
-def _mapped(action: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as e:
-        if action in ("create", "write", "make folder"):
-            if isinstance(e, FileNotFoundError):
-                raise StorageUnavailable(f"cannot {action} {path}: no folder can be made there") from e
-            raise AccessDenied(f"cannot {action} {path}: its parent is not a folder") from e
-        raise NotFound(f"no such file: {path}") from e
-    except OSError as e:
-        if e.errno == errno.ENAMETOOLONG:
-            raise _too_long(action, path) from e
-        raise failure(action, path, e) from e
-    except ValueError as e:
-        if "\0" not in path and not isinstance(e, UnicodeError):
-            raise
-        # A name read from damaged metadata, which no file can have.
-        raise NotFound(f"no file can have this name: {path!r}") from e
+class _Mapped:
+    """Converts errors of the operating system.  A class: a generator takes three times as long to enter and leave."""
+
+    __slots__ = ("_action", "_path")
+
+    def __init__(self, action: str, path: str) -> None:
+        self._action, self._path = action, path
+
+    def __enter__(self) -> None:
+        """Convert errors from here on."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | ValueError):
+            mapped = _mapped_error(self._action, self._path, error)
+            if mapped is not None:
+                raise mapped from error
+
+
+def _mapped_error(action: str, path: str, error: OSError | ValueError) -> BitlakeError | None:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        if action not in ("create", "write", "make folder"):
+            return NotFound(f"no such file: {path}")
+        if isinstance(error, FileNotFoundError):
+            return StorageUnavailable(f"cannot {action} {path}: no folder can be made there")
+        return AccessDenied(f"cannot {action} {path}: its parent is not a folder")
+    if isinstance(error, OSError):
+        return _too_long(action, path) if error.errno == errno.ENAMETOOLONG else failure(action, path, error)
+    if "\0" not in path and not isinstance(error, UnicodeError):
+        return None
+    # A name read from damaged metadata, which no file can have.
+    return NotFound(f"no file can have this name: {path!r}")
 
 
 def failure(action: str, path: str, error: Exception) -> StorageUnavailable:
@@ -100,7 +120,7 @@ class LocalStore(Store):
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """The whole file."""
-        with _mapped("read", path), _opened(path) as (fd, size):
+        with _Mapped("read", path), _Opened(path) as (fd, size):
             check_whole(path, size, limit)
             # One byte more detects the end; of a file that grows meanwhile, the bytes at opening are returned.
             data = os.read(fd, size + 1)
@@ -113,25 +133,25 @@ class LocalStore(Store):
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges through one open file."""
         out = []
-        with _mapped("read", path), _opened(path) as (fd, size):
+        with _Mapped("read", path), _Opened(path) as (fd, size):
             for offset, length in ranges:
                 out.append(_pread(fd, path, offset, length, size))
         return out
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
         """The first bytes, and the size."""
-        with _mapped("read", path), _opened(path) as (fd, size):
+        with _Mapped("read", path), _Opened(path) as (fd, size):
             return _pread(fd, path, 0, min(length, size), size), size
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
-        with _mapped("stat", path):
+        with _Mapped("stat", path):
             return os.stat(strip_scheme(path)).st_size
 
     def dir_exists(self, path: str) -> bool:
         """Whether a folder exists."""
         try:
-            with _mapped("look at", path):
+            with _Mapped("look at", path):
                 return stat.S_ISDIR(os.stat(strip_scheme(path)).st_mode)
         except NotFound:
             return False
@@ -140,7 +160,7 @@ class LocalStore(Store):
         """The entries of a folder, sorted by name; empty when it is missing."""
         out = []
         try:
-            with _mapped("list", directory), os.scandir(strip_scheme(directory)) as entries:
+            with _Mapped("list", directory), os.scandir(strip_scheme(directory)) as entries:
                 for entry in entries:
                     # An entry may be deleted after it was listed.
                     with contextlib.suppress(FileNotFoundError):
@@ -156,7 +176,7 @@ class LocalStore(Store):
     def names(self, directory: str) -> builtins.list[str]:
         """The names of a folder's entries; without sizes and times, this takes half the time."""
         try:
-            with _mapped("list", directory):
+            with _Mapped("list", directory):
                 return os.listdir(strip_scheme(directory))
         except NotFound:
             return []
@@ -164,7 +184,7 @@ class LocalStore(Store):
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, atomically."""
         target = strip_scheme(path)
-        with _mapped("create", path):
+        with _Mapped("create", path):
             aside = self._write_aside(target, data)
             try:
                 os.link(aside, target)
@@ -182,7 +202,7 @@ class LocalStore(Store):
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the file, atomically."""
         target = strip_scheme(path)
-        with _mapped("write", path):
+        with _Mapped("write", path):
             aside = self._write_aside(target, data)
             try:
                 os.replace(aside, target)
@@ -193,7 +213,7 @@ class LocalStore(Store):
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
-        with contextlib.suppress(NotFound), _mapped("delete", path):
+        with contextlib.suppress(NotFound), _Mapped("delete", path):
             os.unlink(strip_scheme(path))
 
     def delete_all(self, paths: Sequence[str]) -> None:
@@ -204,7 +224,7 @@ class LocalStore(Store):
     def delete_dir(self, path: str) -> None:
         """Delete a folder with its contents, if it exists."""
         local = strip_scheme(path).rstrip("/")
-        with contextlib.suppress(NotFound), _mapped("delete", path):
+        with contextlib.suppress(NotFound), _Mapped("delete", path):
             if os.path.islink(local):
                 os.unlink(local)
             else:
@@ -212,7 +232,7 @@ class LocalStore(Store):
 
     def make_dirs(self, path: str) -> None:
         """Create a folder and its parents."""
-        with _mapped("make folder", path):
+        with _Mapped("make folder", path):
             os.makedirs(strip_scheme(path), exist_ok=True)
 
     def local_path(self, path: str) -> str | None:
@@ -222,7 +242,7 @@ class LocalStore(Store):
     def open_output(self, path: str) -> Any:
         """An Arrow file open for writing."""
         target = strip_scheme(path)
-        with _mapped("create", path):
+        with _Mapped("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             import pyarrow as pa  # imported lazily: slow to load, and metadata does not need it
 
@@ -230,7 +250,7 @@ class LocalStore(Store):
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file open for reading; its ``size`` costs nothing."""
-        with _mapped("read", path):
+        with _Mapped("read", path):
             import pyarrow as pa
 
             local = strip_scheme(path)
@@ -240,7 +260,7 @@ class LocalStore(Store):
     def copy_dir(self, source: str, target: str) -> None:
         """Copy a folder, its ``schema`` folder last."""
         from_, to = strip_scheme(source), strip_scheme(target)
-        with _mapped(f"copy {source} to", target):
+        with _Mapped(f"copy {source} to", target):
             shutil.copytree(from_, to, ignore=lambda folder, _: ["schema"] if folder == from_ else [])
             if os.path.isdir(f"{from_}/schema"):
                 shutil.copytree(f"{from_}/schema", f"{to}/schema")
@@ -248,7 +268,7 @@ class LocalStore(Store):
     def rename(self, source: str, target: str) -> None:
         """Move a file within the file system."""
         to = strip_scheme(target)
-        with _mapped(f"move {source} to", target):
+        with _Mapped(f"move {source} to", target):
             os.makedirs(os.path.dirname(to), exist_ok=True)
             try:
                 os.rename(strip_scheme(source), to)
@@ -313,16 +333,26 @@ class LocalStore(Store):
                 raise StorageUnavailable(f"cannot sync the folder of {target}: {e.strerror or e}") from e
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[int, int]]:
+class _Opened:
     """A regular file open for reading, and its size.  Opening a FIFO would wait, and reading a device never end."""
-    fd = os.open(strip_scheme(path), _READ)
-    try:
-        found = os.fstat(fd)
-        _check_regular(path, found)
-        yield fd, found.st_size
-    finally:
-        os.close(fd)
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> tuple[int, int]:
+        self._fd = os.open(strip_scheme(self._path), _READ)
+        try:
+            status = os.fstat(self._fd)
+            _check_regular(self._path, status)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self._fd, status.st_size
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._fd)
 
 
 def _check_regular(path: str, found: os.stat_result) -> None:

@@ -306,16 +306,16 @@ class ScanMetrics:
     def of_steps(steps: Sequence[PlanStep]) -> ScanMetrics:
         """What planning steps skipped, read and took; the totals of the table and of the plan's files are not set."""
         metrics = ScanMetrics()
-        times = dict.fromkeys(StepName, 0.0)
+        times: dict[StepName, float] = {}
         for step in steps:
             for reason, files in step.skipped_files().items():
                 metrics.files_skipped[reason.value] = metrics.files_skipped.get(reason.value, 0) + files
             metrics.index_files_opened += step.index_files
             metrics.index_bytes_read += step.index_bytes
             metrics.unreadable_indexes += step.unreadable
-            times[step.name] += step.ms
-        metrics.prune_ms, metrics.index_ms = times[StepName.METADATA], times[StepName.INDEXES]
-        metrics.pages_ms, metrics.top_n_ms = times[StepName.PAGES], times[StepName.TOP_N]
+            times[step.name] = times.get(step.name, 0.0) + step.ms
+        metrics.prune_ms, metrics.index_ms = times.get(StepName.METADATA, 0.0), times.get(StepName.INDEXES, 0.0)
+        metrics.pages_ms, metrics.top_n_ms = times.get(StepName.PAGES, 0.0), times.get(StepName.TOP_N, 0.0)
         return metrics
 
     def count_read(self, files: Mapping[str, Mapping[str, int]]) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,10 +136,12 @@ class MetadataPruning:
                 mapping = map_fields(schema.fields, schemas[group.schema_id].fields)
                 self.mapped[group.schema_id] = map_predicate(predicate, schema.fields, mapping)
         left = np.ones(len(files), bool)
-        for code, step in enumerate((self._by_partition, self._by_bucket, self._by_statistics), 1):
+        steps: tuple[Callable[[Bools], Bools | None], ...] = (self._by_partition, self._by_bucket, self._by_statistics)
+        for code, step in enumerate(steps, 1):
             skipped = step(left)
-            self._reasons[skipped] = code
-            left = left & ~skipped
+            if skipped is not None:
+                self._reasons[skipped] = code
+                left &= ~skipped
 
     # --- the result --------------------------------------------------------------------------------------------------
 
@@ -153,8 +155,8 @@ class MetadataPruning:
         """The numbers of the files that are skipped, ascending."""
         return np.flatnonzero(self._reasons != _KEPT)
 
-    def step(self) -> PlanStep:
-        """The result as a planning step: files kept with all their rows, and those skipped."""
+    def step(self, started: float) -> PlanStep:
+        """The result as a step that began at ``started``: files kept with all their rows, and those skipped."""
         entries, partitions = self._files.entries, self.partitions
         kept = self.kept
         files = []
@@ -164,7 +166,7 @@ class MetadataPruning:
             files.append(PlannedFile(entry, path, partition, Selection.all(exact=whole)))
         numbers = self.skipped
         skipped = SkippedFiles(len(numbers), lambda i: self.describe(int(numbers[i])), self.counts, self._sizes)
-        return PlanStep(StepName.METADATA, files, skipped)
+        return PlanStep(StepName.METADATA, files, skipped, ms=(time.perf_counter() - started) * 1000)
 
     def counts(self) -> dict[SkipReason, int]:
         """The number of skipped files by reason."""
@@ -200,17 +202,17 @@ class MetadataPruning:
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
-    def _by_partition(self, left: Bools) -> Bools:
+    def _by_partition(self, left: Bools) -> Bools | None:
         if not self._on_partition.children:
-            return np.zeros(len(left), bool)
+            return None
         rows, codes = self._files.partitions
         verdicts = [test_stats(self._on_partition, self.partitions.stats(r), 1) is Verdict.NONE for r in rows]
         return np.array(verdicts, bool)[codes]
 
-    def _by_bucket(self, left: Bools) -> Bools:
-        skipped = np.zeros(len(left), bool)
+    def _by_bucket(self, left: Bools) -> Bools | None:
         if not self._buckets.names_key:
-            return skipped
+            return None
+        skipped = np.zeros(len(left), bool)
         pairs = self._files.buckets
         for group in self._files.groups:
             of = group.places[left[group.places]]
@@ -332,11 +334,10 @@ class BucketFilter:
             return None
         possible = self._possible.get(total)
         if possible is None:
-            grid = np.meshgrid(*[np.arange(len(v)) for v in self._values], indexing="ij")
-            arrays = [
-                physical_array(f, values).take(pa.array(g.ravel()))
-                for f, values, g in zip(self._fields, self._values, grid, strict=True)
-            ]
+            arrays = [physical_array(f, values) for f, values in zip(self._fields, self._values, strict=True)]
+            if len(arrays) > 1:
+                grid = np.meshgrid(*[np.arange(len(a)) for a in arrays], indexing="ij")
+                arrays = [a.take(pa.array(g.ravel())) for a, g in zip(arrays, grid, strict=True)]
             numbers = bucket_of([f.type for f in self._fields], arrays, total, self._function)
             possible = self._possible[total] = frozenset(numbers.tolist())
         return possible
@@ -392,6 +393,8 @@ def split_files(schema: TableSchema, entries: Sequence[ManifestEntry]) -> SplitF
             merged.append((entry,))
         else:
             direct.append(entry)
+    if len(direct) == len(entries):
+        return SplitFiles(entries)  # their columns and statistics are cached with them
     ranges = KeyRanges(schema)
     for files in buckets.values():
         for section in interval_partition(files, ranges):
@@ -524,7 +527,7 @@ class _Pruning:
         schema, schemas = self.request.schema, self.schemas
         started = time.perf_counter()
         pruning = MetadataPruning(columns_of_files(entries), schema, schemas, self.request.paths, predicate)
-        step = replace(pruning.step(), ms=(time.perf_counter() - started) * 1000)
+        step = pruning.step(started)
         steps = [step]
         asks_indexes = predicate is not None and self.request.use_index
         if asks_indexes:

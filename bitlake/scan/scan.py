@@ -36,6 +36,7 @@ from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
 from bitlake.scan.top_n import FileRanges, Ranking, TooManyRows, read_top_n
+from bitlake.snapshot.manifests import columns_of_files
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
@@ -189,7 +190,7 @@ class TableScan:
             order=self.order if self.ignored is None else (),
             exact=exact,
         )
-        schemas = state.schemas({e.file.schema_id for e in listed.files})
+        schemas = state.schemas(columns_of_files(listed.files).schema_ids)
         with reading_table(self.state.name), paused():
             plan = plan_table(request, listed.files, schemas, self.store, state.snapshot)
         if listed.unseen and state.snapshot is not None:

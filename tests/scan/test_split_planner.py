@@ -22,6 +22,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan import top_n as topn_read
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.planner import key_predicate, split_files
+from bitlake.snapshot import manifests
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(
@@ -200,3 +201,16 @@ def test_level_0_is_shown_on_request(tmp_path: Path, name: str) -> None:
     merged = scan.with_level_0()
     assert sorted(arrow_rows(merged.to_arrow()), key=repr) == sorted(arrow_rows(compacted), key=repr)
     assert merged.count() == compacted.num_rows
+
+
+def test_a_second_plan_of_a_compacted_table_decodes_no_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key table's files were listed again for each plan, so that nothing that was read of them stayed."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
+    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    table = bitlake.connect(tmp_path).create_table("t", schema, primary_key=["id"], options=options)
+    table.upsert(pa.table([range(10), range(10)], schema=schema))
+    assert table.scan(where="v = 3").count() == 1
+    monkeypatch.setattr(manifests, "column_bounds", lambda *_: pytest.fail("statistics are decoded again"))
+    assert table.scan(where="v = 5").to_arrow().to_pydict() == {"id": [5], "v": [5]}
