@@ -1,4 +1,4 @@
-"""The one place that reads the clock or makes random ids, so that a test can hold both still."""
+"""The only module that reads the clock or makes random ids, so that tests can fix both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command that fails ends: one line on stderr with a suggestion, and an exit code; ``--debug`` adds the stack."""
+"""Failures of a command: one line on stderr with a suggestion, and an exit code; ``--debug`` adds the stack."""
 
 from __future__ import annotations
 

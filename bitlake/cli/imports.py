@@ -1,4 +1,4 @@
-"""Leave out of the process what commands without Spark do not need."""
+"""An import hook that keeps pandas out of commands that do not start Spark."""
 
 from __future__ import annotations
 

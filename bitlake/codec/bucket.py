@@ -1,4 +1,4 @@
-"""Which bucket a row goes to (table-format spec, section 7), over whole columns.
+"""Bucket assignment by hash (table-format spec, section 7), vectorised over columns.
 
 ``default``  murmur3 over the 32-bit words of the key columns' BinaryRow, then ``|h rem N|``.
 ``mod``      floorMod of one INT or BIGINT column; null counts as 0.

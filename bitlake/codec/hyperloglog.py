@@ -1,4 +1,4 @@
-"""HyperLogLog++: how many distinct values a column has, from 512 registers, whatever its number of rows.
+"""HyperLogLog++: estimate the number of distinct values of a column, with 512 registers.
 
 Registers are those of Spark's ``approx_count_distinct`` with its default error of 5 %: XXH64 of a value with seed 42
 (:func:`sketch_hashes`), of which the first 9 bits choose a register, which keeps the greatest position of the first

@@ -1,4 +1,4 @@
-"""Column statistics counted from the Arrow data itself, for formats whose footers do not tell them (ORC, Avro)."""
+"""Column statistics computed from Arrow data, for formats whose footers have none (ORC, Avro)."""
 
 from __future__ import annotations
 

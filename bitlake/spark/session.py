@@ -1,4 +1,4 @@
-"""A Spark session on a machine with nothing but Python: Java found or brought, workers on this interpreter."""
+"""Create a local Spark session that needs only Python: it finds Java and runs workers on this interpreter."""
 
 from __future__ import annotations
 

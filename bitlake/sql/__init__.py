@@ -1,1 +1,1 @@
-"""SQL text: statements, types and queries taken apart; pure, with no Spark and no tables."""
+"""SQL text: parse statements, types and queries, without Spark and without tables."""

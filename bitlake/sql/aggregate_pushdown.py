@@ -1,4 +1,4 @@
-"""Queries of one lake table that need few rows or none, and the residual that is left to evaluate.
+"""Aggregate pushdown: queries of one table that few rows or none can answer, and the residual to evaluate.
 
 * :class:`TopRows`: ``SELECT … FROM t [WHERE …] [ORDER BY columns] LIMIT n [OFFSET m]``, one row out for each row in:
   the table need only give the first n + m rows;

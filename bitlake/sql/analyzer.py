@@ -1,4 +1,4 @@
-"""A query's lake tables: where they are named, which columns they must give, which rows matter.
+"""Analyse a query: its lake tables, the columns that it needs of each, and the conditions on their rows.
 
 The text is Spark's to run; sqlglot's reading of it only helps to read less.  Where sqlglot cannot parse it, or the
 tree lacks a table that the tokens name, every table gives all columns and rows.

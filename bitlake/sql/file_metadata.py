@@ -1,4 +1,4 @@
-"""The file that a row is read from, as Spark names it: the hidden column ``_metadata`` and ``input_file_name()``.
+"""Spark's metadata of a row's file: the hidden column ``_metadata`` and ``input_file_name()``.
 
 A view over a DataFrame cannot have a hidden column.  So the tables whose ``_metadata`` a query names get a column of
 that name, and the query's stars leave it out.  ``input_file_name()`` and its siblings become references to it where

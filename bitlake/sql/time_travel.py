@@ -1,4 +1,4 @@
-"""Relations that are more than a table's name: a moment of a table, or the changes between two.
+"""Time travel in SQL: relations that name a table at one time, or the changes between two.
 
 ``t VERSION AS OF 3``, ``t TIMESTAMP AS OF expression``, both also with FOR and as SYSTEM_VERSION / SYSTEM_TIME, and
 Paimon's table functions.  They are taken out of the text before anything else reads it: a plain name stands in the

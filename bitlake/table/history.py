@@ -1,4 +1,4 @@
-"""``table.history``: snapshots, tags, branches and consumers of a table, and going back."""
+"""``table.history``: snapshots, tags, branches and consumers of a table, and rollback."""
 
 from __future__ import annotations
 

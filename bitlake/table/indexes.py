@@ -1,4 +1,4 @@
-"""``table.indexes``: the file indexes that a table declares, and what its scans ask of them."""
+"""``table.indexes``: the file indexes that a table declares, advice on them, and recorded scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening what a catalog's name stands for: a table, a branch of it, or a system table."""
+"""Resolve a catalog name to a table, a branch of a table, or a system table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show of a table, a scan and a plan: plain HTML, everything that comes from outside escaped."""
+"""Notebook representations of a table, a scan and a plan: plain HTML, with all external text escaped."""
 
 from __future__ import annotations
 

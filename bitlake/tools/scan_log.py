@@ -1,4 +1,4 @@
-"""Recorded scans: what was asked of a table, what of it was read, and what was skipped; only where a lake wants it.
+"""The scan log: conditions, bytes read and files skipped of each scan, recorded if the lake enables it.
 
 A log is a folder of text files, by default ``<table>/scans``::
 

@@ -1,4 +1,4 @@
-"""Making changes visible: one commit is one new snapshot, or nothing at all.
+"""Commits: each publishes one new snapshot, or nothing.
 
 Order of writes, and what a crash *after* each step leaves behind:
 

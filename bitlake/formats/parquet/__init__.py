@@ -1,1 +1,1 @@
-"""Parquet: footers and page indexes, reading chosen rows by their pages, writing files made for that."""
+"""Parquet: footers and page indexes, selective reads by page, and writing files for such reads."""

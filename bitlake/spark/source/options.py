@@ -1,4 +1,4 @@
-"""Options of the data source: their names, how others spell them, what goes together, and the table they name.
+"""Options of the data source: names, aliases, valid combinations, and the table that they name.
 
 Names ignore case, and separators are as in the lists below.  Paimon's names are taken as well, for what they mean in
 Paimon's own Spark source.  An option that is unknown, or of the other direction, is refused by its name.

@@ -1,4 +1,4 @@
-"""Estimate for a whole table what queries read, and what indexes weigh and take to build.
+"""Estimate for the whole table the bytes that queries read, and the size and build time of indexes.
 
 Bytes that a query reads from a data file follow the steps of the reader.  In this process (``python``): the condition's
 columns first, then from other columns the pages that survive.  On Spark (``spark``), where no index leaves few rows,

@@ -1,4 +1,4 @@
-"""Questions asked of a table, and profiles of its columns from a sample: the input of advice.
+"""The queries of a table with their weights, and profiles of its columns from a sample: the input of advice.
 
 Questions are given queries, recorded scans, or typical questions made from the profiles.
 

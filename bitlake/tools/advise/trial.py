@@ -1,4 +1,4 @@
-"""Indexes made for a sample and asked: which rows they choose, what they weigh, and what making them takes.
+"""Build candidate indexes on a sample, and measure the rows they select, their size and their build time.
 
 Nothing is guessed about an index here: it is built from the rows of a run with the writers that build those of files,
 and asked by the readers that plans ask.  What is left to guess is how a file's differs from a run's.

@@ -1,4 +1,4 @@
-"""What the indexes of each condition did for a scan, file by file, and which index would have helped it."""
+"""The effect of each condition's indexes on a scan, by file, and the index that would have helped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files × pages: of every file of a plan, which stretches of its rows are read, and what spared the others."""
+"""The row ranges of each file that a plan reads, and the planning step that excluded the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan for a person: totals first, then every file with what chose its rows or proved it needless."""
+"""A plan as text: totals, then each file with the step that selected its rows or skipped it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifying a table (fsck): each file that snapshots, tags and branches need is there, sound, and as others say."""
+"""Verify a table (fsck): all files that snapshots, tags and branches need exist and match their metadata."""
 
 from bitlake.tools.verify.findings import CODES, Code, Finding, Severity, VerifyReport
 from bitlake.tools.verify.run import verify_table

@@ -1,4 +1,4 @@
-"""What verification can report: every finding code with its meaning and remedy, and the report itself.
+"""Findings of a verification: each code with its meaning and remedy, and the report.
 
 Codes are stable: scripts may compare them.  ``docs/verify.md`` lists them.  A :class:`VerifyReport` holds the
 findings and how much was checked, and prints as text or JSON.

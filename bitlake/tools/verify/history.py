@@ -1,4 +1,4 @@
-"""What snapshots say together: which files are live at each, and whether that fits.
+"""Verify the history: the live files of each snapshot, and whether snapshots are consistent with each other.
 
 Snapshot by snapshot the live files are carried on by the delta, as writers did, and compared with what the snapshot's
 own base list says where that is not just the lists before.  So a table of many snapshots costs their deltas, not their

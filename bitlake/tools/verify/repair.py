@@ -1,4 +1,4 @@
-"""Repairing what can be repaired without touching a row: hints, file indexes, HASH indexes.
+"""Repair hints, file indexes and HASH indexes, without changing a row.
 
 All of these can be rebuilt from what is sound: hints from the existing snapshots, a file index from its data file, a
 HASH index from the keys of its bucket.  Nothing else is repaired: a data file, a deletion vector, a manifest that is

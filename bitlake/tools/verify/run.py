@@ -1,4 +1,4 @@
-"""Verifying a table: from its small files to what they name, each file once, and the heavy work through a runner."""
+"""Run a verification: small metadata files first, then the files they name, each once; a runner does the heavy work."""
 
 from __future__ import annotations
 
