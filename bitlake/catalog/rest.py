@@ -77,7 +77,7 @@ _MOST_PAGES = 100_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestOptions:
-    """Where a catalog is and who asks.  Its text shows neither token nor headers."""
+    """The address of a catalog, and the credentials.  Its text shows neither token nor headers."""
 
     uri: str
     warehouse: str

@@ -57,7 +57,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant, as Arrow has it."""
+    """An Arrow constant."""
 
     value: pa.Scalar
 

@@ -4,7 +4,7 @@ NONE and ALL are proofs; everything else is SOME.  A bound is not a proof in the
 
 * text and binary bounds may be cut (``truncated``): they still bound, but need not be values of the column;
 * a float column may hold NaN whatever its bounds say (Parquet writers leave NaN out), and NaN is the greatest value;
-  a NaN bound says nothing at all;
+  a NaN bound proves nothing;
 * Paimon cuts U+D7FF at the end of a maximum to ``?`` (table-format spec, trap 19): its upper bound is then raised.
 
 :func:`test_stats` judges one file, :func:`judge` many at once, with the same rules as array operations.  Predicates

@@ -336,7 +336,7 @@ class WebHdfsStore(HdfsStore):
             except AlreadyExists:
                 return False
             except (AccessDenied, StorageFull) as e:
-                if unknown:  # a refusal now says nothing about the try before
+                if unknown:  # a refusal now does not show what the earlier attempt did
                     raise StorageUnavailable(str(e)) from e
                 raise
             except NotFound:

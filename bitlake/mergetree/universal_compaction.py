@@ -124,7 +124,7 @@ class _UniversalCompaction:
         return None
 
     def _full_is_due(self) -> bool:
-        """Whether an option asks for a full compaction, whatever the sizes of the runs."""
+        """Whether an option requires a full compaction, regardless of the sizes of the runs."""
         runs, options = self._runs, self._options
         if len(runs) <= 1:
             return False

@@ -227,7 +227,7 @@ class FileStats(Mapping[str, ColumnStats]):
         nulls = counts[place.index] if counts is not None and place.index < len(counts) else None
         low, high = place.decode(stats.min), place.decode(stats.max)
         if place.is_float:
-            # Java orders NaN last, other writers leave it out: a NaN bound says nothing.
+            # Java orders NaN last, other writers leave it out: a NaN bound proves nothing.
             low = None if low != low else low
             high = None if high != high else high
         if place.is_text and high is not None and high.endswith("?"):
@@ -362,7 +362,7 @@ def _column_values(rows: _Rows, made: AtomicType, i: int) -> tuple[Form, Values,
                 if root is Root.FLOAT
                 else slots.view(np.float64)
             )
-        # Java orders NaN last, other writers leave it out: a NaN bound says nothing.
+        # Java orders NaN last, other writers leave it out: a NaN bound proves nothing.
         return Form.FLOAT, doubles, known & ~np.isnan(doubles)
     if root in _SIGNED:
         unsigned, signed = _SIGNED[root]

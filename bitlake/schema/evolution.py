@@ -447,7 +447,7 @@ def column_changes(
     default: str | None,
     position: Position | None,
 ) -> list[SchemaChange]:
-    """What ALTER COLUMN asks for; an empty comment or default takes it away."""
+    """The change that ALTER COLUMN requests; an empty comment or default removes it."""
     changes: list[SchemaChange] = []
     if kind is not None:
         changes.append(RetypeColumn(path, type_of(kind)))

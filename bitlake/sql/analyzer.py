@@ -183,7 +183,7 @@ def _analyse_text(text: SqlText, mentions: Mentions, tables: _Tables, timezone: 
 
 
 class _Tables:
-    """Asks for each name once."""
+    """Looks up each name once."""
 
     def __init__(self, resolve: Resolve, names: Names) -> None:
         self.resolve = resolve

@@ -30,7 +30,7 @@ FUNCTIONS = {
     "input_file_block_length": ("file_block_length", "_metadata.file_block_length"),
 }
 WORDS = frozenset((METADATA, *FUNCTIONS))
-"""Identifiers (lower case) without which a query asks for nothing of this."""
+"""Identifiers (lower case); a query without any of them reads no file metadata."""
 
 IsLake = Callable[[exp.Table], bool]
 """Whether a table node names a lake table that has no column ``_metadata`` of its own."""

@@ -27,7 +27,7 @@ _SHORT = 80
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What queries ask of a table, and what became of those that ask nothing of it."""
+    """The conditions of queries on a table, and the queries that do not read it."""
 
     queries: tuple[Query, ...]
     elsewhere: int = 0
@@ -38,7 +38,7 @@ class Workload:
 
 
 def read_workload(texts: Sequence[str], table: Sequence[DataField], resolve: Resolve, timezone: str) -> Workload:
-    """What these queries ask of the table with just these ``table`` columns (the same object that ``resolve`` gives).
+    """The conditions of these queries on the table with these ``table`` columns (the object that ``resolve`` returns).
 
     A text may hold several statements.  One that does not begin as a statement is a condition on the table.
     """

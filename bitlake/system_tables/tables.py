@@ -183,7 +183,7 @@ TABLES: dict[str, Metadata] = {
 
 @dataclass(frozen=True, slots=True)
 class SystemScan(TableScan):
-    """Rows of a system table: gathered when they are asked for, filtered as any others."""
+    """Rows of a system table, gathered when a scan reads them, and filtered as other rows."""
 
     gather: Callable[[], pa.Table] | None = None
 

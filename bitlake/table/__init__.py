@@ -1,1 +1,1 @@
-"""Tables: scans and their plans, writing, committing, keeping indexes.  Knows nothing of Spark."""
+"""Tables: scans and their plans, writing, committing, keeping indexes.  Independent of Spark."""

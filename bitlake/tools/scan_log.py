@@ -153,7 +153,7 @@ def _text(value: object) -> str:
 
 
 def terms_of(predicate: tree.Predicate | None) -> tuple[ScanTerm, ...]:
-    """What a condition asks of which columns, each once, in its order."""
+    """The comparisons of a condition by column, each once, in their order."""
     found: dict[ScanTerm, None] = {}
     waiting: deque[tree.Predicate] = deque([] if predicate is None else [predicate])
     while waiting:

@@ -129,7 +129,7 @@ def _rows(target: Target) -> int:
 
 
 def runner_for(target: Target, scan: TableScan) -> Runner:
-    """Where the files are asked: here if that is soon done, else on the executors."""
+    """The runner that searches the files: this process for little work, else the executors."""
     return (
         LocalRunner() if append_dml.estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
     )

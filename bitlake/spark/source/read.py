@@ -255,7 +255,7 @@ def check_options(options: SourceOptions) -> None:
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What every PySpark asks of a stream's reader."""
+    """The methods of a stream's reader that every PySpark calls."""
 
     def __init__(self, options: SourceOptions, types: T.StructType) -> None:
         check_options(options)

@@ -279,7 +279,7 @@ class Advice:
     """What ``table.indexes.advise()`` says.
 
     Nothing is changed before :meth:`apply`.  Sizes are bytes.  ``asked``: where the questions come from (``queries``,
-    ``recorded scans`` or ``typical questions``); ``engine``: who reads for them, ``spark`` or ``python``.
+    ``recorded scans`` or ``typical questions``); ``engine``: their reader, ``spark`` or ``python``.
 
     >>> advice = lake.table("payments").indexes.advise(["payment_id = 500000000"])
     >>> [(column.column, column.action, column.index) for column in advice.columns]

@@ -480,7 +480,7 @@ class Estimator:
         return (sum(k[0] for k in known) / size, sum(k[1] for k in known) / size) if size else (1.0, 0.0)
 
     def _engine_for(self, files: Sequence[PlannedFile]) -> str:
-        """Who reads these files: few and small ones are read in this process also for Spark."""
+        """The reader of these files: few and small ones are read in this process also for Spark."""
         size = sum(f.entry.file.file_size for f in files)
         return (
             "python" if sum(f.row_count for f in files) <= DRIVER_ROWS and size <= WHOLE_DRIVER_BYTES else self.engine

@@ -526,8 +526,10 @@ class Asked:
 
 
 def units_of(predicate: Predicate) -> list[Predicate]:
-    """What indexes are asked at once: leaves, and leaves that must hold together of one column, as both ends of a range
-    (an index that either end leaves half of the rows is read where both leave few)."""
+    """The predicates that indexes evaluate together: leaves, and leaves of one column that must all hold.
+
+    The two bounds of a range are an example: each may select half of the rows where both select few.
+    """
     match predicate:
         case And(children):
             return [u for c in together(children) for u in ([c] if c not in children else units_of(c))]

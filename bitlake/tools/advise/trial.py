@@ -77,7 +77,7 @@ class Trial:
 def try_run(
     store: Store, run: Run, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema
 ) -> Trial:
-    """Build the candidates of a run and ask them what is asked of their columns, each of ``units`` of one column."""
+    """Build the candidates of a run and evaluate the queries of their columns, each of ``units`` of one column."""
     by_column: dict[str, list[Predicate]] = {}
     for unit in units:
         by_column.setdefault(min(sources_of(unit)), []).append(unit)
@@ -170,7 +170,7 @@ def _build(
     if payload is None:
         return None
     content = encode_container({candidate.column: {candidate.index_type: payload}}, checksums=True)
-    # Small files are asked without weighing; so is a run that stands for one.
+    # Indexes of small files are read without a cost estimate; so are those of a run that represents one.
     index_type = known_index_type(candidate.index_type)
     fixed = index_type.fixed_bytes(payload)
     length = fixed + max(0, len(payload) - fixed) * run.scale

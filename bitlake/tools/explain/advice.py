@@ -36,7 +36,7 @@ from bitlake.tools.scan_log import condition_text
 # --- what each condition's indexes did --------------------------------------------------------------------------------
 
 MOST_FILES = 400
-"""Files whose indexes are asked again, condition by condition."""
+"""The number of files whose indexes are evaluated again for each condition."""
 
 
 @dataclass(frozen=True, slots=True)

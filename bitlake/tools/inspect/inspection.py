@@ -140,7 +140,7 @@ def kind_of(path: str, start: bytes, size: int, avro_fields: tuple[str, ...]) ->
 
 
 ANY = object()
-"""No value is asked about (None asks about NULL)."""
+"""No value is given (None stands for NULL)."""
 _MOST_HEX = 1 << 20
 
 

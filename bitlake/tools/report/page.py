@@ -275,7 +275,7 @@ def _timeline(r: TableReport) -> html.Markup:
 def _scans(r: TableReport) -> html.Markup:
     title = "Recorded scans"
     if r.scans is None:
-        said = "No scan has been recorded. bitlake.connect(…, record_scans=True) takes down what is asked and skipped."
+        said = "No scan has been recorded. bitlake.connect(…, record_scans=True) records conditions and skipped files."
         return html.section(title, html.note(said))
     found = r.scans
     total = found.all
@@ -314,7 +314,7 @@ def _limits(r: TableReport) -> html.Markup:
         "the statement take it.",
         f"Deleted rows: {limits.deleted:.0%} of the rows stored, where none of that is due yet.",
         f"Manifests: more than {limits.manifests:,}, of less than 2 MB on average.",
-        "Indexes: any file that lacks one the options ask for, any that cannot be read, any that nobody asks for.",
+        "Indexes: files that lack a declared one, indexes that cannot be read, and those that are no longer declared.",
         f"Snapshots: more than {limits.snapshots:,} are kept.",
         "Partitions and tags: any that is older than the options or the tag itself say.",
         "Scans: those that ask the same columns read rows that do not match, and an index could save at least "

@@ -101,7 +101,7 @@ class Repair:
             lines += [f"  {a.what:<14} {a.path}  ({a.code})" for a in self.actions]
         if self.snapshot is not None:
             lines.append(f"Snapshot {self.snapshot} has the new indexes; older snapshots still name the old ones.")
-        left = [f for f in self.left if not f.past]  # what goes with its snapshots asks nobody for anything
+        left = [f for f in self.left if not f.past]  # findings of expiring snapshots need no action
         if left:
             lines.append(f"Not repaired, for it takes a decision or a copy of the table ({len(left):,}):")
             lines += [f"  {f.code:<14} {f.path}: {f.remedy}" for f in left]
