@@ -15,7 +15,10 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 _ASKS_FOR_SESSION = re.compile(r"\bspark: Any\b")
 
 LONG_FILES = (
+    "tests/spark/dml/test_merge.py",
     "tests/spark/test_sql_conformance.py",
+    "tests/spark/test_core_statements.py",
+    "tests/spark/test_keyed_dml.py",
     "tests/spark/docs/test_dataframe.py",
     "tests/spark/test_doors.py",
     "tests/spark/dml/test_delete_update.py",
@@ -24,8 +27,11 @@ LONG_FILES = (
     "tests/spark/procedures/test_compact.py",
     "tests/spark/docs/test_sql_write.py",
     "tests/spark/read/test_file_metadata.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/merge/test_engine.py",
+    "tests/iceberg/test_publication.py",
 )
-"""Files of few tests that take 10 to 30 seconds of processor time.
+"""Files of few tests that take 10 to 60 seconds of processor time.
 
 xdist starts the files with the most tests first.  These would come last, and the other process would wait for them.
 """
