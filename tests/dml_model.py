@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 from long import long
 
 import bitlake
@@ -25,6 +27,15 @@ OPTIONS: dict[str, dict[str, str]] = {
 NAMES = ["vectors", "copy-on-write-bucketed", long("vectors64-bucketed"), long("copy-on-write")]
 
 
+def append_halves(lake: bitlake.Lake, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows in this process, half of them in each of two files, as Spark's two tasks do."""
+    schema = lake.table(name).arrow_schema
+    data = pa.table([pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema.names)
+    half = len(rows) // 2
+    for part in (data.slice(0, half), data.slice(half)):
+        lake.write(part, name)
+
+
 class Model:
     """A table ``t`` of a lake and its rows as a plain list, changed side by side.  Mutable."""
 
@@ -36,13 +47,13 @@ class Model:
         by = "PARTITIONED BY (p)" if partitioned else ""
         lake.sql(f"CREATE TABLE t ({COLUMNS}) {by}" + (f" TBLPROPERTIES ({listed})" if options else ""))
         for batch in range(3):
-            self.append(batch * 40, 40)
+            self.append(batch * 40, 40, by_spark=batch == 0)
         lake.sql("SELECT 3 AS k, 'x' AS w UNION ALL SELECT 7, 'y' UNION ALL SELECT NULL, 'z'").createOrReplaceTempView(
             "other"
         )
 
-    def append(self, first: int, count: int) -> None:
-        """Append random rows."""
+    def append(self, first: int, count: int, by_spark: bool = True) -> None:
+        """Append random rows in two files, which Spark writes or this process."""
         pick = self.random.choice
         new = [
             (
@@ -55,7 +66,10 @@ class Model:
             for i in range(count)
         ]
         frame = self.lake.spark.createDataFrame(new, COLUMNS)
-        self.lake.write(frame, "t")
+        if by_spark:
+            self.lake.write(frame, "t")
+        else:
+            append_halves(self.lake, "t", new)
         self.rows += frame.collect()
 
     def view(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dml_model import NAMES, OPTIONS
+from dml_model import NAMES, OPTIONS, append_halves
 from long import long
 
 import bitlake
@@ -137,7 +137,10 @@ def test_random_merges(lake: bitlake.Lake, name: str, turns: int, monkeypatch: p
             (pick.choice([None, start + i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y", "z"]))
             for i in range(30)
         ]
-        lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), "t")
+        if start:
+            append_halves(lake, "t", new)
+        else:
+            lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), "t")
         rows += new
     for turn in range(turns):
         source = [
@@ -370,7 +373,10 @@ def test_both_engines_merge_alike(lake: bitlake.Lake, name: str, turns: int, mon
             for i in range(30)
         ]
         for engine in ("spark", "duckdb"):
-            lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), f"{engine}_t")
+            if start or key:
+                append_halves(lake, f"{engine}_t", new)
+            else:
+                lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), f"{engine}_t")
     for turn in range(turns):
         source = [
             (i if key else pick.choice([None, i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y"]))
