@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from answers import rows_of
 
@@ -33,8 +34,9 @@ def ids(lake: bitlake.Lake, table: str = "t") -> list[Any]:
 @pytest.fixture
 def two_commits(lake: bitlake.Lake) -> bitlake.Lake:
     lake.sql("CREATE TABLE t (id INT, v STRING)")
-    lake.sql("INSERT INTO t VALUES (1, 'a')")
-    lake.sql("INSERT INTO t VALUES (2, 'b')")
+    table = lake.table("t")
+    for number, text in ((1, "a"), (2, "b")):
+        table.append(pa.table({"id": pa.array([number], pa.int32()), "v": [text]}))
     return lake
 
 
