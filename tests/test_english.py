@@ -23,11 +23,8 @@ PATTERNS = {
     "'told', 'tells of' for things: says, describes": (
         r"\b(?:is|are|was|were|be) told\b|\btells? (?:of|what|which|whether|how)\b"
     ),
-    "'Held by': tested by": r"\bHeld by `",
-    "'mended': fixed": r"\bmended\b",
     "'as Spark has it': as in Spark": r"\bas (?:Spark|Paimon|Java|Arrow|DuckDB) has it\b",
     "'who reads', 'who asks' for code: the reader, the user": r"\bwho (?:reads|asks)\b",
-    "'indexes are asked': read, evaluated": r"\b(?:files?|index(?:es)?|leaves|statistics|bounds) (?:is|are) asked\b",
     "'says nothing', 'knows nothing': proves nothing, is independent of": r"\b(?:says|knows) nothing\b",
 }
 TEXTS = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
