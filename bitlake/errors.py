@@ -21,7 +21,7 @@ end add this context.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
 
 
 class BitlakeError(Exception):
@@ -88,7 +88,7 @@ class UnsupportedFeature(BitlakeError):
 _NAMED = (NotFound, EvaluationFailed, AccessDenied, StorageUnavailable, UnsupportedFeature)
 
 
-def reading_table(name: str, remedy: str = "") -> AbstractContextManager[None]:
+def reading_table(name: str, remedy: str = "") -> contextlib.AbstractContextManager[None]:
     """Put the table's name in front of errors of its files, and ``remedy`` behind "no such file"."""
     return _ReadingTable(name, remedy)
 

@@ -20,7 +20,7 @@ PROMISED = {"__version__", "col", "connect", "register", "Lake", "Table", "Scan"
 
 def error_types() -> set[str]:
     types = {name: value for name, value in vars(errors).items() if inspect.isclass(value)}
-    return {name for name, value in types.items() if value.__module__ == errors.__name__}
+    return {n for n, value in types.items() if value.__module__ == errors.__name__ and not n.startswith("_")}
 
 
 def test_all_is_the_promise() -> None:
