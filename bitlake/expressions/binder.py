@@ -16,6 +16,7 @@ from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.terms import ColumnTerm
+from bitlake.expressions.text_conditions import term_condition
 from bitlake.expressions.tree import (
     FALSE,
     TRUE,
@@ -25,15 +26,16 @@ from bitlake.expressions.tree import (
     Computed,
     Constant,
     In,
+    IndexedExpression,
     Leaf,
     MapKey,
     Not,
     Op,
     Or,
     Predicate,
-    columns_of,
     conjuncts,
     has_computed,
+    leaves_of,
 )
 from bitlake.types.datatypes import AtomicType, DataField
 
@@ -112,7 +114,14 @@ class _Binder:
         if not self.indexed:
             return TRUE
         judged = judged_by_indexes(term).predicate
-        return judged if not has_computed(judged) and columns_of(judged) <= frozenset(self.indexed) else TRUE
+        return judged if not has_computed(judged) and all(map(self._is_indexed, leaves_of(judged))) else TRUE
+
+    def _is_indexed(self, leaf: Leaf) -> bool:
+        """Whether an index may judge a leaf: one of what it is about, or one of the text that it requires."""
+        if leaf.column in self.indexed or not isinstance(leaf.column, IndexedExpression):
+            return leaf.column in self.indexed
+        text = term_condition(leaf.column.term, leaf)
+        return text is not None and text.column in self.indexed
 
 
 def all_of(children: Iterable[Predicate]) -> Predicate:

@@ -348,6 +348,8 @@ class IndexType(abc.ABC):
     in_paimon: ClassVar[bool] = True
     """Whether an entry may have a column's own name.  False: Paimon does not know the type and would fail on a filter
     of that column, so entries are named ``<type>[<column>]``, and only ``bitlake.index.<name>`` declares it."""
+    tests_text: ClassVar[bool] = False
+    """Whether its readers are :class:`TextTester`."""
     selects_rows: ClassVar[bool] = True
     """Whether it selects rows.  False: it only tests whether a file can hold a value."""
     evaluates: ClassVar[str] = ""

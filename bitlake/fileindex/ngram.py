@@ -222,6 +222,7 @@ class _NgramIndex(IndexType):
     accepts = ACCEPTS
     options = (GRAM_BYTES, ROWS, SIZE_SHARE)
     in_paimon = False
+    tests_text = True
     sorts_values = False
 
     supports = staticmethod(supports)

@@ -216,14 +216,21 @@ def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField])
 
 
 def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
-    """The expressions that table options declare indexes of; none where a declaration cannot be read."""
+    """The expressions that table options declare indexes of, and the columns with an index of text.
+
+    None where a declaration cannot be read.
+    """
     if not any(key.startswith(NAMED) for key in options):
         return frozenset()
     try:
         specs = _named_indexes(options, fields)
     except InvalidRequest:
         return frozenset()
-    return frozenset(spec.column for spec in specs if isinstance(spec.column, IndexedExpression))
+    return frozenset(
+        spec.column
+        for spec in specs
+        if isinstance(spec.column, IndexedExpression) or known_index_type(spec.index_type).tests_text
+    )
 
 
 def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:

@@ -196,6 +196,7 @@ class _TokensIndex(IndexType):
     accepts = ACCEPTS
     options = (ROWS, SIZE_SHARE)
     in_paimon = False
+    tests_text = True
     sorts_values = False
 
     supports = staticmethod(supports)

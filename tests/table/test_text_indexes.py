@@ -128,6 +128,9 @@ def test_each_condition_skips_files(lake: Lake, where: str, kind: str) -> None:
     assert (plan.metrics.files_read, plan.metrics.files) == (1, 3)
     assert f"skipped by file index: {kind}(message)" in str(table.scan(where=where).explain())
     assert table.count(where) == 1
+    explained = lake.sql(f"EXPLAIN SELECT id FROM {name} WHERE {where}", engine="duckdb")
+    assert "1 of 3 read; skipped by file index: 2" in str(explained.to_pylist())
+    assert lake.sql(f"SELECT id FROM {name} WHERE {where}", engine="duckdb").fetchall() == [(0,)]
 
 
 def test_rows_of_a_file_are_chosen_by_the_block(lake: Lake) -> None:
