@@ -25,11 +25,12 @@ import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions import wall_clock
+from bitlake.expressions.array_functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.casts import sql_type
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.sql_text import python_literal, quote
-from bitlake.expressions.term_binder import KERNELS, REMEDY, RowsTest, TermBinder, call_sql
-from bitlake.expressions.terms import Typed, columns_in, evaluate_term
+from bitlake.expressions.term_binder import KERNELS, REMEDY, VALUE, RowsTest, TermBinder, call_sql, term_type
+from bitlake.expressions.terms import CallTerm, Term, Typed, columns_in, evaluate_term
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -45,7 +46,7 @@ from bitlake.expressions.tree import (
     Predicate,
     RowTest,
 )
-from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, Root
+from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, MapType, Root
 
 VERSIONS: dict[str, int] = dict.fromkeys(
     ("lower", "upper", "trim", "ltrim", "rtrim", "substring", "left", "right", "replace", "instr", "concat")
@@ -53,6 +54,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
     + ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "hour", "minute", "second")
     + ("date_add", "date_sub", "datediff", "last_day", "add_months", "trunc", "date_trunc")
     + ("rlike", "has_token", "has_all_tokens", "has_any_token")
+    + ("element", "keys")
     + ("+", "-", "*", "/", "%", "div", "negative", "abs", "sign"),
     1,
 )
@@ -85,6 +87,8 @@ def indexed_expression(term: Typed) -> IndexedExpression | None:
 def why_not_indexed(term: Typed) -> str | None:
     """Why no index can be of a term; None if one can."""
     for node in _nodes(term):
+        if node.function in MEMBERS and node is not term:
+            return f"an index of {node.function}(…) is of the members themselves"
         if node.function not in VERSIONS and node.function not in _FREE:
             return f"an index cannot be of '{node.function}'; it may use {', '.join(sorted(VERSIONS))}"
     if not columns_in(term):
@@ -123,7 +127,7 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
     from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
 
     try:
-        term = TermBinder(fields, timezone).bind(parse_term(text, timezone))
+        term = _bound(parse_term(text, timezone), TermBinder(fields, timezone))
     except InvalidRequest as e:
         raise InvalidRequest(str(e).removesuffix(f"; {REMEDY}")) from e
     if term.function == "column":
@@ -136,21 +140,51 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
     return expression
 
 
+def _bound(term: Term, binder: TermBinder) -> Typed:
+    """The typed term; ``element(a)`` and ``keys(m)`` are of an array's elements and of a map's keys."""
+    match term:
+        case CallTerm(function, (of,)) if function in MEMBERS:
+            whole = binder.bind(of)
+            kind = member_type(whole.type)
+            if kind is None or isinstance(whole.type, MapType) != (function == "keys"):
+                takes = "a map" if function == "keys" else "an array"
+                raise InvalidRequest(
+                    f"{function} takes {takes} of strings, integers, booleans or dates, and {whole.sql} is {whole.type}"
+                )
+            return members_of(whole)
+    return binder.bind(term)
+
+
+def members_of(whole: Typed) -> Typed:
+    """The elements of an array, or the keys of a map, as a term of which only an index can be."""
+    kind = member_type(whole.type)
+    assert kind is not None
+    function = "keys" if isinstance(whole.type, MapType) else "element"
+    return Typed(function, term_type(kind), (whole,), None, f"{function}({whole.sql})")
+
+
+def has_members(expression: IndexedExpression) -> bool:
+    """Whether a row has any number of values: those of ``element(a)`` and ``keys(m)``."""
+    return expression.term.function in MEMBERS
+
+
 def values_of(expression: IndexedExpression, batch: pa.RecordBatch) -> pa.Array:
     """An expression's value in each row of a batch, which has the columns that the expression reads.
 
+    Of ``element(a)`` and ``keys(m)``, the arrays or maps.
     Raises :class:`bitlake.errors.EvaluationFailed` where the expression fails for a row.
     """
-    names = columns_in(expression.term)
+    term = expression.term.arguments[0] if has_members(expression) else expression.term
+    names = columns_in(term)
     rows = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
     if len(names) == 1:
         ((name, column),) = rows.items()
         if pa.types.is_dictionary(column.type) and len(column.dictionary) < len(column):
             with contextlib.suppress(EvaluationFailed):  # maybe for a value that no row of the batch has
-                values = evaluate_term(expression.term, {name: column.dictionary}, len(column.dictionary), KERNELS)
+                values = evaluate_term(term, {name: column.dictionary}, len(column.dictionary), KERNELS)
                 distinct = values.dictionary_encode()
                 return pa.DictionaryArray.from_arrays(distinct.indices.take(column.indices), distinct.dictionary)
-    return evaluate_term(expression.term, rows, batch.num_rows, KERNELS)
+    return evaluate_term(term, rows, batch.num_rows, KERNELS)
 
 
 def _nodes(term: Typed) -> Iterator[Typed]:
@@ -272,6 +306,8 @@ def judged_test(
     """A test, or its negation, as a predicate that indexes judge; None if they cannot."""
     if not isinstance(test, RowsTest):
         return None
+    if not negated and (test.term.function in CONTAINS or test.term.function == "size"):
+        return _judged_members(test, judge)
     term = judge(test.term)
     expression = None if term is None else indexed_expression(term)
     if expression is None:
@@ -279,6 +315,21 @@ def judged_test(
     if test.leaf is None:
         return Judged(Comparison(expression, Op.EQ, not negated))
     return None if negated else Judged(about(test.leaf, expression))
+
+
+def _judged_members(test: RowsTest, judge: Callable[[Typed], Typed | None]) -> Judged | None:
+    """A test of an array's elements or a map's keys: some are there, or there is any."""
+    whole = judge(test.term.arguments[0])
+    if whole is None or member_type(whole.type) is None:
+        return None
+    expression = indexed_expression(members_of(whole))
+    if expression is None:
+        return None
+    if test.term.function == "size":
+        some = test.leaf in (Comparison(VALUE, Op.GT, 0), Comparison(VALUE, Op.GE, 1))
+        return Judged(IsNull(expression, negated=True)) if some else None
+    values = sorted({physical(value) for value in test.term.parameter})
+    return Judged(Comparison(expression, Op.EQ, values[0]) if len(values) == 1 else In(expression, tuple(values)))
 
 
 def about(leaf: Predicate, expression: IndexedExpression) -> Predicate:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.array_functions import ARRAY_FUNCTIONS
 from bitlake.expressions.casts import CAST, cast_typed, sql_type
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
@@ -496,7 +497,7 @@ def call_sql(function: str, arguments: Sequence[Typed]) -> str:
         return f" {function} ".join(shown)
     if function in OPERATORS:
         return f"({f' {function} '.join(shown)})"
-    if function in TOKEN_LISTS:
+    if function in TOKEN_LISTS or function == "arrays_overlap":
         return f"{function}({shown[0]}, array({', '.join(shown[1:])}))"
     return f"{function}({', '.join(shown)})"
 
@@ -529,7 +530,7 @@ _SPECIAL_KERNELS: dict[str, Kernel] = {
     "is null": _unary(lambda array: array.is_null()),
     "is not null": _unary(lambda array: array.is_valid()),
 }
-FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS, **TEXT_TESTS}
+FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS, **TEXT_TESTS, **ARRAY_FUNCTIONS}
 KERNELS = {**FUNCTIONS, **{name: Function(_bound_by_binder, kernel) for name, kernel in _SPECIAL_KERNELS.items()}}
 _SPECIAL = frozenset(
     (*COMPARISONS, "and", "or", "not", "is null", "is not null")

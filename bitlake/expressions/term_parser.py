@@ -226,6 +226,14 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
         case exp.Extract():
             part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
             return part or node.name.lower(), [node.expression]
+        case exp.ArrayContains() | exp.MapContainsKey():
+            return _ARRAYS[type(node)], [node.this, node.args.get("key") or node.expression]
+        case exp.ArraySize():
+            return "size", [node.this]
+        case exp.Exists(expression=exp.Lambda() as condition):
+            return _any_element(node, condition)
+        case exp.Anonymous(expressions=[array, exp.Array() as others]) if str(node.this).lower() == "arrays_overlap":
+            return "arrays_overlap", [array, *_present(node, others.expressions)]
         case exp.RegexpLike() if not node.args.get("flag"):
             return "rlike", [node.this, node.expression]
         case exp.Anonymous(expressions=[text, exp.Array() as tokens]) if str(node.this).lower() in TOKEN_LISTS:
@@ -238,6 +246,31 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
     return None
 
 
+_ARRAYS = {exp.ArrayContains: "array_contains", exp.MapContainsKey: "map_contains_key"}
+
+
+def _any_element(node: exp.Expr, condition: exp.Lambda) -> tuple[str, list[exp.Expr]]:
+    """``exists(a, x -> x = 1)`` or ``x IN (1, 2)`` as the function that looks for the constants."""
+    names, test = condition.expressions, condition.this
+
+    def is_element(part: exp.Expr | None) -> bool:
+        return isinstance(part, exp.Identifier) and len(names) == 1 and part.name == names[0].name
+
+    match test:
+        case exp.EQ(this=value, expression=other) if is_element(value) != is_element(other):
+            return "array_contains", [node.this, *_present(node, [other if is_element(value) else value])]
+        case exp.In(this=value, expressions=[_, *_] as values) if is_element(value):
+            return "arrays_overlap", [node.this, *_present(node, values)]
+    raise Inexpressible(node, "only exists(a, x -> x = constant) and IN are computed")
+
+
+def _present(node: exp.Expr, values: list[exp.Expr]) -> list[exp.Expr]:
+    """Constants that are looked for, which are not NULL."""
+    if any(isinstance(v.unnest(), exp.Null | exp.Identifier) for v in values):
+        raise Inexpressible(node, "NULL is not looked for, and only constants are")
+    return values
+
+
 _READ = frozenset(
     (
         "this",
@@ -247,6 +280,7 @@ _READ = frozenset(
         "length",
         "replacement",
         "substr",
+        "key",
         "unit",
         "true",
         "false",

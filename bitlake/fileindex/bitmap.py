@@ -27,6 +27,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -84,16 +85,29 @@ class BitmapWriter:
         self._version = VERSION.of(options)
         self._block_size = BLOCK_SIZE.of(options) or 0
         self._coder = Coder(self._keys)
+        self._rows: list[Int64s] = []
+        self._count: int | None = None
 
     def add(self, column: pa.Array | pa.ChunkedArray) -> None:
         """Append a column's rows."""
         self._coder.add(column)
 
+    def add_members(self, values: pa.Array, rows: Int64s, count: int) -> None:
+        """Append rows that have any number of values."""
+        start = self._count or 0
+        self._coder.add(values)
+        self._rows.append(rows + start)
+        self._count = start + count
+
     def finish(self) -> bytes:
         """Return the payload."""
         coded = self._coder.finish()
-        body = _Body(self._keys, coded)
-        head = [_HEAD.pack(self._version, len(coded.codes), coded.cardinality, body.nulls > 0)]
+        rows = None
+        if self._count is not None:
+            coded, rows = _by_row(coded, np.concatenate(self._rows), self._count)
+        body = _Body(self._keys, coded, rows)
+        count = len(coded.codes) if self._count is None else self._count
+        head = [_HEAD.pack(self._version, count, coded.cardinality, body.nulls > 0)]
         if self._version == 1:
             head.append(_I4.pack(body.null_offset) if body.nulls else b"")
             head.append(pack(self._keys, coded.dictionary.take(pa.array(body.order)), body.offsets[body.order])[0])
@@ -101,6 +115,21 @@ class BitmapWriter:
             head.append(_II.pack(body.null_offset, body.null_length) if body.nulls else b"")
             head.append(_blocks(self._keys, coded, body, self._block_size))
         return b"".join([*head, body.data])
+
+
+def _by_row(coded: Coded, rows: Int64s, count: int) -> tuple[Coded, Int64s]:
+    """The members of rows that are not NULL, each once, and the row of each; a row without members has one NULL."""
+    empty = np.ones(count, bool)
+    empty[rows] = False
+    without = np.flatnonzero(empty)
+    present = coded.codes >= 0
+    codes = np.concatenate([coded.codes[present], np.full(len(without), -1, np.int32)])
+    rows = np.concatenate([rows[present], without])
+    order = np.lexsort((codes, rows))
+    codes, rows = codes[order], rows[order]
+    first = np.ones(len(codes), bool)
+    first[1:] = (codes[1:] != codes[:-1]) | (rows[1:] != rows[:-1])
+    return replace(coded, codes=codes[first]), rows[first]
 
 
 _SINGLE_BYTES = 18
@@ -114,16 +143,18 @@ _Grouped = tuple[Int64s, Int64s, bytes, Int64s]
 class _Body:
     """The bitmaps of a column and their places; arrays are indexed by code."""
 
-    def __init__(self, keys: keyed.Keys, coded: Coded) -> None:
+    def __init__(self, keys: keyed.Keys, coded: Coded, rows: Int64s | None = None) -> None:
+        """``rows``: the row of each code; None: code i is row i's."""
         n = coded.cardinality
         self.order = _java_order(keys, coded)
         # Group 0 are the NULLs (their bitmap comes first), then the values in Java's order.
         group = np.zeros(n + 1, np.int32)
         group[self.order] = np.arange(1, n + 1, dtype=np.int32)
         small = group.astype(np.uint8) if n < 1 << 8 else group.astype(np.uint16) if n < 1 << 16 else group
-        few = n < _FEW_GROUPS and len(coded.codes) >= _MANY_ROWS
-        grouped = _by_masks if few else _by_sorting
-        counts, first, self.data, cuts = grouped(small[coded.codes], n + 1)
+        few = n < _FEW_GROUPS and len(coded.codes) >= _MANY_ROWS and rows is None
+        groups = small[coded.codes]
+        grouped = _by_masks(groups, n + 1) if few else _by_sorting(groups, n + 1, rows)
+        counts, first, self.data, cuts = grouped
         self.nulls = int(counts[0])
         many = counts > 1
         sizes = np.full(n + 1, -1, np.int64)
@@ -139,8 +170,10 @@ class _Body:
             raise UnsupportedFeature(f"a bitmap index of {n} values takes more than 2 GiB; write smaller files")
 
 
-def _by_sorting(groups: npt.NDArray[np.integer], n: int) -> _Grouped:
+def _by_sorting(groups: npt.NDArray[np.integer], n: int, rows: Int64s | None) -> _Grouped:
     positions, bounds = rows_by_group(groups, n)
+    if rows is not None:
+        positions = rows[positions]
     counts = np.diff(bounds)
     many = counts > 1
     kept = positions if many.all() else positions[np.repeat(many, counts)]

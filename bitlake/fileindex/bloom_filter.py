@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bitlake.codec.hashing import UInt64s
+from bitlake.codec.hashing import Int64s, UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, fraction, integer
@@ -92,6 +92,10 @@ class BloomWriter:
             # Merging only when the unmerged have outgrown the merged keeps the sorting linear overall.
             if self._pending_rows > 2 * len(self._distinct) + (1 << 22):
                 self._merge()
+
+    def add_members(self, values: pa.Array, rows: Int64s, count: int) -> None:
+        """Add the values of rows that have any number of them."""
+        self.add(values)
 
     def _hashes(self, chunk: pa.Array) -> UInt64s:
         keys = self._keys.of_array(chunk)

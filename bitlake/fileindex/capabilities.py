@@ -127,6 +127,17 @@ class IndexWriter(Protocol):
         """Return the payload."""
 
 
+@runtime_checkable
+class MemberWriter(Protocol):
+    """A writer that takes any number of values of a row, such as the elements of its array."""
+
+    def add_members(self, values: pa.Array, rows: Int64s, count: int) -> None:
+        """Append ``count`` rows: ``rows[i]``, ascending and from 0, has ``values[i]``, which may be NULL.
+
+        The index finds a row by any of its values; a row without one is the row that IS NULL finds.
+        """
+
+
 class IndexReader(Protocol):
     """Evaluates predicates with one payload, which it fetches lazily.
 

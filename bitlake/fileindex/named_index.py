@@ -39,6 +39,7 @@ class NamedIndex:
     text: str
     column: str
     type: DataType
+    has_members: bool
     options: Mapping[str, str]
     where: str
     """The option, for messages."""
@@ -124,4 +125,4 @@ def _named(
         raise InvalidRequest(f"{where}: '{column}' is also the name of a column; rename that")
     source = index_source(column, fields)
     assert source is not None
-    return NamedIndex(name, index_type, text, column, source.type, own, where)
+    return NamedIndex(name, index_type, text, column, source.type, source.has_members, own, where)

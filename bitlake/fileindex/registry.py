@@ -30,7 +30,7 @@ from bitlake.expressions.tree import IndexedExpression
 from bitlake.fileindex.bitmap import BITMAP
 from bitlake.fileindex.bloom_filter import BLOOM_FILTER
 from bitlake.fileindex.bsi import BSI
-from bitlake.fileindex.capabilities import IndexType, IndexWriter
+from bitlake.fileindex.capabilities import IndexType, IndexWriter, MemberWriter
 from bitlake.fileindex.container import encode_container, split_map_key
 from bitlake.fileindex.named_index import NAMED, named_indexes, named_keys
 from bitlake.fileindex.ngram import NGRAM
@@ -244,6 +244,8 @@ def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
             )
         if not kind.supports(index.type):
             raise InvalidRequest(f"{index.where}: '{index.text}' is of type {index.type}; {kind.accepts}")
+        if index.has_members and not isinstance(kind.writer(index.type, {}), MemberWriter):
+            raise InvalidRequest(f"{index.where}: {index.index_type} has one value for each row, and not its members")
         for option, value in index.options.items():
             _check_option(f"{NAMED}{index.name}.{option}", value, index.index_type, option)
         spec = IndexSpec(index.column, index.index_type, index.options, index.name)
@@ -379,7 +381,7 @@ class IndexBuilder:
             try:
                 if source.name not in columns:
                     columns[source.name] = self._column(batch, source)
-                writer.add(columns[source.name])
+                source.add_to(writer, columns[source.name])
             except (UnsupportedFeature, EvaluationFailed) as e:
                 self._give_up(i, e)
 

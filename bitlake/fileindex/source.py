@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.indexed import expression_named, values_of
+from bitlake.expressions.array_functions import members
+from bitlake.expressions.indexed import expression_named, has_members, values_of
 from bitlake.expressions.terms import columns_in
 from bitlake.expressions.tree import IndexedExpression
+from bitlake.fileindex.capabilities import IndexWriter, MemberWriter
 from bitlake.fileindex.container import split_map_key
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import DataField, DataType, MapType
@@ -37,9 +39,23 @@ class IndexSource:
         """The expression; None for a column or a map's key."""
         return self.name if isinstance(self.name, IndexedExpression) else None
 
+    @property
+    def has_members(self) -> bool:
+        """Whether a row has any number of values: array elements, or map keys."""
+        return self.expression is not None and has_members(self.expression)
+
+    def add_to(self, writer: IndexWriter, values: pa.Array | pa.ChunkedArray) -> None:
+        """Give a writer the :meth:`values` of a batch; raises what the writer does."""
+        if self.has_members:
+            assert isinstance(writer, MemberWriter)
+            writer.add_members(*members(values), len(values))
+        else:
+            writer.add(values)
+
     def values(self, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """The values to index, one for each row of a batch that has at least :attr:`columns`.
 
+        Of members, the arrays or maps.
         Raises :class:`bitlake.errors.EvaluationFailed` where an expression fails for a row.
         """
         names = batch.schema.names

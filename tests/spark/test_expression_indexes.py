@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import bitlake
+from tests import member_predicates
 from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
 
 ZONE = "Europe/Berlin"
@@ -41,6 +42,25 @@ def test_spark_finds_the_same_rows(spark: Any, tmp_path: Any) -> None:
         assert len(used) >= 5
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_spark_finds_the_same_rows_by_members(lake: bitlake.Lake) -> None:
+    table = lake.create_table("indexed", member_predicates.SCHEMA, options=member_predicates.INDEXES)
+    lake.create_table("plain", member_predicates.SCHEMA).append(member_predicates.rows(random.Random(5), 0, 120))
+    for start in (0, 60):
+        lake.sql(f"INSERT INTO indexed SELECT * FROM plain WHERE id >= {start} AND id < {start + 60}")
+    draw = random.Random(31)
+    asked = [member_predicates.predicate(draw) for _ in range(60)]
+    columns = ", ".join(f"({where}) AS p{i}" for i, where in enumerate(asked))
+    answers = lake.sql(f"SELECT id, {columns} FROM plain").toPandas().sort_values("id")
+    for i, where in enumerate(asked):
+        expected = answers["id"][answers[f"p{i}"] == True].tolist()  # noqa: E712  # NULL is neither
+        assert sorted(table.scan(["id"], where).to_arrow()["id"].to_pylist()) == expected, where
+        if i % 15 == 0:
+            query = f"SELECT id FROM indexed WHERE {where}"
+            assert sorted(r["id"] for r in lake.sql(query).collect()) == expected, where
+    plan = lake.explain("SELECT id FROM indexed WHERE array_contains(tags, 'nowhere')")
+    assert "0 of 2 read; skipped by file index: 2" in str(plan)
 
 
 def test_statements_on_spark(lake: bitlake.Lake) -> None:

@@ -291,10 +291,10 @@ class IndexCheck:
         self._writer = index.writer(kind, options)
         self._rows = 0
 
-    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+    def add(self, source: IndexSource, column: pa.Array | pa.ChunkedArray) -> None:
         """Append rows; raises :class:`UnsupportedFeature` for a value that no such index can hold."""
         self._rows += len(column)
-        self._writer.add(column)
+        source.add_to(self._writer, column)
 
     def finish(self) -> str | None:
         """Return what the payload states wrongly.  None if nothing.
@@ -330,7 +330,7 @@ class _Part:
 
     def take(self, batch: pa.Table) -> None:
         """Add the payload's values of a batch."""
-        self.check.add(self.source.values(batch))
+        self.check.add(self.source, self.source.values(batch))
 
 
 class FileIndexCheck:

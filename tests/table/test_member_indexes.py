@@ -1,0 +1,86 @@
+"""Indexes of array elements and map keys: scans find what full scans find, and read less."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake import Lake, Table
+from bitlake.errors import InvalidRequest
+from tests.long import long
+from tests.member_predicates import INDEXES, SCHEMA, predicate, rows
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return bitlake.connect(str(tmp_path_factory.mktemp("warehouse")))
+
+
+def ids(table: Table, where: str) -> list[int]:
+    return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("count", [60, long(20_000)])
+def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -> None:
+    tables = [lake.create_table(f"t{count}{i}", SCHEMA, options=o) for i, o in enumerate((INDEXES, {}))]
+    for number in range(3):
+        part = rows(random.Random(number), number * 60, 60)
+        for table in tables:
+            table.append(part)
+    with_indexes, without = tables
+    draw, used = random.Random(17), set()
+    for _ in range(count):
+        where = predicate(draw)
+        expected = ids(without, where)
+        assert ids(with_indexes, where) == expected, where
+        assert with_indexes.scan(where=where).count() == len(expected), where
+        used.update(name for f in with_indexes.scan(where=where).plan().files for name in f.pruned_by)
+    assert used == {"bitmap(element(tags))", "bloom-filter(element(n))", "bitmap(keys(m))"}
+    assert not with_indexes.maintenance.verify().findings
+
+
+@pytest.mark.parametrize(
+    ("index", "where"),
+    [
+        ("bitmap(element(tags))", "array_contains(tags, 'b')"),
+        ("bitmap(element(tags))", "arrays_overlap(tags, array('b', 'z'))"),
+        ("bitmap(element(tags))", "exists(tags, x -> x = 'b')"),
+        ("bitmap(element(tags))", "size(tags) > 0 AND array_contains(tags, 'b')"),
+        ("bloom-filter(element(tags))", "array_contains(tags, 'b')"),
+        ("bitmap(keys(m))", "map_contains_key(m, 'b')"),
+        ("bloom-filter(keys(m))", "map_contains_key(m, 'b')"),
+    ],
+)
+def test_each_kind_skips_files(lake: Lake, index: str, where: str) -> None:
+    name = "skips_" + "".join(c if c.isalnum() else "_" for c in index + where)
+    schema = pa.schema([SCHEMA.field("tags"), SCHEMA.field("m")])
+    table = lake.create_table(name, schema, options={"bitlake.index.i": index})
+    for word in ("a", "b", "c"):
+        table.append(pa.table({"tags": [[word, word, None], []], "m": [[(word, 1)], []]}, schema))
+    table.append(pa.table({"tags": [None, []], "m": [None, []]}, schema))
+    plan = table.scan(where=where).plan()
+    assert (plan.metrics.files_read, plan.metrics.files) == (1, 4)
+    assert table.scan(where=where).count() == 1
+    assert table.delete(where) == 1
+    assert table.scan(where=f"NOT ({where})").count() == (6 if "keys" in index else 4)
+    assert [r.built for r in table.indexes.rebuild()] == [()] * len(table.scan().plan().files)
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("range-bitmap(element(tags))", "range-bitmap has one value for each row, and not its members"),
+        ("bsi(element(n))", "bsi has one value for each row, and not its members"),
+        ("bitmap(element(m))", "element takes an array"),
+        ("bitmap(keys(tags))", "keys takes a map"),
+        ("bitmap(lower(element(tags)))", "it has no function 'element'"),
+        ("bitmap(tags)", "is of type ARRAY"),
+        ("bitmap(array_contains(tags, 'a'))", "cannot be of 'array_contains'"),
+    ],
+)
+def test_what_is_refused(lake: Lake, index: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        lake.create_table("refused", SCHEMA, options={"bitlake.index.i": index})
