@@ -248,6 +248,20 @@ class ColumnBounds:
         )
 
 
+def joined_bounds(pieces: Sequence[ColumnBounds | None]) -> ColumnBounds | None:
+    """One column's statistics of several groups of files, one group after the other; None if it has none."""
+    some = [p for p in pieces if p is not None]
+    if len(some) <= 1:
+        return some[0] if some else None
+
+    def joined(name: str) -> Any:
+        arrays = [getattr(p, name) for p in some]
+        return np.concatenate(arrays) if isinstance(arrays[0], np.ndarray) else pa.concat_arrays(arrays)
+
+    low, high, has_low, has_high, nulls = map(joined, ("low", "high", "has_low", "has_high", "nulls"))
+    return ColumnBounds(some[0].form, low, high, has_low, has_high, nulls, any(p.truncated for p in some))
+
+
 def judge(predicate: Predicate, rows: Int64s, leaf: Callable[[Leaf], Verdicts]) -> Verdicts:
     """The verdicts of a bound predicate over files of ``rows`` rows each, from those of its leaves."""
     found = _judge(predicate, len(rows), leaf)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bitlake.codec import avro
 from bitlake.codec.avro import MAGIC, SYNC, decompress_zstd, most_bytes
@@ -257,7 +257,7 @@ def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) ->
     of identities quicker.
     """
     with paused():
-        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
+        quick = decode_entries(data, KNOWN_SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
         found = _decode_any(data) if quick is None else quick
         return found if partitions is None else [e for e in found if e.partition in partitions]
 
@@ -286,7 +286,8 @@ def _decode_any(data: bytes) -> list[ManifestEntry]:
 
 
 _KINDS = {0: EntryKind.ADD, 1: EntryKind.DELETE}
-_SCHEMA = MANIFEST.text.encode()
+KNOWN_SCHEMA = MANIFEST.text.encode()
+"""The schema of manifests in the container's header, as Paimon writes it."""
 
 
 def _make_stats(low: bytes, high: bytes, counts: tuple[int | None, ...] | None) -> SimpleStats:
@@ -427,8 +428,12 @@ _FEW = 4
 """Partitions that are looked for one by one in a block."""
 
 
-class _Unexpected(Exception):
+class Unexpected(Exception):
     """Bytes that the general decoder must judge."""
+
+
+NOT_DECODED = (Unexpected, IndexError, UnicodeDecodeError, MemoryError, EOFError, zstd.ZstdError)
+"""What the decoder of the known schema raises for bytes that the general decoder must judge."""
 
 
 def decode_entries(
@@ -455,7 +460,7 @@ def decode_entries(
                 continue
             out += _records(block, count, make_stats, make_file, make_entry)
         return out
-    except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, EOFError, zstd.ZstdError):
+    except NOT_DECODED:
         return None
 
 
@@ -480,38 +485,72 @@ def _finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
     return holds
 
 
-def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
-    """The blocks of a container as (records, uncompressed bytes)."""
+class StoredBlock(NamedTuple):
+    """A block of a container as it is stored: its records, and where its compressed bytes are."""
+
+    records: int
+    start: int
+    size: int
+
+
+def stored_blocks(data: bytes, schema: bytes) -> Iterator[StoredBlock]:
+    """The blocks of a container that has this schema and zstd; raises :class:`Unexpected` and IndexError for others."""
     if not data.startswith(MAGIC):
-        raise _Unexpected
+        raise Unexpected
     at, meta = len(MAGIC), {}
     while True:
         pairs, at = _long(data, at)
         if pairs == 0:
             break
         if pairs < 0:
-            raise _Unexpected
+            raise Unexpected
         for _ in range(pairs):
             key, at = _bytes(data, at)
             meta[key], at = _bytes(data, at)
     if meta.get(b"avro.schema") != schema or meta.get(b"avro.codec") != b"zstandard":
-        raise _Unexpected
+        raise Unexpected
     sync = data[at : at + SYNC]
-    left = most_bytes(len(data))
     at += SYNC
     if at > len(data):
-        raise _Unexpected
+        raise Unexpected
     while at < len(data):
         count, at = _long(data, at)
-        body, at = _bytes(data, at)
-        if count < 0 or data[at : at + SYNC] != sync:
-            raise _Unexpected
-        at += SYNC
-        block = decompress_zstd(body, left)
+        size, at = _long(data, at)
+        end = at + size
+        if count < 0 or size < 0 or data[end : end + SYNC] != sync:
+            raise Unexpected
+        yield StoredBlock(count, at, size)
+        at = end + SYNC
+
+
+def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a container as (records, uncompressed bytes)."""
+    left = most_bytes(len(data))
+    for count, start, size in stored_blocks(data, schema):
+        block = decompress_zstd(data[start : start + size], left)
         left -= len(block)
         if left < 0:
-            raise _Unexpected
+            raise Unexpected
         yield count, block
+
+
+class RecordDecoder:
+    """Decodes records of manifests with the known schema; equal partitions are one object.  Mutable: it keeps them."""
+
+    def __init__(self) -> None:
+        self._make_entry = _EntryMaker()
+
+    def entries(self, data: bytes, count: int) -> list[ManifestEntry]:
+        """The entries that these bytes hold, exactly ``count``; raises one of :data:`NOT_DECODED` for others."""
+        return _records(data, count, _make_stats, DataFileMeta, self._make_entry)
+
+
+def decode_texts(data: bytes) -> tuple[Any, ...] | None:
+    """A nullable array of strings that these bytes are; raises one of :data:`NOT_DECODED` for others."""
+    found, stop = _maybe(data, 0, _texts)
+    if stop != len(data):
+        raise Unexpected
+    return None if found is None else tuple(found)
 
 
 def _records(data: bytes, count: int, make_stats: Make, make_file: Make, make_entry: Make) -> list[Any]:
@@ -531,7 +570,7 @@ def _records(data: bytes, count: int, make_stats: Make, make_file: Make, make_en
             head_bytes, at = data[at:stop], stop
         size, at = _long(data, at) if data[at] & 0x81 else (data[at] >> 1, at + 1)
         if size < 0:
-            raise _Unexpected
+            raise Unexpected
         name = data[at : at + size].decode()
         names.append(name)
         file_size, at = _long(data, at + size)
@@ -566,12 +605,12 @@ def _records(data: bytes, count: int, make_stats: Make, make_file: Make, make_en
             tail, stop = _tail(data, at)
             tail_bytes, at = data[at:stop], stop
         if at > end:
-            raise _Unexpected
+            raise Unexpected
         stats = make_stats(low, high, counts)
         file = make_file(name, file_size, row_count, *keys, stats, first, last, *level, created, deleted, index, *tail)
         out.append(make_entry(head, file))
     if at != end or not are_file_names(names):
-        raise _Unexpected
+        raise Unexpected
     return out
 
 
@@ -592,16 +631,16 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         shift += 7
         if shift > _MAX_SHIFT:
-            raise _Unexpected
+            raise Unexpected
     if value >> 64:
-        raise _Unexpected
+        raise Unexpected
     return (value >> 1) ^ -(value & 1), at
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = _long(data, at)
     if size < 0:
-        raise _Unexpected
+        raise Unexpected
     return data[at : at + size], at + size
 
 
@@ -615,7 +654,7 @@ def _maybe(data: bytes, at: int, read: Callable[[bytes, int], tuple[Any, int]]) 
     if branch == 2:
         return read(data, at + 1)
     if branch:
-        raise _Unexpected
+        raise Unexpected
     return None, at + 1
 
 
@@ -626,7 +665,7 @@ def _read_array(data: bytes, at: int, read: Callable[[bytes, int], tuple[Any, in
         if count == 0:
             return tuple(found), at
         if count < 0:
-            raise _Unexpected
+            raise Unexpected
         for _ in range(count):
             value, at = read(data, at)
             found.append(value)
@@ -647,14 +686,14 @@ def _null_counts(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
 def _int(data: bytes, at: int) -> tuple[int, int]:
     value, at = _long(data, at)
     if not -(1 << 31) <= value < 1 << 31:
-        raise _Unexpected
+        raise Unexpected
     return value, at
 
 
 def _within(data: bytes, at: int) -> None:
     """A section that will be compared with must be there as a whole."""
     if at > len(data):
-        raise _Unexpected
+        raise Unexpected
 
 
 def _head(data: bytes, at: int) -> tuple[tuple[int, int, bytes, int, int], int]:

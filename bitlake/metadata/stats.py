@@ -261,6 +261,19 @@ def column_bounds(
     None for a column without statistics.  Raises :class:`CorruptError` when any row is damaged (without saying which:
     read it file by file to learn that), and :class:`NotVectorised` for values beyond this module.
     """
+    lows, highs = StatsRows.of([s.min for s in stats]), StatsRows.of([s.max for s in stats])
+    return rows_bounds(lows, highs, lambda i: _null_counts(stats, i), fields, columns, wanted)
+
+
+def rows_bounds(
+    lows: StatsRows,
+    highs: StatsRows,
+    null_counts: Callable[[int], Int64s],
+    fields: Sequence[DataField],
+    columns: tuple[str, ...] | None,
+    wanted: Sequence[str],
+) -> dict[str, ColumnBounds | None]:
+    """:func:`column_bounds` of statistics rows that lie in a buffer; ``null_counts``: those of the i-th column."""
     types = {f.name: f.type for f in fields}
     names = tuple(types) if columns is None else columns
     places = {n: i for i, n in enumerate(names) if n in types}
@@ -268,17 +281,18 @@ def column_bounds(
     there = [n for n in wanted if n in places]
     if not there:
         return found
-    lows, highs = _Rows([s.min for s in stats], len(names)), _Rows([s.max for s in stats], len(names))
+    low_rows, high_rows = _Rows(lows, len(names)), _Rows(highs, len(names))
+    count = len(lows.starts)
     for name in there:
         i, made = places[name], types[name]
-        nulls = _null_counts(stats, i)
+        nulls = null_counts(i)
         if not isinstance(made, AtomicType) or made.root is Root.VARIANT:
-            unknown = np.zeros(len(stats), bool)
-            zeros = np.zeros(len(stats), np.int64)
+            unknown = np.zeros(count, bool)
+            zeros = np.zeros(count, np.int64)
             found[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
             continue
-        form, low, has_low = _column_values(lows, made, i)
-        _, high, has_high = _column_values(highs, made, i)
+        form, low, has_low = _column_values(low_rows, made, i)
+        _, high, has_high = _column_values(high_rows, made, i)
         if form is Form.TEXT:
             high = _past_question_marks(high)
         found[name] = ColumnBounds(form, low, high, has_low, has_high, nulls, form in (Form.TEXT, Form.BINARY))
@@ -294,15 +308,30 @@ def _null_counts(stats: Sequence[SimpleStats], i: int) -> Int64s:
     return np.array([-1 if c is None else c for c in counts], np.int64)
 
 
-class _Rows:
-    """BinaryRows with arity, joined."""
+@dataclass(frozen=True, slots=True)
+class StatsRows:
+    """BinaryRows with arity in a buffer: where each begins, and its bytes."""
 
-    def __init__(self, rows: list[bytes], arity: int) -> None:
-        self.data = np.frombuffer(b"".join(rows), np.uint8)
-        self.lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        self.starts = np.cumsum(self.lengths) - self.lengths
+    data: npt.NDArray[np.uint8]
+    starts: Int64s
+    lengths: Int64s
+
+    @staticmethod
+    def of(rows: Sequence[bytes]) -> StatsRows:
+        """Rows, joined."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return StatsRows(np.frombuffer(b"".join(rows), np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+
+class _Rows:
+    """Statistics rows of one arity."""
+
+    def __init__(self, rows: StatsRows, arity: int) -> None:
+        self.data = rows.data
+        self.lengths = rows.lengths
+        self.starts = rows.starts
         self.fixed = 4 + null_bytes(arity)
-        if len(rows) and int(self.lengths.min()) < self.fixed + 8 * arity:
+        if len(self.lengths) and int(self.lengths.min()) < self.fixed + 8 * arity:
             raise CorruptError("a statistics row is too short")
         if np.any(self._words(">i4", self.starts) != arity):
             raise CorruptError(f"a statistics row does not have {arity} columns")

@@ -33,7 +33,8 @@ from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import max_level
 from bitlake.snapshot import versions
-from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
+from bitlake.snapshot.file_columns import LiveFiles
+from bitlake.snapshot.manifests import PartitionFilter, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.table_files import TableFiles

@@ -18,7 +18,7 @@ from typing import Any, overload
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import render
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, paused
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.sort_order import Order
 
@@ -127,6 +127,58 @@ class SkippedFile:
     def size(self) -> int:
         """Bytes of the file."""
         return self.entry.file.file_size
+
+
+class PlannedFiles(Sequence[PlannedFile]):
+    """Planned files of a table with very many, made all at once when the first one is looked at.
+
+    A plan that is only counted, or whose sums are asked for, makes none of them.  Compares and pickles like a tuple.
+    """
+
+    __slots__ = ("_count", "_files", "_make", "chosen_rows")
+
+    def __init__(self, count: int, rows: int, make: Callable[[], Iterator[PlannedFile]]) -> None:
+        """``count`` files, which ``make`` makes in their order; all their ``rows`` are chosen."""
+        self._count = count
+        self.chosen_rows = rows
+        self._make = make
+        self._files: tuple[PlannedFile, ...] | None = None
+
+    def _all(self) -> tuple[PlannedFile, ...]:
+        if self._files is None:
+            with paused():
+                self._files = tuple(self._make())
+        return self._files
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> PlannedFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PlannedFile, ...]: ...
+    def __getitem__(self, index: int | slice) -> PlannedFile | tuple[PlannedFile, ...]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[PlannedFile]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == tuple(other) if isinstance(other, (PlannedFiles, tuple)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return f"PlannedFiles({len(self):,} files)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._all(),)
+
+
+def chosen_rows(files: Sequence[PlannedFile]) -> int:
+    """The most rows that will be read of these files."""
+    return files.chosen_rows if isinstance(files, PlannedFiles) else sum(f.chosen_rows for f in files)
 
 
 class SkippedFiles(Sequence[SkippedFile]):
@@ -364,7 +416,7 @@ class Plan:
     columns: tuple[str, ...]
     predicate: Predicate | None
     limit: int | None
-    files: tuple[PlannedFile, ...]
+    files: Sequence[PlannedFile]
     metrics: ScanMetrics
     order: tuple[Order, ...] = ()
     steps: tuple[PlanStep, ...] = ()
@@ -402,7 +454,7 @@ class Plan:
         >>> table.scan(where="status = 'SENT'").plan().chosen_rows
         1
         """
-        return sum(f.chosen_rows for f in self.files)
+        return chosen_rows(self.files)
 
     def _repr_html_(self) -> str:
         return str(render("plan html", self))

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,24 +83,28 @@ from bitlake.scan.plan import (
     MergedFiles,
     Plan,
     PlannedFile,
+    PlannedFiles,
     PlanStep,
     ScanMetrics,
     SkippedFile,
     SkippedFiles,
     SkipReason,
     StepName,
+    chosen_rows,
 )
 from bitlake.scan.reader import ROW_INDEX
 from bitlake.scan.sort_order import Order
 from bitlake.scan.top_n import FileRanges, TopNRequest, plan_top_n
 from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate, same_columns
 from bitlake.schema.merge_spec import FIRST_ROW
-from bitlake.snapshot.manifests import FileColumns, FileGroup, columns_of_files
+from bitlake.snapshot.file_columns import ColumnarFiles, FileColumns, FileGroup, columns_of_files
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import DataField
 
 # --- what manifests hold ----------------------------------------------------------------------------------------------
 
+MANY_PLANNED = 10_000
+"""From this many files on that a plan keeps of a table held by column, they are made when they are looked at."""
 _KEPT = 0
 _REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
@@ -157,13 +161,18 @@ class MetadataPruning:
 
     def step(self, started: float) -> PlanStep:
         """The result as a step that began at ``started``: files kept with all their rows, and those skipped."""
-        entries, partitions = self._files.entries, self.partitions
-        kept = self.kept
-        files = []
-        for number, whole in zip(kept.tolist(), self.whole[kept].tolist(), strict=True):
-            entry = entries[number]
-            path, partition = partitions.data_path(entry), partitions.values(entry.partition)
-            files.append(PlannedFile(entry, path, partition, Selection.all(exact=whole)))
+        kept, partitions = self.kept, self.partitions
+
+        def planned() -> Iterator[PlannedFile]:
+            for entry, whole in zip(self._files.take(kept), self.whole[kept].tolist(), strict=True):
+                path, partition = partitions.data_path(entry), partitions.values(entry.partition)
+                yield PlannedFile(entry, path, partition, Selection.all(exact=whole))
+
+        files: Sequence[PlannedFile]
+        if len(kept) >= MANY_PLANNED and isinstance(self._files.entries, ColumnarFiles):
+            files = PlannedFiles(len(kept), int(self._files.rows[kept].sum()), planned)
+        else:
+            files = list(planned())
         numbers = self.skipped
         skipped = SkippedFiles(len(numbers), lambda i: self.describe(int(numbers[i])), self.counts, self._sizes)
         return PlanStep(StepName.METADATA, files, skipped, ms=(time.perf_counter() - started) * 1000)
@@ -175,8 +184,9 @@ class MetadataPruning:
 
     def _sizes(self) -> dict[SkipReason, int]:
         sizes: Counter[SkipReason] = Counter()
-        for number in self.skipped.tolist():
-            sizes[self._reason(number)] += self._files.entries[number].file.file_size
+        numbers = self.skipped
+        for number, size in zip(numbers.tolist(), self._files.sizes[numbers].tolist(), strict=True):
+            sizes[self._reason(number)] += size
         return sizes
 
     def describe(self, number: int) -> SkippedFile:
@@ -245,7 +255,7 @@ class MetadataPruning:
         keys = frozenset(self._schema.partition_keys)
         columns = sorted(columns_of(predicate) - keys)
         fields = self._schemas[group.schema_id].fields
-        bounds = group.bounds(self._files.entries, fields, columns, of)
+        bounds = group.bounds(self._files, fields, columns, of)
         every = len(of) == len(self._files)
         rows = self._files.rows if every else self._files.rows[of]
 
@@ -262,7 +272,7 @@ class MetadataPruning:
         return judge(predicate, rows, leaf)
 
     def _judge_each(self, predicate: Predicate, of: Int64s) -> Verdicts:
-        entries = [self._files.entries[i] for i in of.tolist()]
+        entries = self._files.take(of)
         verdicts = [test_stats(predicate, self._stats_of(e), e.file.row_count).value for e in entries]
         return np.array(verdicts, np.int8)
 
@@ -488,15 +498,15 @@ def plan_table(
     exact = request.exact or request.limit is not None
     steps = pruning.steps(split.direct, request.predicate, exact)
     merged, merge_steps = _plan_merged(pruning, split)
-    files = [*steps[-1].kept, *merged]
+    files: Sequence[PlannedFile] = [*steps[-1].kept, *merged] if merged else steps[-1].kept
     if request.limit is not None:
         steps.append(_first_n(request, files, schemas, store) if request.order else _limited(request, files))
-        files = list(steps[-1].kept)
+        files = steps[-1].kept
     steps += merge_steps
     metrics = ScanMetrics.of_steps(steps)
     columns = columns_of_files(entries)
     metrics.files, metrics.rows, metrics.data_bytes = len(entries), int(columns.rows.sum()), columns.total_bytes
-    metrics.files_read, metrics.rows_chosen = len(files), sum(f.chosen_rows for f in files)
+    metrics.files_read, metrics.rows_chosen = len(files), chosen_rows(files)
     return Plan(
         table=request.table,
         root=request.paths.root,
@@ -506,7 +516,7 @@ def plan_table(
         columns=request.columns,
         predicate=request.predicate,
         limit=request.limit,
-        files=tuple(files),
+        files=files if isinstance(files, PlannedFiles) else tuple(files),
         metrics=metrics,
         order=request.order,
         steps=tuple(steps),

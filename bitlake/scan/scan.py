@@ -36,7 +36,7 @@ from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
 from bitlake.scan.top_n import FileRanges, Ranking, TooManyRows, read_top_n
-from bitlake.snapshot.manifests import columns_of_files
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When

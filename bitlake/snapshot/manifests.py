@@ -3,8 +3,8 @@
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
 repeats.  Manifests never change once written, so decoded ones are cached by full path.
 
-For planning, the live files of a snapshot are also held by column (:class:`FileColumns`, which needs numpy), cached
-with them so that a second plan decodes nothing; statistics are decoded when a plan first needs them.
+The live files of a snapshot are cached with their columns (:mod:`bitlake.snapshot.file_columns`), so that a second
+plan decodes nothing.  Of a snapshot with many entries there are only columns.
 
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
@@ -17,19 +17,15 @@ snapshots of their own, whose commits changed nothing.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
-from bitlake.expressions.statistics import ColumnBounds, Int64s
 from bitlake.io import Store
 from bitlake.io.base import request_runner
-from bitlake.lazy_modules import numpy as np
 from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
@@ -42,6 +38,7 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
     encode_manifests,
 )
+from bitlake.metadata.manifest_columns import ManifestColumns, decode_columns
 from bitlake.metadata.options import (
     MANIFEST_FULL_SIZE,
     MANIFEST_MERGE_MIN,
@@ -52,28 +49,10 @@ from bitlake.metadata.options import (
 from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
-from bitlake.metadata.stats import column_bounds
 from bitlake.runtime import Cache, CacheName
+from bitlake.snapshot.file_columns import ColumnarFiles, LiveFiles, live_columns, memory_of
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.types import DataField, DataType
-
-
-class LiveFiles(tuple[ManifestEntry, ...]):
-    """The live files of a snapshot, as ADD entries; cached with the decoded statistics of their columns."""
-
-    columns: FileColumns | None = None
-    """Set by :func:`columns_of_files`, which needs numpy, when a plan first needs it."""
-
-    @property
-    def memory(self) -> int:
-        """An estimate of the bytes in memory; it grows with what plans decode."""
-        return self._entry_bytes + (0 if self.columns is None else self.columns.memory)
-
-    @cached_property
-    def _entry_bytes(self) -> int:
-        sample = self[:: max(1, len(self) // _SAMPLE)]
-        return memory_of(sample) * len(self) // max(1, len(sample))
-
+from bitlake.types import DataType
 
 T = TypeVar("T")
 _READERS = 8
@@ -83,17 +62,12 @@ MANY_ENTRIES = 5_000
 
 _MANIFESTS: CacheName[str, tuple[ManifestEntry, ...]] = CacheName("manifests")
 _LISTS: CacheName[str, tuple[ManifestFileMeta, ...]] = CacheName("manifest lists")
-_LIVE: CacheName[tuple[str, frozenset[bytes] | None], LiveFiles] = CacheName("live files")
-
-_ENTRY_BYTES, _META_BYTES = 800, 400
-"""What an entry takes in memory beside its index, and a manifest in a list, measured with seven columns."""
-_SAMPLE = 64
-"""Entries whose size is looked at to estimate that of many."""
-
-
-def memory_of(entries: Sequence[ManifestEntry]) -> int:
-    """An estimate of the bytes that entries take in memory."""
-    return sum([_ENTRY_BYTES + len(e.file.embedded_index or b"") for e in entries])
+_LIVE: CacheName[tuple[str, frozenset[bytes] | None], LiveFiles | ColumnarFiles] = CacheName("live files")
+_META_BYTES = 400
+"""What a manifest in a list takes in memory."""
+COLUMNAR_ENTRIES = 10_000
+"""From this many entries on, live files are held by column, and an entry is made when a plan chooses it."""
+_COLUMNS: CacheName[str, ManifestColumns] = CacheName("columns of manifests")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -205,7 +179,9 @@ class PartitionFilter:
     """The partition rows; None if they are not known individually."""
 
 
-def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilter | None = None) -> LiveFiles:
+def live_files(
+    table: TableFiles, snapshot: Snapshot, partitions: PartitionFilter | None = None
+) -> LiveFiles | ColumnarFiles:
     """The live files of a snapshot, as ADD entries in manifest order; with ``partitions`` at least theirs.
 
     The result is the cached object, with which planning caches columns: a second call for the same snapshot reads
@@ -222,11 +198,35 @@ def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilte
             return live
     metas = snapshot_manifests(table, snapshot)
     kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
-    found = live_entries(read_manifests(table, kept, rows))
-    live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
+    live = _columnar_files(table, kept) if rows is None else None
+    if live is None:
+        found = live_entries(read_manifests(table, kept, rows))
+        live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
     if rows is not None or len(kept) == len(metas):
         cache.put((name, rows), live, live.memory + len(name))
     return live
+
+
+def _columnar_files(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> ColumnarFiles | None:
+    """The live files of many entries, by column; None if they are few, or some manifest must be read by entry."""
+    if sum(m.num_added_files + m.num_deleted_files for m in metas) < COLUMNAR_ENTRIES:
+        return None
+    cache = table.store.caches[_COLUMNS]
+    paths = [table.paths.manifest(m.file_name) for m in metas]
+    columns = {path: cache.get(path) for path in paths}
+    missing = [path for path, found in columns.items() if found is None]
+    data = request_runner(table.store, table.paths.root).run(missing, table.store.read)
+    for path, decoded in zip(missing, decode_columns(data), strict=True):
+        if decoded is None:
+            return None  # the other decoder reads it, or reports what is wrong and where
+        cache.put(path, decoded, decoded.memory + len(path))
+        columns[path] = decoded
+    parts = [found for path in paths if (found := columns[path]) is not None]
+    for meta, part in zip(metas, parts, strict=True):
+        deleted = int((part.kind == EntryKind.DELETE).sum())
+        if (len(part) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):
+            return None
+    return live_columns(parts)
 
 
 def is_cached(table: TableFiles, snapshot: Snapshot) -> bool:
@@ -470,118 +470,3 @@ def restore_snapshot(
 def rolled_back_to(snapshot: Snapshot) -> int | None:
     """The id of the snapshot whose files a fence or filler has; None for any other snapshot."""
     return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
-
-
-# --- live files by column ---------------------------------------------------------------------------------------------
-
-_FEW = 4
-"""Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""
-_FILE_BYTES, _BOUNDS_BYTES = 40, 48
-"""What a file takes in all columns but statistics, and in the bounds of one column."""
-
-
-@dataclass(slots=True)
-class FileGroup:
-    """Files with one schema and one list of columns with statistics; caches decoded bounds."""
-
-    schema_id: int
-    columns: tuple[str, ...] | None
-    places: Int64s
-    """Their positions among the live files, ascending."""
-    _bounds: dict[str, ColumnBounds | None] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def bounds(
-        self, entries: Sequence[ManifestEntry], fields: Sequence[DataField], wanted: Sequence[str], of: Int64s
-    ) -> dict[str, ColumnBounds | None]:
-        """The statistics of the ``wanted`` columns for the files at ``of``, a subset of :attr:`places` in their order.
-
-        Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
-        """
-        with self._lock:
-            missing = [c for c in wanted if c not in self._bounds]
-            few = len(of) * _FEW <= len(self.places)
-            fresh: dict[str, ColumnBounds | None] = {}
-            if missing:
-                stats = [entries[i].file.value_stats for i in (of if few else self.places).tolist()]
-                fresh = column_bounds(stats, fields, self.columns, missing)
-                if not few:
-                    self._bounds.update(fresh)
-                    fresh = {}
-            found = {c: self._bounds[c] for c in wanted if c not in fresh}
-        if len(of) < len(self.places):
-            within = np.searchsorted(self.places, of)
-            found = {c: b if b is None else b.take(within) for c, b in found.items()}
-        return found | fresh
-
-
-class FileColumns:
-    """Live files in their order."""
-
-    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
-        self.entries = entries
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    @cached_property
-    def rows(self) -> Int64s:
-        """Each file's rows."""
-        return np.fromiter([e.file.row_count for e in self.entries], np.int64, len(self.entries))
-
-    @cached_property
-    def total_bytes(self) -> int:
-        """The total size of the files."""
-        return sum([e.file.file_size for e in self.entries])
-
-    @cached_property
-    def buckets(self) -> Int64s:
-        """Each file's bucket and its bucket count, as an array of n rows and 2 columns."""
-        pairs = [(e.bucket, e.total_buckets) for e in self.entries]
-        return np.array(pairs, np.int64).reshape(-1, 2)
-
-    @cached_property
-    def partitions(self) -> tuple[list[bytes], Int64s]:
-        """The distinct partition rows, and the index of each file's row among them."""
-        seen: dict[bytes, int] = {}
-        codes = [seen.setdefault(e.partition, len(seen)) for e in self.entries]
-        return list(seen), np.array(codes, np.int64)
-
-    @cached_property
-    def groups(self) -> list[FileGroup]:
-        """The files by schema and covered columns."""
-        # Entries of a manifest share their lists of columns: comparing identities is cheaper than hashing.
-        keys = [((f := e.file).schema_id, id(f.value_stats_cols)) for e in self.entries]
-        seen: dict[tuple[int, int], int] = {}
-        codes = np.array([seen.setdefault(k, len(seen)) for k in keys], np.int64)
-        by_value: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
-        if seen:
-            _, firsts = np.unique(codes, return_index=True)
-            for code, i in enumerate(firsts.tolist()):
-                file = self.entries[i].file
-                by_value.setdefault((file.schema_id, file.value_stats_cols), []).append(code)
-        groups = []
-        for (schema_id, columns), same in by_value.items():
-            places = np.flatnonzero(np.isin(codes, same)) if len(by_value) > 1 else np.arange(len(codes))
-            groups.append(FileGroup(schema_id, columns, places))
-        return groups
-
-    @cached_property
-    def schema_ids(self) -> frozenset[int]:
-        """The ids of the schemas that the files were written with."""
-        return frozenset(g.schema_id for g in self.groups)
-
-    @property
-    def memory(self) -> int:
-        """An estimate of the bytes that the columns take in memory, beside the files."""
-        groups: list[FileGroup] = vars(self).get("groups", [])
-        return _FILE_BYTES * len(self) + sum(_BOUNDS_BYTES * len(g.places) * len(g._bounds) for g in groups)
-
-
-def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:
-    """The files by column; cached with the entries if these are :class:`LiveFiles`."""
-    if not isinstance(entries, LiveFiles):
-        return FileColumns(entries)
-    if entries.columns is None:
-        entries.columns = FileColumns(entries)
-    return entries.columns

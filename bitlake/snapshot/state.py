@@ -16,7 +16,8 @@ from bitlake.snapshot import versions
 from bitlake.snapshot.table_files import TableFiles
 
 if TYPE_CHECKING:
-    from bitlake.snapshot.manifests import LiveFiles, PartitionFilter
+    from bitlake.snapshot.file_columns import ColumnarFiles, LiveFiles
+    from bitlake.snapshot.manifests import PartitionFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ class TableState:
             raise InvalidRequest(f"table '{self.name}': {e}") from e
         return replace(self, schema=schema)
 
-    def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
+    def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles | ColumnarFiles:
         """The live data files; with ``partitions`` at least theirs."""
         # Imported lazily: manifests need Avro, which commands that read only schemas and snapshots do not.
-        from bitlake.snapshot.manifests import LiveFiles, live_files
+        from bitlake.snapshot.file_columns import LiveFiles
+        from bitlake.snapshot.manifests import live_files
 
         if self.snapshot is None:
             return LiveFiles()

@@ -32,8 +32,9 @@ from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.schema.evolution import map_fields
 from bitlake.schema.merge_spec import key_fields
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
-from bitlake.snapshot.manifests import columns_of_files, read_manifest_list, snapshot_manifests
+from bitlake.snapshot.manifests import read_manifest_list, snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.system_tables.rows import as_text, columns, gathered

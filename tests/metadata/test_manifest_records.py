@@ -31,7 +31,7 @@ else:
 
 def quick(data: bytes, partitions: list[bytes] | None = None) -> list[ManifestEntry] | None:
     makers = (manifest._make_stats, DataFileMeta, manifest._EntryMaker())
-    return decode_entries(data, manifest._SCHEMA, *makers, partitions)
+    return decode_entries(data, manifest.KNOWN_SCHEMA, *makers, partitions)
 
 
 def test_every_fixture_is_decoded_by_hand() -> None:

@@ -19,7 +19,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.scan import planner
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
 from bitlake.scan.planner import MetadataPruning
-from bitlake.snapshot.manifests import FileColumns, LiveFiles, columns_of_files
+from bitlake.snapshot.file_columns import FileColumns, LiveFiles, columns_of_files
 
 CONDITIONS = [
     "id < 100",
@@ -89,7 +89,7 @@ def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monke
     def refuse(*args: object) -> None:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr("bitlake.snapshot.manifests.column_bounds", refuse)
+    monkeypatch.setattr("bitlake.snapshot.file_columns.column_bounds", refuse)
     assert len(pruned(table, "id > 10000").kept) == 0
     with pytest.raises(AssertionError):
         pruned(table, "amount > 10")

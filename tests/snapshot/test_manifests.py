@@ -17,8 +17,8 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
+from bitlake.snapshot.file_columns import LiveFiles
 from bitlake.snapshot.manifests import (
-    LiveFiles,
     ManifestWriter,
     PartitionSet,
     manifest_meta,

@@ -99,9 +99,9 @@ def is_lasting(caches: Caches, frame: DataFrame) -> bool:
 class ReadChoice:
     """How a plan's files are read on Spark."""
 
-    driver: tuple[PlannedFile, ...]
-    native: tuple[PlannedFile, ...]
-    selective: tuple[PlannedFile, ...]
+    driver: Sequence[PlannedFile]
+    native: Sequence[PlannedFile]
+    selective: Sequence[PlannedFile]
 
     def without_native(self, excluded: Callable[[PlannedFile], bool]) -> ReadChoice:
         """The choice with these files read by Python workers instead of by Spark's reader."""
