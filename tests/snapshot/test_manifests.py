@@ -17,6 +17,7 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
+from bitlake.snapshot import manifests
 from bitlake.snapshot.file_columns import LiveFiles
 from bitlake.snapshot.manifests import (
     ManifestWriter,
@@ -140,6 +141,24 @@ def test_manifests_are_merged_as_soon_as_they_reach_the_target_together(tmp_path
         assert [[e.file.file_name for e in held] for held in entries_of(tmp_path, merged)] == [
             [f"f{i}" for i in range(sum(runs[:n]), sum(runs[: n + 1]))] for n in range(len(runs))
         ]
+
+
+def test_a_manifest_of_very_many_entries_is_large_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries may compress so well that a target size holds hundreds of thousands, all to be read for one partition."""
+    monkeypatch.setattr(manifests, "MOST_ENTRIES", 10)
+    files = [entry(f"f{i}", i) for i in range(25)]
+    metas = writer(tmp_path).write(files)
+    assert entries_of(tmp_path, metas) == [files[:10], files[10:20], files[20:]]
+    more = [writer(tmp_path).write([entry(f"g{i}", i)])[0] for i in range(5)]
+    merging = writer(tmp_path, full_compaction_threshold_size="1 gb", merge_min_count="100")
+    merged = merging.merge([*metas, *more])
+    assert merged[:2] == metas[:2], "the full ones stay"
+    assert [m.num_added_files for m in merged] == [10, 10, 10], "a run of ten entries becomes one manifest"
+    assert [e for es in entries_of(tmp_path, merged) for e in es] == [
+        e for es in entries_of(tmp_path, [*metas, *more]) for e in es
+    ]
+    full = writer(tmp_path, full_compaction_threshold_size="1 b").merge([*metas, *more])
+    assert full[:2] == metas[:2] and [m.num_added_files for m in full] == [10, 10, 10]
 
 
 def test_a_full_merge_rewrites_what_deletes_can_touch(tmp_path: Path) -> None:
