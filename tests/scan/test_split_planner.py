@@ -22,7 +22,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan import top_n as topn_read
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.planner import key_predicate, split_files
-from bitlake.snapshot import manifests
+from bitlake.snapshot import file_columns
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(
@@ -212,5 +212,5 @@ def test_a_second_plan_of_a_compacted_table_decodes_no_statistics(
     table = bitlake.connect(tmp_path).create_table("t", schema, primary_key=["id"], options=options)
     table.upsert(pa.table([range(10), range(10)], schema=schema))
     assert table.scan(where="v = 3").count() == 1
-    monkeypatch.setattr(manifests, "column_bounds", lambda *_: pytest.fail("statistics are decoded again"))
+    monkeypatch.setattr(file_columns, "column_bounds", lambda *_: pytest.fail("statistics are decoded again"))
     assert table.scan(where="v = 5").to_arrow().to_pydict() == {"id": [5], "v": [5]}
