@@ -161,13 +161,16 @@ def stream(
     counts: ReadCounts,
     groups: Sequence[int] | None = None,
     picked: Ints | None = None,
-    coded: Sequence[str] = (),
+    compact: Sequence[str] = (),
 ) -> Generator[Rows, None, None]:
     """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given.
 
-    Columns in ``coded`` come as Arrow dictionaries where the file stores all their values as codes.
+    Columns in ``compact`` come as Arrow dictionaries where the file stores all their values as codes, and as decimals
+    of 32 or 64 bits where it stores these as integers.
     """
     footer = footer_of(store, task)
+    text = [name for name in compact if footer.schema.field(name).type == pa.string()]
+    as_integers = len(text) < len(compact)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
     with _naming(store, task):
@@ -180,12 +183,14 @@ def stream(
                 names,
                 row_groups=numbers,
                 batch_size=_batch_rows(footer, names, numbers),
-                read_dictionary=coded,
+                read_dictionary=text,
                 use_threads=size >= _THREADED_BYTES,
                 whole_chunks=whole,
-                metadata=footer.metadata,
+                metadata=footer.integer_metadata if as_integers else footer.metadata,
             )
             for batch in batches:
+                if as_integers:
+                    batch = _with_decimals(batch, footer.schema)
                 end = start + batch.num_rows
                 yield from _picked(batch, start, picked)
                 start = end
@@ -196,6 +201,19 @@ def stream(
             None,
             task.path,
         )
+
+
+def _with_decimals(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch whose integers are decimals of as many bits where ``schema`` has decimals."""
+    arrays = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        kind = schema.field(name).type
+        if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
+            made = pa.decimal32 if array.type == pa.int32() else pa.decimal64
+            narrow = made(kind.precision, kind.scale)
+            array = pa.Array.from_buffers(narrow, len(array), array.buffers(), array.null_count, array.offset)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
 def has_pages(task: FileTask) -> bool:

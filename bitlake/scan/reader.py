@@ -13,7 +13,7 @@ The predicate is always applied to what was read: pruning saves work, it never d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -94,8 +94,8 @@ class ReadRequest:
     """Which unreadable files are left out; queries only."""
     exact: bool = True
     """Whether every row must match.  Else the caller filters, and gets other rows where filtering here saves little."""
-    coded: frozenset[str] = frozenset()
-    """Columns of text that may come as Arrow dictionaries."""
+    compact: frozenset[str] = frozenset()
+    """Columns that may come as Arrow dictionaries, or as decimals of fewer bits: see :func:`compact_schema`."""
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -130,6 +130,24 @@ def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
 
 
 _nullable = by_identity(nullable)
+
+
+def compact_schema(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """A schema with smaller types for these columns, as Parquet stores them.
+
+    Text is Arrow's dictionary of 32-bit codes; decimals of up to 9 and 18 digits have 32 and 64 bits.
+    """
+    return schema if not names else pa.schema([_compact(f) if f.name in names else f for f in schema])
+
+
+def _compact(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if kind == pa.string():
+        return field.with_type(pa.dictionary(pa.int32(), kind))
+    if pa.types.is_decimal128(kind) and kind.precision <= 18:
+        made = pa.decimal32 if kind.precision <= 9 else pa.decimal64
+        return field.with_type(made(kind.precision, kind.scale))
+    return field
 
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
@@ -216,12 +234,12 @@ class _Late:
             if not request.exact and self._is_dense(store, request, runs[0], picked):
                 columns = _FileColumns(self.task, request, request.columns)
                 left = [number for run in runs for number in run]
-                for rows, positions in stream(store, self.task, columns.names, counts, left, picked, columns.coded):
+                for rows, positions in stream(store, self.task, columns.names, counts, left, picked, columns.compact):
                     counts.add(rows_read=len(positions))
                     yield columns.table(rows, positions)
                 return
             groups = runs.pop(0)
-            batches = stream(store, self.task, self.first.names, counts, groups, picked, self.first.coded)
+            batches = stream(store, self.task, self.first.names, counts, groups, picked, self.first.compact)
             filtered, survivors = self._filtered(batches, request, counts)
             if not len(survivors):
                 continue
@@ -230,7 +248,7 @@ class _Late:
     def _is_dense(self, store: Store, request: ReadRequest, groups: Sequence[int], picked: Ints | None) -> bool:
         """Whether most pages hold a matching row, judged by a run's first batch, which is then read again."""
         with closing(
-            stream(store, self.task, self.first.names, ReadCounts(), groups, picked, self.first.coded)
+            stream(store, self.task, self.first.names, ReadCounts(), groups, picked, self.first.compact)
         ) as rows:
             batch = next(rows, None)
         if batch is None:
@@ -282,7 +300,7 @@ class _Late:
         if _blocks(survivors) * PAGE_ROWS <= rows * LATE_PAGES:
             yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
         else:
-            yield from stream(store, self.task, self.rest.names, counts, groups, survivors, self.rest.coded)
+            yield from stream(store, self.task, self.rest.names, counts, groups, survivors, self.rest.compact)
 
 
 def _blocks(positions: Ints) -> int:
@@ -324,12 +342,14 @@ class _FileColumns:
         ]
         system = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
         self.names = list(dict.fromkeys([*stored, *system]))
-        self.coded = [
+        self.compact = [
             source.name
             for c in needed
-            if c in request.coded and (source := self.source(c)) is not None and arrow_type(source.type) == pa.string()
+            if c in request.compact
+            and (source := self.source(c)) is not None
+            and arrow_type(source.type) == arrow_type(schema.field(c).type)
         ]
-        """Columns of the file that are read as Arrow dictionaries, and stay these."""
+        """Columns of the file that are read in smaller types, and keep these."""
         self._as_stored = self._mapping.identical and not self._constants and len(stored) == len(needed) > 0
 
     def source(self, name: str) -> DataField | None:
@@ -363,7 +383,7 @@ class _FileColumns:
                 arrays.append(null_column(count, arrow_type(field_.type)))
                 continue
             column = rows.column(source.name)
-            if pa.types.is_dictionary(column.type):
+            if source.name in self.compact and column.type != fields[-1].type:
                 fields[-1] = fields[-1].with_type(column.type)
                 arrays.append(column)
                 continue
@@ -426,7 +446,7 @@ def _read(store: Store, task: FileTask, columns: _FileColumns, counts: ReadCount
         yield from fetch_parts(store, task, positions, names, counts)
     else:
         picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
-        yield from stream(store, task, names, counts, picked=picked, coded=columns.coded)
+        yield from stream(store, task, names, counts, picked=picked, compact=columns.compact)
 
 
 def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[FileTask]:

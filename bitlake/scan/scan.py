@@ -7,7 +7,7 @@ The Spark layer, DML and compaction work on this class; users get the facade :cl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -33,7 +33,15 @@ from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
 from bitlake.scan.planner import ScanRequest, plan_table
 from bitlake.scan.read_ahead import read_in_order
-from bitlake.scan.reader import IgnoredFiles, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
+from bitlake.scan.reader import (
+    IgnoredFiles,
+    ReadRequest,
+    compact_schema,
+    metadata_fields,
+    output_schema,
+    read_file,
+    tasks_of,
+)
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
 from bitlake.scan.top_n import FileRanges, Ranking, TooManyRows, read_top_n
 from bitlake.snapshot.file_columns import columns_of_files
@@ -221,16 +229,16 @@ class TableScan:
         """Read in batches, as a reader that Arrow's libraries take; the plan is made by its first batch."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(batch_size))
 
-    def candidates(self, columns: Sequence[str], coded: frozenset[str] = frozenset()) -> pa.RecordBatchReader:
+    def candidates(self, columns: Sequence[str], compact: frozenset[str] = frozenset()) -> pa.RecordBatchReader:
         """Read these columns of every row that matches and of others, for an engine that applies the condition itself.
 
-        Rows that do not match are left out where that spares reading.  Columns of text in ``coded`` come as Arrow
-        dictionaries of 32-bit codes.  Needs a scan without a limit.
+        Rows that do not match are left out where that spares reading.  Columns in ``compact`` come in the types of
+        :func:`bitlake.scan.reader.compact_schema`.  Needs a scan without a limit.
         """
         narrowed = replace(self, columns=tuple(columns))  # the plan stays: it does not depend on columns
-        tables = narrowed._read(replace(narrowed._request(), exact=False, coded=coded))
+        tables = narrowed._read(replace(narrowed._request(), exact=False, compact=compact))
         batches = (batch for table in tables for batch in table.to_batches())
-        return pa.RecordBatchReader.from_batches(with_codes(narrowed.schema, coded), batches)
+        return pa.RecordBatchReader.from_batches(compact_schema(narrowed.schema, compact), batches)
 
     def to_arrow(self) -> pa.Table:
         """Read everything into one Arrow table."""
@@ -340,7 +348,7 @@ class TableScan:
         def read(i: int) -> Iterator[pa.Table]:
             with reading_table(self.state.name):
                 for table in read_file(self.store, tasks[i], request, counts[i]):
-                    yield self._typed(table, tasks[i].path, request.coded)
+                    yield self._typed(table, tasks[i].path, request.compact)
 
         try:
             if self.order and left is not None:
@@ -356,23 +364,15 @@ class TableScan:
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
             self.record()
 
-    def _typed(self, table: pa.Table, path: str, coded: frozenset[str] = frozenset()) -> pa.Table:
+    def _typed(self, table: pa.Table, path: str, compact: frozenset[str] = frozenset()) -> pa.Table:
         """A file's rows in the result's schema, whose columns may be NOT NULL."""
         if not self.columns:
             return table  # a schema would lose the number of rows
-        schema = with_codes(self.schema, coded)
+        schema = compact_schema(self.schema, compact)
         for i in _required(schema):
             if nulls := table.column(i).null_count:
                 raise CorruptError(f"column '{schema.field(i).name}' is NOT NULL and holds {nulls} NULLs", None, path)
         return table if table.schema.equals(schema) else retyped(table, schema)
-
-
-def with_codes(schema: pa.Schema, coded: Collection[str]) -> pa.Schema:
-    """A schema whose columns of text in ``coded`` are Arrow dictionaries, as Arrow reads those of Parquet."""
-    if not coded:
-        return schema
-    codes = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([f.with_type(codes) if f.name in coded else f for f in schema])
 
 
 @by_identity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from bitlake.sql.duckdb_engine import fetch
 from bitlake.sql.duckdb_source import ScanSource
 from bitlake.table.scan import Scan
 
-COUNT = 40_000
+COUNT = 16_000
 STATES = ["new", "sent", None, "paid", "späť", ""]
 
 
@@ -29,6 +30,10 @@ def rows(start: int, count: int, coded: bool) -> pa.Table:
             "state": pa.array([STATES[i * 7 % 11 % 6] for i in numbers]),
             "city": pa.array([f"c{i % 5}" if coded else f"{i * 7919 % 1_000_003:032d}{i:032d}" for i in numbers]),
             "amount": pa.array([i * 31 % 1000 for i in numbers], pa.int32()),
+            "price": pa.array(
+                [None if i % 9 == 0 else Decimal(i - 300).scaleb(-2) for i in numbers], pa.decimal128(15, 2)
+            ),
+            "rate": pa.array([Decimal(i % 97).scaleb(-3) for i in numbers], pa.decimal128(5, 3)),
         },
         schema=pa.schema(
             [
@@ -36,6 +41,8 @@ def rows(start: int, count: int, coded: bool) -> pa.Table:
                 pa.field("state", pa.string()),
                 pa.field("city", pa.string()),
                 pa.field("amount", pa.int32()),
+                pa.field("price", pa.decimal128(15, 2)),
+                pa.field("rate", pa.decimal128(5, 3)),
             ]
         ),
     )
@@ -71,12 +78,14 @@ CONDITIONS = [
     "state = 'new'",  # in most blocks: rows come unfiltered
     "state IN ('new', 'späť') OR city LIKE 'c4%'",
     "state IS NULL AND amount > 500",
-    "id BETWEEN 60100 AND 60120",
+    "id BETWEEN 32050 AND 32070",
     "amount = 31 AND city = 'c1'",
     "city > '5'",
     "id < 0",
     "length(state) = 4 AND NOT amount < 10",
     "late = 'x'",
+    "price > 12.5 AND rate < 0.05",
+    "price IS NULL OR price * 2 < -3",
     "late IS NULL AND state <> ''",
 ]
 
@@ -86,9 +95,9 @@ CONDITIONS = [
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_rows_are_those_of_a_scan(where: str, runs: int, lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_RUN_ROWS", runs)
-    query = f"SELECT late, city, id, state FROM mixed WHERE {where}"
+    query = f"SELECT late, city, id, state, price, rate FROM mixed WHERE {where}"
     answer = fetch(lake.sql(query, engine="duckdb")).sort_by("id")
-    scan = lake.table("mixed").scan(["late", "city", "id", "state"], where=where)
+    scan = lake.table("mixed").scan(["late", "city", "id", "state", "price", "rate"], where=where)
     assert answer.to_pylist() == scan.to_arrow().sort_by("id").to_pylist()
     count = fetch(lake.sql(f"SELECT count(*) AS n, sum(amount) AS s FROM mixed WHERE {where}", engine="duckdb"))
     amounts = lake.table("mixed").scan(["amount"], where=where).to_arrow()["amount"].to_pylist()
@@ -111,13 +120,13 @@ def test_rows_that_do_not_match_come_only_where_most_blocks_match(lake: bitlake.
 
 def test_text_comes_as_the_codes_of_the_largest_file(lake: bitlake.Lake) -> None:
     source = scan_of(lake.table("mixed").scan())
-    assert source._coded == {"state", "city"}
-    batches = list(source._scan.candidates(["city"], source._coded))
+    assert source._compact == {"state", "city", "price", "rate"}
+    batches = list(source._scan.candidates(["city"], source._compact))
     assert {b.schema.field("city").type for b in batches} == {pa.dictionary(pa.int32(), pa.string())}
     stored = [v for b in batches for v in b.column(0).to_pylist()]
     assert sorted(stored) == sorted(lake.table("mixed").to_arrow()["city"].to_pylist())
     computed = scan_of(lake.table("mixed").scan(where="length(state) = 4"))
-    assert computed._coded == {"city"}
+    assert computed._compact == {"city", "price", "rate"}
 
 
 @pytest.mark.usefixtures("as_source")

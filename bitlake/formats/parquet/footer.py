@@ -147,6 +147,7 @@ class FooterCache:
     tail_offset: int = 0
     schema: pa.Schema | None = None
     metadata: pq.FileMetaData | None = None
+    integer_metadata: pq.FileMetaData | None = None
     pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
     heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
@@ -195,12 +196,24 @@ class Footer:
     def metadata(self) -> pq.FileMetaData:
         """The footer as pyarrow takes it, so that it need not fetch it again; raises :class:`CorruptError`."""
         if self.cache.metadata is None:
-            file = MAGIC + self.raw + struct.pack("<I", len(self.raw)) + MAGIC
-            try:
-                self.cache.metadata = pq.read_metadata(pa.BufferReader(file))
-            except (pa.ArrowException, OSError, ValueError) as e:
-                raise CorruptError(f"Parquet footer: {e}") from e
+            self.cache.metadata = _pyarrow_metadata(self.raw)
         return self.cache.metadata
+
+    @property
+    def integer_metadata(self) -> pq.FileMetaData:
+        """As :attr:`metadata`, but top-level decimals that are stored as INT32 or INT64 are integers without a scale.
+
+        pyarrow makes 128 bits of each decimal, which takes longer than decoding it.
+        """
+        if self.cache.integer_metadata is None:
+            nodes = [node.raw for node in self.nodes]
+            for column in self.columns.values():
+                leaf = self.nodes[column.node]
+                if leaf.physical in (INT32, INT64) and _scale(leaf) is not None:
+                    nodes[column.node] = _without_logical_type(leaf)
+            raw = self.raw.replace(b"".join(node.raw for node in self.nodes), b"".join(nodes), 1)
+            self.cache.integer_metadata = _pyarrow_metadata(raw)
+        return self.cache.integer_metadata
 
     @property
     def schema(self) -> pa.Schema:
@@ -211,6 +224,28 @@ class Footer:
             except (pa.ArrowException, OSError, ValueError) as e:
                 raise CorruptError(f"Parquet schema: {e}") from e
         return self.cache.schema
+
+
+def _pyarrow_metadata(raw: bytes) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(pa.BufferReader(MAGIC + raw + struct.pack("<I", len(raw)) + MAGIC))
+    except (pa.ArrowException, OSError, ValueError) as e:
+        raise CorruptError(f"Parquet footer: {e}") from e
+
+
+def _without_logical_type(leaf: SchemaNode) -> bytes:
+    """A leaf's Thrift with fields 1 (type), 3 (repetition), 4 (name) and 9 (field id) only."""
+    assert leaf.physical is not None
+    number = b"" if leaf.field_id is None else thrift.i32_field(5, leaf.field_id)
+    return b"".join(
+        (
+            thrift.i32_field(1, leaf.physical),
+            thrift.i32_field(2, leaf.repetition),
+            thrift.binary_field(1, leaf.name.encode()),
+            number,
+            bytes((thrift.STOP,)),
+        )
+    )
 
 
 def read_footer(fetch: Fetch, size: int, *, prefetch: int = PREFETCH) -> Footer:
