@@ -2,8 +2,9 @@
 
 A statement or a method of a table opens a :func:`job`; a runner counts its items for the job that is open in its
 context (:func:`counting`).  The open job is a context variable: a runner counts items for the job, but runners that run
-inside those items do not.  A job object exists only while progress is shown; otherwise each call costs one look-up of a
-variable.
+inside those items do not.  Readers and writers count each batch's rows (:func:`count_rows`), so that a job over one
+large file shows that it goes on.  A job object exists only while progress is shown; otherwise each call costs one
+look-up of a variable.
 
 If stderr is neither a terminal nor a notebook's, or with ``BITLAKE_PROGRESS=0``, no thread starts, and rich is not
 imported.  One thread draws all jobs that have run for more than a second.  If drawing fails, it stops; the job goes on.
@@ -24,7 +25,7 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from bitlake.formatting import human_bytes, printable
+from bitlake.formatting import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -35,6 +36,8 @@ Owner = TypeVar("Owner")
 Arguments = ParamSpec("Arguments")
 
 _open: ContextVar[Job | None] = ContextVar("bitlake_job", default=None)
+_working_for: ContextVar[Job | None] = ContextVar("bitlake_job_of_items", default=None)
+"""The job whose item this thread runs: its rows are the job's, but jobs that it opens are its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class Job:
     """The progress of a job.  Mutable; threads may share it.
 
     Of the current ``step``: ``done`` of ``total`` ``unit`` (None if unknown), and ``read`` of ``size`` bytes (0 if
-    unknown).  ``look``, if set, is called before the job is drawn and updates it from another source, such as Spark.
+    unknown).  Of the whole job: ``rows_written`` and ``rows_read``, which grow by the batch within a file.
+    ``look``, if set, is called before the job is drawn and updates it from another source, such as Spark.
     """
 
     def __init__(self, label: str) -> None:
@@ -68,6 +72,7 @@ class Job:
         self.unit = ""
         self.total: int | None = None
         self.done = self.size = self.read = 0
+        self.rows_written = self.rows_read = 0
         self.look: Callable[[Job], None] | None = None
         self.counts = False
         """Whether a runner is counting items; then ``look`` is not called."""
@@ -90,6 +95,12 @@ class Job:
         with self._lock:
             self.done += count
             self.read += size
+
+    def add_rows(self, written: int, read: int) -> None:
+        """Count rows of a batch."""
+        with self._lock:
+            self.rows_written += written
+            self.rows_read += read
 
     def end(self) -> None:
         """Stop counting: all items are done, or one failed."""
@@ -125,16 +136,27 @@ def counting(items: Sequence[Item], fn: Callable[[Item], Result]) -> Iterator[Ca
         yield fn
         return
 
-    def counted(item: Item) -> Result:
-        result = fn(item)
+    def counting_item(item: Item) -> Result:
+        token = _working_for.set(current)
+        try:
+            result = fn(item)
+        finally:
+            _working_for.reset(token)
         current.tick(item)
         return result
 
     current.begin(items)
     try:
-        yield counted
+        yield counting_item
     finally:
         current.end()
+
+
+def count_rows(*, written: int = 0, read: int = 0) -> None:
+    """Count a batch's rows for the open job; call it once a batch, from a thread that runs one of the job's items."""
+    current = _open.get() or _working_for.get()
+    if current is not None:
+        current.add_rows(written, read)
 
 
 def say(step: str) -> None:
@@ -294,11 +316,18 @@ def heading(job: Job) -> str:
 
 
 def amounts(job: Job, sizes: bool = True) -> str:
-    """``37/200 files``, and bytes if they are known and wanted by ``sizes``; empty if nothing is counted."""
-    if job.total is None:
-        return ""
-    count = f"{job.done:,}/{job.total:,} {job.unit}".rstrip()
-    return f"{count}  {human_bytes(job.read)}/{human_bytes(job.size)}" if job.size and sizes else count
+    """``37/200 files``, bytes and rows as far as they are counted; without ``sizes``, only the first of these."""
+    parts = []
+    if job.total is not None:
+        parts.append(f"{job.done:,}/{job.total:,} {job.unit}".rstrip())
+        if job.size:
+            parts.append(f"{human_bytes(job.read)}/{human_bytes(job.size)}")
+    # What is written was read by the same job.
+    if job.rows_written:
+        parts.append(counted(job.rows_written, "row"))
+    elif job.rows_read:
+        parts.append(f"{counted(job.rows_read, 'row')} read")
+    return "  ".join(parts if sizes else parts[:1])
 
 
 def elapsed(job: Job) -> str:

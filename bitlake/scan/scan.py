@@ -25,6 +25,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import install_command
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
+from bitlake.progress import count_rows
 from bitlake.runtime import Recorder, by_identity
 from bitlake.scan.aggregation import aggregate, key_values, parse_aggregates, parse_keys
 from bitlake.scan.column_reader import ReadCounts
@@ -358,7 +359,9 @@ class TableScan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root)
                 return
-            yield from read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded)
+            for table in read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded):
+                count_rows(read=table.num_rows)
+                yield table
         finally:
             plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000

@@ -40,6 +40,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, File
 from bitlake.metadata.paths import TablePaths, index_file_name, partition_path
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
+from bitlake.progress import count_rows
 from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot.partitions import newest_files
 from bitlake.snapshot.state import TableState
@@ -176,6 +177,7 @@ class RollingWriter(abc.ABC):
                 with _writing(self._written_paths[-1]):
                     self._writer.write(self._stored(head))
                 self._builder.add(head)
+                count_rows(written=head.num_rows)
                 full = shape.most_rows is not None and self._writer.row_count >= shape.most_rows
                 if full or self._writer.bytes_written >= shape.target:
                     self._close()

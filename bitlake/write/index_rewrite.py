@@ -38,7 +38,7 @@ from bitlake.fileindex.source import index_source
 from bitlake.io import Store
 from bitlake.metadata.manifest import INDEX_SUFFIX, EntryKind, ManifestEntry, index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.progress import of_items, say
+from bitlake.progress import count_rows, of_items, say
 from bitlake.runtime import Runner
 from bitlake.schema.evolution import map_fields, map_indexed
 from bitlake.snapshot.partitions import PartitionReader
@@ -211,6 +211,7 @@ def _build_payloads(
     columns = source_columns(specs, fields)
     for batch in indexed_columns(store, task.path, columns, fields):
         builder.add(batch)
+        count_rows(written=batch.num_rows)
     payloads = {(column, kind): p for column, kinds in builder.payloads().items() for kind, p in kinds.items()}
     return payloads, tuple(f"{task.path}: {problem}" for problem in builder.problems)
 

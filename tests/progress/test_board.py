@@ -57,7 +57,7 @@ def test_a_terminal_shows_a_bar_and_loses_it_again() -> None:
     said, shown = run("normal", terminal=True)
     assert said == "3 True\n"
     assert "compacting default.t" in shown
-    assert re.search(r"3/3 files  (\d+) B/\1 B 0:\d\d", shown), shown
+    assert re.search(r"3/3 files  (\d+) B/\1 B  3 rows 0:\d\d", shown), shown
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
+import bitlake
 from bitlake import progress as progress_module
 from bitlake.formatting import human_bytes
-from bitlake.progress import Job, amounts, counting, elapsed, heading, job, of_items, say, tracked
+from bitlake.progress import Job, amounts, count_rows, counting, elapsed, heading, job, of_items, say, tracked
 from bitlake.runtime import LocalRunner
 
 
@@ -64,6 +68,49 @@ def test_inner_runs_and_inner_jobs_are_part_of_the_outer(shown: list[Job]) -> No
         assert made is not None and heading(made) == "a, batch 1 of 2"
     assert totals == [2, 2]
     assert len(shown) == 1
+
+
+def test_rows_are_counted_within_one_file(shown: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    add_rows = Job.add_rows
+
+    def recorded(self: Job, written: int, read: int) -> None:
+        add_rows(self, written, read)
+        seen.append((self.label, amounts(self)))
+
+    monkeypatch.setattr(Job, "add_rows", recorded)
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    schema = pa.schema([("id", pa.int64())])
+    table = lake.create_table("t", schema, options={"target-file-size": "1 gb"})
+    batches = [pa.record_batch([pa.array(range(n * 70_000, (n + 1) * 70_000))], schema=schema) for n in range(3)]
+    table.append(pa.RecordBatchReader.from_batches(schema, batches))
+    assert len(table.dataset().files) == 1
+    counts = [int(text.removesuffix(" rows").replace(",", "")) for label, text in seen if text.endswith(" rows")]
+    assert counts == sorted(counts) and counts[-1] == 210_000 and len(counts) >= 3
+    assert len({label for label, _ in seen}) == 1 and "default.t" in seen[0][0]
+
+    seen.clear()
+    table.indexes.create("id", "bloom-filter")
+    table.indexes.rebuild()
+    assert len(seen) >= 2 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("210,000 rows"), seen
+
+    seen.clear()
+    table.delete("id = 1")
+    assert len(seen) >= 3 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("209,999 rows"), seen
+
+    seen.clear()
+    with job("reading"):
+        assert table.to_arrow().num_rows == 209_999
+    assert len(seen) >= 3 and seen[-1] == ("reading", "209,999 rows read")
+
+
+def test_rows_of_items_in_other_threads_are_counted(shown: list[Job]) -> None:
+    with job("a") as made:
+        assert made is not None
+        LocalRunner(2).run([1, 2, 3], lambda n: count_rows(written=n))
+        assert (made.rows_written, amounts(made)) == (6, "6 rows")
+    count_rows(written=5)
+    assert made.rows_written == 6
 
 
 def test_an_error_passes_through_and_closes_the_job(shown: list[Job]) -> None:
