@@ -17,7 +17,7 @@ from bitlake.scan.metadata_only import DATA
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates
-from bitlake.sql.duckdb_binding import direct_files
+from bitlake.sql.duckdb_binding import direct_files, mixed_files
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import default_as_null
 from bitlake.sql.text import SqlText
@@ -98,7 +98,11 @@ def binding(scan: TableScan) -> str:
     """How DuckDB gets a scan's rows."""
     files = direct_files(scan)
     if isinstance(files, str):
-        return f"  DuckDB     reads rows through Arrow: {files}"
+        mixed = mixed_files(scan)
+        if mixed is None:
+            return f"  DuckDB     reads rows through Arrow: {files}"
+        direct = counted(len(mixed[0]), "file")
+        return f"  DuckDB     reads {direct} with its own Parquet reader, and the others through Arrow: {files}"
     return f"  DuckDB     reads {counted(len(files), 'file')} with its own Parquet reader"
 
 

@@ -8,12 +8,14 @@ which it orders joins.  So it gets the planned files themselves where their rows
 * the files are Parquet on local disk, under names without the characters of DuckDB's patterns;
 * the query's columns are stored under their names, with the types that the table has now, and DuckDB has these types.
 
+If some files do not qualify, these alone are a source, and a view holds both; this takes enough rows in the others.
 Rows that the scan's predicate excludes are filtered by the query, whose WHERE always stays in its text.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from bitlake.errors import BitlakeError
@@ -54,19 +56,44 @@ def connect(caches: Caches) -> Any:
 
 
 def bind_scan(connection: Any, name: str, scan: TableScan) -> None:
-    """Give a scan's columns a name in a DuckDB connection; files by a view, anything else as a dataset."""
+    """Give a scan's columns a name in a DuckDB connection: files by a view, rows as a source, or both in one view."""
     files = direct_files(scan)
     if isinstance(files, list):
-        columns = ", ".join(map(identifier, scan.columns))
-        read = f"read_parquet([{', '.join(map(text, files))}], {_OPTIONS})"
-        try:
-            connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS SELECT {columns} FROM {read}")
-        except import_duckdb().Error:
-            pass  # a file that is gone or damaged: reading it here reports what happened
-        else:
+        if _create_view(connection, name, f"SELECT {_columns(scan)} FROM {_read_parquet(files)}"):
             scan.record("duckdb", was_read=False)
             return
+    elif (mixed := mixed_files(scan)) is not None and _bind_mixed(connection, name, scan, *mixed):
+        return
     _register(connection, name, scan)
+
+
+def _columns(scan: TableScan) -> str:
+    return ", ".join(map(identifier, scan.columns))
+
+
+def _read_parquet(files: list[str]) -> str:
+    return f"read_parquet([{', '.join(map(text, files))}], {_OPTIONS})"
+
+
+def _create_view(connection: Any, name: str, query: str) -> bool:
+    """Whether DuckDB took the view; a file that is gone or damaged is reported by reading it here."""
+    try:
+        connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {query}")
+    except import_duckdb().Error:
+        return False
+    return True
+
+
+def _bind_mixed(connection: Any, name: str, scan: TableScan, files: list[str], rest: TableScan) -> bool:
+    try:
+        from bitlake.sql.duckdb_source import ScanSource  # DuckDB is optional
+    except ImportError:
+        return False  # a dataset would plan again, and read all files
+    source = f"{name}_source"
+    connection._register_arrow_source(source, ScanSource(rest, prunes=False))
+    columns = _columns(scan)
+    direct = f"SELECT {columns} FROM {_read_parquet(files)}"
+    return _create_view(connection, name, f"{direct} UNION ALL SELECT {columns} FROM {identifier(source)}")
 
 
 def _register(connection: Any, name: str, scan: TableScan) -> None:
@@ -81,16 +108,9 @@ def _register(connection: Any, name: str, scan: TableScan) -> None:
 
 def direct_files(scan: TableScan) -> list[str] | str:
     """The local paths of a scan's files if DuckDB may read them itself, or why it may not."""
-    if type(scan) is not TableScan or scan.other is not None:
-        return "the rows are not those of one branch's files"
-    if scan.row_limit is not None or scan.ignored is not None:
-        return "the scan limits rows or leaves out unreadable files"
-    fields = [f for f in scan.state.schema.fields if f.name in scan.columns]
-    for field in fields:
-        if ty.of_column(field.type) == ty.OPAQUE:
-            return f"column '{field.name}' is {field.type}"
-    if len(fields) < len(scan.columns):
-        return "columns of metadata are read"
+    fields = _readable_fields(scan)
+    if isinstance(fields, str):
+        return fields
     try:
         plan = scan.plan()
         if not plan.files:
@@ -100,6 +120,46 @@ def direct_files(scan: TableScan) -> list[str] | str:
         return _local_files(scan, fields, tasks_of(plan.files, plan.schemas))
     except BitlakeError:
         return "a file cannot be read"  # reading reports it
+
+
+def mixed_files(scan: TableScan) -> tuple[list[str], TableScan] | None:
+    """Of a scan that :func:`direct_files` refuses: the files that DuckDB may read itself, and a scan of the others.
+
+    None if the files that DuckDB may read have too few rows to gain by it.
+    """
+    fields = _readable_fields(scan)
+    if isinstance(fields, str):
+        return None
+    try:
+        plan = scan.plan()
+        if sum(f.row_count for f in plan.files if f.whole) <= RANGE_ROWS:
+            return None
+        direct: dict[str, int] = {}
+        rest = []
+        for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
+            local = _local_files(scan, fields, [task]) if file.whole else ""
+            if isinstance(local, list):
+                direct[local[0]] = file.row_count
+            else:
+                rest.append(file)
+    except BitlakeError:
+        return None  # reading reports it
+    if not rest or sum(direct.values()) <= RANGE_ROWS:
+        return None
+    return list(direct), replace(scan, _planned=[replace(plan, files=tuple(rest))])
+
+
+def _readable_fields(scan: TableScan) -> list[DataField] | str:
+    """The columns of a scan of which DuckDB may read files itself, or why it may not."""
+    if type(scan) is not TableScan or scan.other is not None:
+        return "the rows are not those of one branch's files"
+    if scan.row_limit is not None or scan.ignored is not None:
+        return "the scan limits rows or leaves out unreadable files"
+    fields = [f for f in scan.state.schema.fields if f.name in scan.columns]
+    for field in fields:
+        if ty.of_column(field.type) == ty.OPAQUE:
+            return f"column '{field.name}' is {field.type}"
+    return fields if len(fields) == len(scan.columns) else "columns of metadata are read"
 
 
 def _is_range(file: PlannedFile) -> bool:

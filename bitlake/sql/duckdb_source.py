@@ -33,9 +33,11 @@ from bitlake.scan.scan import TableScan
 class ScanSource(PyArrowDatasetSource):
     """The rows of a scan for a query whose text keeps the scan's condition, so that other rows may come as well."""
 
-    def __init__(self, scan: TableScan) -> None:
+    def __init__(self, scan: TableScan, prunes: bool = True) -> None:
+        """Without ``prunes``, the scan's plan is read as it is: it holds some of the files."""
         super().__init__(ScanDataset(scan))
         self._scan = scan
+        self._prunes = prunes
         self._is_plain = type(scan) is TableScan and scan.row_limit is None
         self._compact = _compact_columns(scan) if self._is_plain else frozenset()
 
@@ -48,6 +50,8 @@ class ScanSource(PyArrowDatasetSource):
 
     def accepts(self, predicate: Any) -> bool:
         """Whether a filter is applied here: equalities of columns that the scan has no condition on, as of a join."""
+        if not self._prunes:
+            return False
         if not self._is_plain or not super().accepts(predicate):
             return bool(super().accepts(predicate))
         scan = self._scan

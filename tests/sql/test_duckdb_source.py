@@ -171,3 +171,54 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     Path(file).unlink()
     with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
         fetch(relation)
+
+
+def mixed_lake(tmp_path: Path) -> bitlake.Lake:
+    """A table of a file without deleted rows and of one with some."""
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    table = lake.create_table("big", rows(0, COUNT, coded=True), options={"deletion-vectors.enabled": "true"})
+    table.append(rows(COUNT, COUNT, coded=False))
+    table.delete(f"id >= {COUNT} AND id % 10 = 3")
+    return lake
+
+
+def test_clean_files_of_a_mixed_table_are_duckdbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = mixed_lake(tmp_path)
+    whole = "SELECT city, rate, id, state, price FROM big"
+    reason = "the others through Arrow: rows are chosen by indexes or page bounds, deleted, or merged by key"
+    through_arrow = {q: fetch(lake.sql(q, engine="duckdb")) for q in (whole, *(f"{whole} WHERE {w}" for w in BOTH))}
+    assert reason not in explained(lake, whole)  # too few rows
+    monkeypatch.setattr(duckdb_binding, "RANGE_ROWS", 1000)
+    assert f"reads 1 file with its own Parquet reader, and {reason}" in explained(lake, whole)
+    plan = str(lake.sql(whole, engine="duckdb").explain())
+    assert "READ_PARQUET" in plan and "ARROW_SCAN" in plan and "Union" in plan
+    for query, expected in through_arrow.items():
+        answer = fetch(lake.sql(query, engine="duckdb"))
+        assert answer.schema == expected.schema
+        assert answer.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist(), query
+    count = "SELECT count(*) AS n, sum(b.price) AS s FROM big b JOIN big o ON b.id = o.id"
+    prices = [p for p in lake.table("big").to_arrow()["price"].to_pylist() if p is not None]
+    assert fetch(lake.sql(count, engine="duckdb")).to_pylist() == [{"n": 2 * COUNT - COUNT // 10, "s": sum(prices)}]
+
+
+BOTH = [
+    f"id > {COUNT - 50} AND id < {COUNT + 50}",
+    f"id = {COUNT + 4}",
+    f"id IN (5, {COUNT + 3}, {COUNT + 4})",
+    "state IS NULL AND price < 100",
+    f"id >= {COUNT}",
+    "city LIKE 'c4%' OR rate = 0.007",
+]
+
+
+def explained(lake: bitlake.Lake, query: str) -> str:
+    return str(lake.sql(f"EXPLAIN {query}", engine="duckdb").to_pylist()[0]["plan"])
+
+
+def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = mixed_lake(tmp_path)
+    monkeypatch.setattr(duckdb_binding, "RANGE_ROWS", 1000)
+    (file,) = lake.table("big").scan(where="id = 1").dataset().files
+    Path(file).unlink()
+    with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
+        fetch(lake.sql("SELECT sum(id) AS s FROM big", engine="duckdb"))
