@@ -1,7 +1,7 @@
 """TPC-H through ``lake.sql(engine="duckdb")`` beside DuckDB over the very Parquet files of the same tables.
 
 Each query is asked three ways in turns, in one process: DuckDB over the files; the lake, where DuckDB reads the files
-itself; and the lake with every table bound as a dataset, as tables with deleted or merged rows are.  Times are of the
+itself; and the lake with every table bound through Arrow, as tables with deleted or merged rows are.  Times are of the
 whole call, with parsing and planning.  Needs tpchgen-cli, as :mod:`bench.tpch`.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.cases import Bench
 
 DATABASE = "tpch_duckdb"
-WAYS = {"direct": ("files bound directly", 1.1), "dataset": ("through datasets", 1.6)}
+WAYS = {"direct": ("files bound directly", 1.1), "dataset": ("through Arrow", 1.6)}
 
 
 def tpch_duckdb(bench: Bench) -> list[Result]:
