@@ -12,6 +12,7 @@ from typing import Any
 import polars
 
 from bench.advise import advise
+from bench.aggregates import aggregates
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
 from bench.lineitem import lineitem
@@ -314,4 +315,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "s3_read": s3_read,
     "lineitem": lineitem,
     "advise": advise,
+    "aggregates": aggregates,
 }

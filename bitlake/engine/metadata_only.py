@@ -29,7 +29,7 @@ from bitlake.scan.aggregate_values import (
     Unordered,
     result_type,
 )
-from bitlake.scan.aggregation import ReadLimit, aggregate
+from bitlake.scan.aggregation import ReadLimit, aggregate, are_indexed
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.scan import TableScan
 from bitlake.sql import aggregate_pushdown as sh
@@ -125,7 +125,11 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
         return None
     by_name = {f.name: f for f in exact.state.schema.fields}
     try:
-        columns = _columns(session, shape, exact, by_name)
+        columns: list[pa.ChunkedArray] | None
+        if _is_counted(shape):
+            columns = _columns(shape, exact, by_name)
+        else:
+            exact, columns = _aggregated(session, shape, exact, by_name)
     except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
         return None  # an engine finds the same error, if there is one
     if columns is None:
@@ -148,38 +152,44 @@ def _type_of(item: sh.Item, fields: Mapping[str, DataField]) -> DataType:
     return result_type(Aggregate(item.kind, item.column), kind)
 
 
-def _columns(
-    session: Session, shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
-) -> list[pa.ChunkedArray] | None:
-    """The columns of the items; None where there are too many groups."""
-    counts = (
-        {(sh.KEY, shape.keys[0].column), (COUNT, shape.keys[0].column), (COUNT_ROWS, None)} if shape.keys else set()
-    )
-    if len(shape.keys) == 1 and not shape.keys[0].terms and all((i.kind, i.column) in counts for i in shape.items):
-        return _groups(shape, shape.keys[0].column, scan.aggregates(may_read=False))
-    if not shape.keys and not any(i.kind in (SUM, AVG) for i in shape.items):
-        return _row(shape, scan.aggregates(may_read=False), fields)
-    return _aggregated(session, shape, scan, fields)
+def _is_counted(shape: sh.Aggregates) -> bool:
+    """Whether the aggregates are counts of one key's values, or without a key, other than sums."""
+    if not shape.keys:
+        return not any(i.kind in (SUM, AVG) for i in shape.items)
+    key = shape.keys[0].column
+    counts = (sh.Item(sh.KEY, key), sh.Item(COUNT, key), sh.Item(COUNT_ROWS, None))
+    return len(shape.keys) == 1 and not shape.keys[0].terms and all(i in counts for i in shape.items)
+
+
+def _columns(shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]) -> list[pa.ChunkedArray] | None:
+    """The columns of the items, where they are counted; None where there are too many groups."""
+    aggregates = scan.aggregates(may_read=False)
+    return _groups(shape, shape.keys[0].column, aggregates) if shape.keys else _row(shape, aggregates, fields)
 
 
 def _aggregated(
     session: Session, shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
-) -> list[pa.ChunkedArray] | None:
-    """The columns of the items, of which a part of the files may be read."""
+) -> tuple[TableScan, list[pa.ChunkedArray]]:
+    """The columns of the items, of which a part of the files may be read, and the scan whose plan answered.
+
+    That is not ``scan``: if indexes do not answer, the query reads by the plan that reading is worth.
+    """
     for key in shape.keys:
         kind = fields[key.column].type
         if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > _MICROSECONDS:
-            return None  # Spark cuts them, and groups what is left
+            raise NeedsData  # Spark cuts them, and groups what is left
     if any(key.terms for key in shape.keys) and not session.is_on("spark.sql.ansi.enabled", default=True):
-        return None  # terms are evaluated as in ANSI mode
+        raise NeedsData  # terms are evaluated as in ANSI mode
     binder = TermBinder(scan.state.schema.fields, session.timezone)
     keys = [GroupKey(k.column, tuple(binder.bind(term) for term in k.terms)) for k in shape.keys]
     wanted = list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
-    source = scan.aggregates(may_read=True)
-    rows = aggregate(source, keys, wanted, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
+    if not are_indexed(scan.aggregates(exact=False), keys, wanted, _MIXED):
+        raise NeedsData
+    exact = scan.apart()
+    rows = aggregate(exact.aggregates(), keys, wanted, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
     places = {sh.Item(sh.KEY, key.column): i for i, key in enumerate(keys)}
     places |= {sh.Item(a.kind, a.column): len(keys) + i for i, a in enumerate(wanted)}
-    return [rows.column(places[item]) for item in shape.items]
+    return exact, [rows.column(places[item]) for item in shape.items]
 
 
 def _groups(shape: sh.Aggregates, key: str, aggregates: ScanAggregates) -> list[pa.ChunkedArray] | None:

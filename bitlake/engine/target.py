@@ -100,6 +100,8 @@ class StatementTarget:
 
 def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
     """The scan with all of WHERE, or None where that cannot be said exactly."""
+    if predicate is None and scan.predicate is None:
+        return scan
     bare = replace(scan, predicate=None, _planned=[])
     if predicate is None:
         return bare

@@ -269,6 +269,34 @@ def _bind_sign(arguments: Sequence[Typed], zone: str) -> Bound:
     return [cast_typed(a, DOUBLE, zone)], DOUBLE, None
 
 
+def _bind_bucket(arguments: Sequence[Typed], zone: str) -> Bound:
+    value, low, high, buckets = arguments
+    for a in arguments:
+        numeric(a)
+    if buckets.root not in INTEGERS:
+        raise Refused(f"{buckets.sql} is {buckets.type}, and not a whole number")
+    doubles = [cast_typed(a, DOUBLE, zone) for a in (value, low, high)]
+    return [*doubles, cast_typed(buckets, BIGINT, zone)], BIGINT, None
+
+
+def _width_bucket(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    """The bucket of equal width that a value is in: 0 before the first, the number of buckets + 1 after the last."""
+    value, start, end = (a.fill_null(0.0).to_numpy() for a in arrays[:3])
+    buckets = arrays[3].fill_null(0).to_numpy()
+    none = (buckets <= 0) | (buckets == np.iinfo(np.int64).max) | (start == end)
+    none |= np.isnan(value) | ~np.isfinite(start) | ~np.isfinite(end)
+    for a in arrays:
+        none |= a.is_null().to_numpy(zero_copy_only=False)
+    low, high = np.minimum(start, end), np.maximum(start, end)
+    ascending = start < end
+    with np.errstate(all="ignore"):
+        inside = buckets.astype(np.float64) * np.where(ascending, value - low, high - value) / (high - low)
+    before = np.where(ascending, value < low, value > high)
+    after = np.where(ascending, value >= high, value <= low)
+    inside = np.where(none | before | after, 0.0, inside).astype(np.int64) + 1
+    return pa.array(np.where(before, 0, np.where(after, buckets + 1, inside)), pa.int64(), mask=none)
+
+
 NUMERIC_FUNCTIONS = {
     "+": Function(_bind_sum, _arithmetic("add")),
     "-": Function(_bind_sum, _arithmetic("subtract")),
@@ -280,6 +308,7 @@ NUMERIC_FUNCTIONS = {
     "abs": Function(_bind_same, _absolute),
     "sign": Function(_bind_sign, _sign),
     "isnan": Function(_bind_nan, _is_nan),
+    "width_bucket": Function(_bind_bucket, _width_bucket),
 }
 NULL_SAFE: Kernel = _null_safe
 GREATEST: Kernel = _extreme(Op.GT)

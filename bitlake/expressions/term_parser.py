@@ -223,6 +223,8 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return "if", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
         case exp.Nvl2():
             return "nvl2", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
+        case exp.WidthBucket() if node.args.get("num_buckets") is not None:
+            return "width_bucket", [node.this, *(node.args[n] for n in ("min_value", "max_value", "num_buckets"))]
         case exp.Extract():
             part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
             return part or node.name.lower(), [node.expression]
@@ -285,6 +287,9 @@ _READ = frozenset(
         "true",
         "false",
         "position",
+        "min_value",
+        "max_value",
+        "num_buckets",
     )
     + ("safe", "typed", "ignore_nulls")
 )

@@ -142,6 +142,10 @@ class FileIndexReader:
                 self._problem(f"index '{index_type}' of column '{column}'", e)
         return self._readers[key]
 
+    def provides(self, column: str, protocols: tuple[type, ...]) -> bool:
+        """Whether a reader of a column's indexes implements one of some protocols; no index is read for that."""
+        return any(isinstance(self.reader(column, kind), protocols) for kind in self.columns.get(column, ()))
+
     def ask(self, column: str, index_type: str, question: Callable[[capabilities.IndexReader], T | None]) -> T | None:
         """Query one index.  None if it is missing, cannot answer, or is damaged (then it is not queried again)."""
         reader = self.reader(column, index_type)

@@ -13,7 +13,7 @@ evaluated over the column's distinct values; groups are shown by the value of on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import physical_array
 from bitlake.expressions.statistics import ColumnStats
 from bitlake.expressions.term_binder import KERNELS, TermBinder
-from bitlake.expressions.terms import Typed, columns_in, evaluate_term
+from bitlake.expressions.terms import ColumnTerm, Typed, columns_in, evaluate_term
+from bitlake.fileindex.capabilities import RowGrouper, ValueBounds, ValueCounter, ValueLister, ValueSummer
 from bitlake.fileindex.keyed import MAX_COUNTED
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.sums import sizes_of
@@ -68,6 +69,10 @@ class ReadLimit:
     rows: int
     share: float
 
+    def most(self, files: Sequence[PlannedFile]) -> float:
+        """The most rows to read of some files."""
+        return min(self.rows, self.share * sum(f.chosen_rows for f in files))
+
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
@@ -97,13 +102,12 @@ def aggregate(
     fields = {f.name: f for f in source.plan.schema.fields}
     for key in keys:
         source.comparable(key.column)
-    needs: dict[str, frozenset[str]] = {}
     for a in aggregates:
         if a.column is not None:
             if a.kind != COUNT:
                 source.comparable(a.column)
             result_type(a, fields[a.column].type)
-            needs[a.column] = needs.get(a.column, frozenset()) | {a.kind}
+    needs = _needs(aggregates)
     parts = _Files(source, keys, needs, fields).parts(limit)
     types: Mapping[str, DataType] = {name: f.type for name, f in fields.items()}
     whole = merged(keys, needs, types, parts)
@@ -112,6 +116,31 @@ def aggregate(
     columns = [result(a, None if a.column is None else types[a.column], whole, strict) for a in aggregates]
     names = [*(k.column for k in keys), *(str(i) for i in range(len(aggregates)))]
     return pa.Table.from_arrays([*whole.keys, *columns], names=names)
+
+
+def _needs(aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:
+    """The kinds of aggregates for each column."""
+    needs: dict[str, frozenset[str]] = {}
+    for a in aggregates:
+        if a.column is not None:
+            needs[a.column] = needs.get(a.column, frozenset()) | {a.kind}
+    return needs
+
+
+def are_indexed(
+    source: ScanAggregates, keys: Sequence[GroupKey], aggregates: Sequence[Aggregate], limit: ReadLimit
+) -> bool:
+    """Whether a plan's files have the indexes for aggregates, except at most as many rows as ``limit`` allows to read.
+
+    Asked before a plan is made that is exact, which may read indexes that are not worth reading otherwise.
+    """
+    files = _Files(source, keys, _needs(aggregates), {f.name: f for f in source.plan.schema.fields})
+    left = limit.most(source.plan.files)
+    for file in source.plan.files:
+        left -= 0 if files.is_indexed(file) else file.chosen_rows
+        if left < 0:
+            return False
+    return True
 
 
 def _all_null(kind: pa.DataType, groups: int) -> ColumnValues:
@@ -133,23 +162,26 @@ class _Files:
         self.keys = keys
         self.needs = needs
         self.fields = fields
+        self.ways: list[str] = []
+        """How files were answered without their data; counted once it is sure that the others may be read."""
 
     def parts(self, limit: ReadLimit | None) -> list[Partial]:
         """The partials of all files; first those that need no data, so that nothing is read in vain."""
         files = self.source.plan.files
         parts: list[Partial] = []
         unanswered: list[PlannedFile] = []
+        left = None if limit is None else limit.most(files)
         for file in files:
-            part = self._without_data(file) if self.source.is_sure(file) else None
-            if part is None:
-                unanswered.append(file)
-                if not self.source.may_read:
-                    raise NeedsData
-            else:
+            part = self._without_data(file) if self.source.is_sure(file) and self.is_indexed(file) else None
+            if part is not None:
                 parts.append(part)
-        rows = sum(f.chosen_rows for f in unanswered)
-        if limit is not None and rows > min(limit.rows, limit.share * sum(f.chosen_rows for f in files)):
-            raise NeedsData
+                continue
+            unanswered.append(file)
+            left = None if left is None else left - file.chosen_rows
+            if not self.source.may_read or (left is not None and left < 0):
+                raise NeedsData
+        for way in self.ways:
+            self.source.count_way(way)
         columns = list(dict.fromkeys([*(k.column for k in self.keys), *self.needs]))
         for file in unanswered:
             for table in self.source.read(file, columns):
@@ -158,6 +190,19 @@ class _Files:
         return parts
 
     # --- groups -------------------------------------------------------------------------------------------------------
+
+    def is_indexed(self, file: PlannedFile) -> bool:
+        """Whether a file has the indexes that its groups and sums take; otherwise no index is read in vain."""
+        wanted: list[tuple[str, tuple[type, ...]]] = [(key.column, (RowGrouper,)) for key in self.keys]
+        grouped = bool(self.keys) or not file.whole
+        wanted += [(name, p) for name, kinds in self.needs.items() for p in _protocols(kinds, grouped)]
+        for name, protocols in wanted:
+            field = self.fields[name]
+            if _constant(self.source, file, field) is None:
+                column, index = self.source.index_of(file, field.name)
+                if index is None or not index.provides(column, protocols):
+                    return False
+        return True
 
     def _without_data(self, file: PlannedFile) -> Partial | None:
         groups = self._groups(file)
@@ -173,7 +218,7 @@ class _Files:
                 return None
             part.columns[name] = values
             indexed |= column.indexed
-        self.source.count_way(INDEX if indexed else METADATA)
+        self.ways.append(INDEX if indexed else METADATA)
         return part
 
     def _groups(self, file: PlannedFile) -> _Groups | None:
@@ -206,6 +251,19 @@ class _Files:
         cuts = np.searchsorted(ids[order], np.arange(1, len(first)))
         united = [BitMap.union(*(groups.rows[i] for i in part.tolist())) for part in np.split(order, cuts)]
         return _Groups((values.take(pa.array(first)),), united, True)
+
+
+def _protocols(kinds: frozenset[str], grouped: bool) -> Iterator[tuple[type, ...]]:
+    """What indexes of a column must provide for aggregates: one protocol of each; metadata may give the others.
+
+    ``grouped``: of a part of a file's rows.
+    """
+    if kinds & {SUM, AVG}:
+        yield (ValueSummer,)
+    if kinds & {MIN, MAX} and grouped:
+        yield ValueBounds, ValueCounter
+    if COUNT_DISTINCT in kinds:
+        yield RowGrouper, ValueLister
 
 
 def _product(a: _Groups, b: _Groups) -> _Groups:
@@ -282,8 +340,9 @@ def parse_keys(
 
     binder = TermBinder(fields, timezone)
     terms: list[tuple[Typed, str]] = []
+    names = {field.name for field in fields}
     for item in items:
-        term = binder.bind(parse_term(item, timezone))
+        term = binder.bind(ColumnTerm(item) if item in names else parse_term(item, timezone))
         columns = columns_in(term)
         if len(columns) != 1:
             raise InvalidRequest(f"cannot group by {item}: it takes {len(columns)} columns, and a key takes one")

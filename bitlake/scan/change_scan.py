@@ -171,7 +171,7 @@ class ChangeScan(TableScan):
         """Whether there is any row."""
         return any(t.num_rows for t in self._tables())
 
-    def aggregates(self, may_read: bool = True) -> ScanAggregates:
+    def aggregates(self, may_read: bool = True, exact: bool = True) -> ScanAggregates:
         """Raises :class:`InvalidRequest`: no metadata has the kinds of rows."""
         raise InvalidRequest(f"table '{self.state.name}': read the rows of changes, and aggregate those")
 

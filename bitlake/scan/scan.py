@@ -172,6 +172,11 @@ class TableScan:
         """The plan that finds matching rows as exactly as indexes can, however many they are, as for counting."""
         return self._plan(exact=True)
 
+    def apart(self) -> TableScan:
+        """The same scan, with its plan if it has one: a further plan, and what is counted, are not this scan's."""
+        plans = [replace(p, metrics=replace(p.metrics, answered_by={})) for p in self._planned]
+        return replace(self, _planned=plans)
+
     def _plan(self, exact: bool) -> Plan:
         # An exact plan may have read indexes that only counting is worth.
         unsure = self.predicate is not None and any(not f.selection.exact for p in self._planned for f in p.files)
@@ -306,12 +311,15 @@ class TableScan:
         columns += [answer.column(len(keys) + i) for i in range(len(wanted))]
         return pa.Table.from_arrays(columns, names=[*group_by, *wanted])
 
-    def aggregates(self, may_read: bool = True) -> ScanAggregates:
-        """The scan's aggregates; without ``may_read`` only those that need no data file."""
+    def aggregates(self, may_read: bool = True, exact: bool = True) -> ScanAggregates:
+        """The scan's aggregates; without ``may_read`` only those that need no data file.
+
+        ``exact``: by a plan that finds rows as exactly as indexes can; otherwise by the plan that reads rows.
+        """
         if self.row_limit is not None:
             raise InvalidRequest(f"table '{self.state.name}': read the rows of a limited scan, and count those")
         return ScanAggregates(
-            self._plan(exact=True),
+            self._plan(exact),
             self.store,
             self.state.paths,
             timezone=self.timezone,

@@ -250,6 +250,28 @@ def _sign(e: Expressions, node: exp.Sign) -> Value:
     return Value(cast_sql(sql, ty.DOUBLE), ty.DOUBLE, call_name(e, node, value))
 
 
+@translates(exp.WidthBucket, args="this min_value max_value num_buckets")
+def _width_bucket(e: Expressions, node: exp.WidthBucket) -> Value:
+    names = ("this", "min_value", "max_value", "num_buckets")
+    operands = [e.require(node, e.value(node.args[name]), "number") for name in names]
+    if not operands[3].type.is_integer:
+        raise NotTranslatable(node, "the number of buckets is no integer")
+    v, start, end = (cast(node, o, ty.DOUBLE) for o in operands[:3])
+    n = cast(node, operands[3], ty.BIGINT)
+    nulls = " OR ".join(f"{x} IS NULL" for x in (v, start, end, n))
+    nulls += f" OR {n} <= 0 OR {n} = {2**63 - 1} OR {start} = {end}"
+    nulls += f" OR isnan({v}) OR NOT isfinite({start}) OR NOT isfinite({end})"
+
+    def bucket(before: str, after: str, inside: str) -> str:
+        place = f"CAST(trunc(CAST({n} AS DOUBLE) * {inside}) AS BIGINT) + 1"
+        return f"CASE WHEN {before} THEN 0 WHEN {after} THEN {n} + 1 ELSE {place} END"
+
+    up = bucket(f"{v} < {start}", f"{v} >= {end}", f"({v} - {start}) / ({end} - {start})")
+    down = bucket(f"{v} > {start}", f"{v} <= {end}", f"({start} - {v}) / ({start} - {end})")
+    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {start} < {end} THEN {up} ELSE {down} END)"
+    return Value(cast_sql(sql, ty.BIGINT), ty.BIGINT, call_name(e, node, *operands))
+
+
 # --- dates and timestamps ---------------------------------------------------------------------------------------------
 
 _FIELDS = {

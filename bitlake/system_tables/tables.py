@@ -212,7 +212,7 @@ class SystemScan(TableScan):
         """Whether there is a row at all."""
         return self.count() > 0
 
-    def aggregates(self, may_read: bool = True) -> ScanAggregates:
+    def aggregates(self, may_read: bool = True, exact: bool = True) -> ScanAggregates:
         """Raise InvalidRequest: a system table does not have data files with indexes."""
         raise InvalidRequest(f"'{self.state.name}' is a system table: read its rows, and aggregate those")
 

@@ -56,6 +56,23 @@ def test_a_statement_is_explained_and_not_run(lake: bitlake.Lake, statement: str
     assert [t.rpartition(".")[2] for t in lake.tables()] == ["t", "u"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT sum(id) FROM t WHERE s = 'b'",
+        "SELECT s, max(id), min(p) FROM t GROUP BY s",
+        "SELECT s, sum(id) FROM t GROUP BY s",
+        "SELECT s, count(DISTINCT id) FROM t GROUP BY s",
+    ],
+)
+def test_a_sum_without_index_is_read_as_ever(lake: bitlake.Lake, text: str) -> None:
+    plan = explain(lake, text)
+    assert "answered" not in plan and "files      0 of" not in plan
+    lake.table("t").alter_options({"file-index.bsi.columns": "id", "file-index.range-bitmap.columns": "id"})
+    lake.table("t").indexes.rebuild()
+    assert "answered   from metadata and indexes; no data file is opened" in explain(lake, text)
+
+
 def test_the_rows_that_are_found_are_those_that_go(lake: bitlake.Lake) -> None:
     assert "1 of 3 chosen" in explain(lake, "DELETE FROM t WHERE s = 'b' AND p = 'one'")
     assert lake.table("t").delete("s = 'b' AND p = 'one'") == 1

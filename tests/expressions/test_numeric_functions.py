@@ -138,3 +138,31 @@ def test_signs_of_numbers_zeros_and_nulls() -> None:
     rows = [(None,), (-2.5,), (-0.0,), (0.0,), (7.0,), (math.inf,)]
     assert list(map(repr, values("sign(a)", ("DOUBLE",), rows))) == ["None", "-1.0", "-0.0", "0.0", "1.0", "1.0"]
     assert values("sign(a)", ("DECIMAL(3, 1)",), [(Decimal("-0.1"),), (None,), (Decimal(0),)]) == [-1.0, None, 0.0]
+
+
+def test_width_bucket() -> None:
+    """Buckets go up or down; NULL for no buckets, no width, NaN and infinite ends."""
+    inf, nan, most = math.inf, math.nan, (1 << 63) - 1
+    cases = [
+        ((5.3, 0.2, 10.6, 5), 3),
+        ((-2.1, 1.3, 3.4, 3), 0),
+        ((8.1, 0.0, 5.7, 4), 5),
+        ((-0.9, 5.2, 0.5, 2), 3),
+        ((5.2, 5.2, 0.5, 2), 1),
+        ((0.5, 5.2, 0.5, 2), 3),
+        ((6.0, 5.2, 0.5, 2), 0),
+        ((10.0, 0.0, 10.0, 5), 6),
+        ((0.0, 0.0, 10.0, 5), 1),
+        ((inf, 0.0, 10.0, 5), 6),
+        *(((a, 0.0, 10.0, 5), None) for a in (None, nan)),
+        *(((1.0, low, high, 5), None) for low, high in ((3.0, 3.0), (-inf, 3.0), (nan, 3.0), (1.0, inf), (None, 1.0))),
+        *(((1.0, 0.0, 10.0, n), None) for n in (0, -1, most)),
+    ]
+    for (value, low, high, buckets), expected in cases:
+        rows = [(value, low, high)]
+        kinds = ("DOUBLE", "DOUBLE", "DOUBLE")
+        assert values(f"width_bucket(a, b, c, {buckets})", kinds, rows) == [expected], (value, low, high, buckets)
+    decimals = [(Decimal("5.30"),), (None,), (Decimal("-1.00"),)]
+    assert values("width_bucket(a, 0, 10, 5)", ("DECIMAL(5, 2)",), decimals) == [3, None, 0]
+    with pytest.raises(InvalidRequest, match="is DOUBLE, and not a whole number"):
+        bound("width_bucket(a, 0, 10, b)", "DOUBLE", "DOUBLE")

@@ -104,6 +104,8 @@ MORE_THAN_AGGREGATES = [
     "SELECT weekofyear(day) AS w, count(*), sum(price) FROM {} GROUP BY w HAVING sum(price) > -1000 ORDER BY w",
     "SELECT trunc(x.day, 'MM'), status, avg(amount) + 1 FROM {} AS x WHERE flag GROUP BY 1, status ORDER BY 3, status",
     "SELECT date_trunc('MONTH', day) AS m, max(big) - min(big) FROM {} WHERE status IS NOT NULL GROUP BY m",
+    "SELECT width_bucket(amount, 50, 450, 5) AS b, count(*), sum(amount) FROM {} GROUP BY b ORDER BY b",
+    "SELECT width_bucket(amount, 400, 100, 3), max(day) FROM {} GROUP BY width_bucket(amount, 400, 100, 3) ORDER BY 1",
     "SELECT upper(status), round(sum(price) / count(price), 1) FROM {} GROUP BY upper(status) ORDER BY 1 NULLS LAST",
     "SELECT EXISTS(SELECT * FROM {} WHERE status = 'S3' AND amount > 490)",
     "SELECT EXISTS (SELECT id, 1 + 1 FROM {} WHERE status = 'nope') AS there",
