@@ -255,7 +255,7 @@ def _width_bucket(e: Expressions, node: exp.WidthBucket) -> Value:
     names = ("this", "min_value", "max_value", "num_buckets")
     operands = [e.require(node, e.value(node.args[name]), "number") for name in names]
     if not operands[3].type.is_integer:
-        raise NotTranslatable(node, "the number of buckets is no integer")
+        raise NotTranslatable(node, "the number of buckets must be an integer")
     v, start, end = (cast(node, o, ty.DOUBLE) for o in operands[:3])
     n = cast(node, operands[3], ty.BIGINT)
     nulls = " OR ".join(f"{x} IS NULL" for x in (v, start, end, n))
