@@ -111,7 +111,7 @@ def print_stderr(text: str) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    lines = str(error).splitlines()
+    lines = re.sub(r"(?<![?:;])\ntable '", "; table '", str(error)).splitlines()  # a table's columns, each on a line
     if len(lines) > 2 and lines[-1].strip() == "^":  # the mark below the text: the first line names its column
         lines = [*lines[:-3], f"{lines[-3]}: {lines[-2]}"]
     return " ".join(" ".join(lines).split()) or type(error).__name__

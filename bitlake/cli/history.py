@@ -78,7 +78,11 @@ _new_name_argument = argument("new_name", "The new name.")
 _keep_option = click.option("--keep", metavar="DURATION", help="Let the tag expire after this time: 30d, 12h.")
 
 
-tag = Group("tag", help="Manage tags: named snapshots, which expiry keeps.", no_args_is_help=True)
+tag = Group(
+    "tag",
+    help="Manage tags: named snapshots, which expiry keeps.\n\nExample: bitlake tag create orders june --snapshot 7",
+    no_args_is_help=True,
+)
 
 
 @command("list", tag)
@@ -190,7 +194,11 @@ def _report_tag(run: Run, state: TableState, done: str, name: str, text: str = "
     run.out.result(document, lambda screen: screen.line(line))
 
 
-branch = Group("branch", help="Manage branches: histories of a table beside main.", no_args_is_help=True)
+branch = Group(
+    "branch",
+    help="Manage branches: histories of a table beside main.\n\nExample: bitlake branch create orders trial --tag june",
+    no_args_is_help=True,
+)
 
 
 @command("list", branch)

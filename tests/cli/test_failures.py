@@ -28,6 +28,8 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
         "error: table 'default.ordrs' does not exist; did you mean orders?"
     )
     assert "no column 'stats'; did you mean 'status'?" in cli("explain", "orders", "-w", "stats = 1", code=1).err
+    said = one_line(cli("sql", "--engine", "duckdb", "SELECT zzz FROM orders", code=1).err)
+    assert said.startswith("error: no column 'zzz'; table 'default.orders' has columns ")
     said = one_line(cli("explain", "orders", "-w", "stats = ((", code=1).err)
     assert ": line 1, column 10: stats = ((" in said and "^" not in said
     assert cli("descibe", "orders", code=2).err.startswith("error: No such command 'descibe'. Did you mean 'describe'?")

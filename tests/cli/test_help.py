@@ -13,13 +13,12 @@ from bitlake.cli.app import COMMANDS, cli
 
 
 def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
     if isinstance(command, click.Group):
         for part in command.list_commands(click.Context(command)):
             found = command.get_command(click.Context(command), part)
             assert found is not None
             yield from _commands(found, f"{name} {part}")
-    else:
-        yield name, command
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,59 @@ def test_a_dataset_of_expired_files_names_what_is_gone(tmp_path: Path) -> None:
         relation.fetchall()
     with pytest.raises((BitlakeError, pl.exceptions.PolarsError), match="own"):
         lazy.collect()
+
+
+TYPES = {
+    "keys": pa.array([[([1, 2], 5)], None], pa.map_(pa.list_(pa.int32()), pa.int32())),
+    "structs": pa.array([[({"a": 1}, 5)], []], pa.map_(pa.struct([("a", pa.int32())]), pa.int32())),
+    "time": pa.array([3_723_004, None], pa.int32()).view(pa.time32("ms")),
+    "wide": pa.array([Decimal("12345678901234567890.5"), None], pa.decimal128(38, 10)),
+}
+"""Types that not every engine has: maps with keys of nested types, TIME, long decimals."""
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_that_an_engine_may_lack(tmp_path: Path, name: str) -> None:
+    """Each engine gives the two rows."""
+    lake = bitlake.connect(tmp_path)
+    own = lake.create_table("own", pa.table({"id": [1, 2], "c": TYPES[name]}))
+    assert own.to_arrow()["c"].combine_chunks().equals(TYPES[name])
+    for rows in (
+        own.to_duckdb().fetchall(),
+        duckdb.from_arrow(own.dataset()).fetchall(),
+        lake.sql("SELECT id, c FROM own", engine="duckdb").fetchall(),
+        own.to_polars().height * [0],
+        own.lazy().filter(pl.col("c").is_null() | pl.col("c").is_not_null()).collect().height * [0],
+    ):
+        assert len(rows) == 2
+
+
+def test_what_a_table_cannot_hold_is_one_error(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    unsigned = pa.table({"id": pa.array([2**63, 1], pa.uint64())})
+    with pytest.raises(InvalidRequest, match="Arrow type uint64 has no counterpart in a Paimon table; cast the column"):
+        lake.create_table("own", unsigned)
+    own = lake.create_table("own", pa.table({"id": [1]}))
+    with pytest.raises(InvalidRequest, match="column 'id' is BIGINT, but a value of uint64 is not"):
+        own.append(unsigned)
+    assert own.to_arrow()["id"].to_pylist() == [1] and lake.tables() == ["own"]
+
+
+def test_what_is_closed_is_not_read_again(tmp_path: Path) -> None:
+    own = bitlake.connect(tmp_path).create_table("own", pa.table({"id": [1, 2]}))
+    scan = own.scan()
+    batches, reader = scan.to_batches(), pa.RecordBatchReader.from_stream(own)
+    next(batches)
+    batches.close()
+    reader.close()
+    with pytest.raises(pa.ArrowInvalid, match="closed"):
+        reader.read_all()
+    connection = duckdb.connect()
+    relation = own.to_duckdb(connection)
+    connection.close()
+    with pytest.raises(duckdb.Error, match="closed"):
+        relation.fetchall()
+    assert list(batches) == [] and scan.to_arrow().num_rows == 2
 
 
 def test_unknown_columns(table: bitlake.Table) -> None:

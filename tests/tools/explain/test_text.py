@@ -139,6 +139,15 @@ def test_a_count_from_metadata_lists_no_file_to_read(lake: bitlake.Lake) -> None
     assert "no data file is opened: 1 file answered without" in text
 
 
+def test_the_first_files_are_named_and_the_others_counted(lake: bitlake.Lake) -> None:
+    rows = pa.table({"id": range(120), "p": [i // 2 for i in range(120)]})
+    table = lake.create_table("t", rows, partition_by=["p"])
+    text = str(table.scan(where="p <> 0 AND p < 55").explain())
+    assert text.count("  + ") == 51 and "  + … 4 more files to read" in text
+    assert text.count("  - ") == 6 and "more files skipped" not in text
+    assert "  - … 9 more files skipped" in str(table.scan(where="p = 7").explain())
+
+
 def test_partitions_are_named_by_dates(lake: bitlake.Lake) -> None:
     """They were named by days since 1970, as their folders are."""
     days = pa.array([20_600, 20_601], pa.date32())
