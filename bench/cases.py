@@ -20,7 +20,7 @@ from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
 from bench.peers import PyPaimonTimer, SparkPeer
 from bench.planning import planning
-from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
+from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write, small_merge
 from bench.s3_read import s3_read
 from bench.scale import scale
 from bench.selective import selective
@@ -312,6 +312,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "pk_growth": pk_growth,
     "pk_read": pk_read,
     "dv_delete": dv_delete,
+    "small_merge": small_merge,
     "s3_read": s3_read,
     "lineitem": lineitem,
     "advise": advise,

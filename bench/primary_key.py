@@ -203,6 +203,37 @@ def dv_delete(bench: Bench) -> list[Result]:
     return [Result(name, "s", m["ours"], m["delta"], base, 1 / 3, bench.rounds)]
 
 
+def small_merge(bench: Bench) -> list[Result]:
+    """How long does a MERGE of 1,000 rows into 4M append rows take, beside the statement on executors?"""
+    from bitlake.spark.dml import merge
+
+    bench.create("merges", {"deletion-vectors.enabled": "true"})
+    bench.insert("merges")
+    few, turns = merge.merge_few, {"here": 0, "executors": 0}
+
+    def run(who: str) -> float:
+        turns[who] += 1
+        first = turns[who] * 2000 + (bench.rows // 2 if who == "here" else 0)
+        rows = f"SELECT {_CHANGED} FROM bench.merges WHERE order_id BETWEEN {first} AND {first + 999}"
+        text = (
+            f"MERGE INTO bench.merges AS t USING ({rows}) AS s ON t.order_id = s.order_id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        merge.merge_few = few if who == "here" else lambda *_: None
+        try:
+            return timed(lambda: bench.lake.sql(text).collect())
+        finally:
+            merge.merge_few = few
+
+    m = interleaved({who: lambda who=who: run(who) for who in turns}, max(3, bench.rounds))  # type: ignore[misc]
+    bench.lake.sql("DROP TABLE bench.merges")
+    name = "MERGE of 1,000 rows into 4M append rows"
+    return [
+        Result(name, "s", m["here"], None, "", 1.0, bench.rounds),
+        Result(name, "s", m["here"], m["executors"], "the same on executors", None, bench.rounds),
+    ]
+
+
 def _plain(bench: Bench, query: str) -> float:
     """Seconds of Spark's own Parquet write of a query's rows."""
     folder = bench.folder / "plain-parquet"

@@ -49,6 +49,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
+from bitlake.spark.dml.merge_few import commit_append, merge_few
 from bitlake.spark.dml.merge_source import Source, key_predicates, new_columns, new_rows, source_of, unmatched
 from bitlake.spark.dml.target import Gathered, Target, gather
 from bitlake.spark.errors import spark_errors
@@ -79,6 +80,9 @@ def merge(context: EngineContext, statement: st.MergeInto) -> pa.Table:
             statement = replace(statement, lenient=True)
 
         def step(now: Target) -> Merged:
+            done = merge_few(now, source, statement)
+            if done is not None:
+                return done
             if now.state.schema.primary_keys:
                 return merge_keyed(now, source, statement)
             now.table.check_writable(now.state)
@@ -142,10 +146,7 @@ class _Merge:
             except BaseException:
                 discard_statement(state, gone, files)
                 raise
-        if gone.rows:
-            table.commit_rows(state, gone, "MERGE", files)
-        else:
-            table.commit_files(state, files, "MERGE")
+        commit_append(table, state, gone, files)
         return Merged(expected, self.deleted, _rows(files) - expected)
 
     def _check(self, files: Sequence[ManifestEntry], expected: int) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -37,13 +39,16 @@ from bitlake.engine.merge_clauses import (
 from bitlake.engine.target import StatementTarget
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
+from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import Names
 from bitlake.snapshot.partitions import has_many_files
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import Target
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.local_relation import local_frame, travels
 from bitlake.spark.read.query import query
 from bitlake.spark.types import spark_type
+from bitlake.spark.write.append import is_local, tagged
 from bitlake.spark.write.insert_cast import Members, nested_by_name, store_columns, with_default
 from bitlake.sql import statements as st
 from bitlake.sql.text import SqlText
@@ -51,6 +56,14 @@ from bitlake.types import AtomicType, DataField
 
 MOST_SENT = 500_000
 """The most rows of a source that is sent to every task."""
+SMALL_ROWS = 1 << 14
+"""The most rows of each of Spark's tasks that a source may have to come to the driver."""
+SMALL_BYTES = 256 << 20
+"""A source that Spark takes for larger than this stays on executors: many tasks may make it."""
+_SMALL_TASKS = 64
+"""The same for rows of Python lists and RDDs, of which Spark knows no size."""
+_IN_TASK = (1 << 33) - 1
+"""The bits of ``monotonically_increasing_id`` that number the rows of a task."""
 _ORDERED = (T.IntegralType, T.DateType, T.DecimalType, T.TimestampType, T.TimestampNTZType, T.StringType)
 """What Spark has for the types of :data:`PRUNED`."""
 
@@ -64,6 +77,8 @@ class Source(MergeSource):
     rows: int
     ends: Mapping[str, tuple[pa.ChunkedArray, pa.ChunkedArray]]
     """The least and the greatest value (one of each, NULL without any) of columns that ON compares."""
+    table: pa.Table | None = None
+    """The rows of a small source, :data:`ROW` among the columns; ``frame`` is then a local relation of them."""
 
     @property
     def hint(self) -> str:
@@ -91,20 +106,76 @@ class Source(MergeSource):
 def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Source]:
     """The source of a statement, kept by Spark for the block: every query of it sees the same rows."""
     alias, text = source_query(statement)
-    frame = query(context, text)
-    with spark_errors("reading the source of MERGE"):
-        frame = frame.withColumn(ROW, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
+    frame, doing = query(context, text), "reading the source of MERGE"
+    kept = None
     try:
-        with spark_errors("reading the source of MERGE"):
-            # Counted, it is there, and Spark knows how large it is when it plans the joins.
+        with spark_errors(doing):
+            table, types = _constants(frame), [*frame.schema.fields, T.StructField(ROW, T.LongType(), False)]
+            if table is None:
+                kept = frame.withColumn(ROW, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
+                table, frame = _few(frame, kept), kept
+            if table is not None:
+                frame = local_frame(context.spark, table, T.StructType(types))
             asked = _compared(frame, statement.condition, context.names)
-            ends = [end(quoted(c)) for c in asked for end in (F.min, F.max)]
-            row = frame.agg(F.count(F.lit(1)), *ends).toArrow()
-        known = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
+            if table is None:
+                # Counted, it is there, and Spark knows how large it is when it plans the joins.
+                bounds = [end(quoted(c)) for c in asked for end in (F.min, F.max)]
+                row = frame.agg(F.count(F.lit(1)), *bounds).toArrow()
+                rows = int(row.column(0)[0].as_py())
+                ends = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
+            else:
+                rows, ends = table.num_rows, {c: _ends(table.column(c)) for c in asked}
         with context.views([frame]) as (view,):
-            yield Source(alias, context.names, frame, view, int(row.column(0)[0].as_py()), known)
+            yield Source(alias, context.names, frame, view, rows, ends, table)
     finally:
-        frame.unpersist()
+        if kept is not None:
+            kept.unpersist()
+
+
+def _constants(frame: DataFrame) -> pa.Table | None:
+    """The numbered rows of a source that the statement's text or the driver holds."""
+    if not travels(frame.schema) or not is_local("", frame):
+        return None
+    rows = frame.toArrow()
+    return rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+
+
+def _few(frame: DataFrame, kept: DataFrame) -> pa.Table | None:
+    """The numbered rows of a source if no task has more than :data:`SMALL_ROWS`.
+
+    One job keeps the rows of all tasks and fetches the first ones of each; a source of more rows has been kept by it.
+    """
+    if not travels(frame.schema) or not _bounded(frame):
+        return None
+    with tagged(frame.sparkSession):
+        rows = kept.where(F.col(ROW).bitwiseAND(F.lit(_IN_TASK)) <= SMALL_ROWS).toArrow()
+    last = pc.max(pc.bit_wise_and(rows.column(ROW), _IN_TASK)).as_py()
+    return rows if last is None or last < SMALL_ROWS else None
+
+
+def _bounded(frame: DataFrame) -> bool:
+    """Whether the first rows of all tasks are certainly not too many for the driver."""
+    java: Any = getattr(frame, "_jdf", None)
+    if java is None:
+        return False
+    plan = java.queryExecution().optimizedPlan()
+    if int(str(plan.stats().sizeInBytes())) <= SMALL_BYTES:
+        return True
+    leaves, tasks = plan.collectLeaves(), 0
+    for i in range(leaves.size()):
+        leaf = leaves.apply(i)
+        name = leaf.getClass().getSimpleName()
+        if name == "LogicalRDD":
+            tasks += leaf.rdd().getNumPartitions()
+        elif name != "LocalRelation":
+            return False
+    return bool(tasks <= _SMALL_TASKS)
+
+
+def _ends(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    ends = pc.min_max(values)
+    low, high = (pa.chunked_array([pa.array([ends[end].as_py()], values.type)]) for end in ("min", "max"))
+    return low, high
 
 
 def _compared(frame: DataFrame, condition: SqlText, compared: Names) -> list[str]:
@@ -121,15 +192,18 @@ def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[
     Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
     """
     state = target.state
-    if not has_many_files(state) and sum(e.file.file_size for e in state.entries()) < LEAST_BYTES:
+    asks_spark = source.table is None
+    if asks_spark and not has_many_files(state) and sum(e.file.file_size for e in state.entries()) < LEAST_BYTES:
         return ()
     pairs = _equalities(target, source, condition)
     if not pairs:
         return ()
     if source.rows <= MOST_KEYS:
-        with spark_errors("reading the keys of MERGE's source"):
-            few = source.frame.select(*[F.col(quoted(c)) for _, c in pairs]).toArrow()
-        return tuple(one_of(f, few.column(i)) for i, (f, _) in enumerate(pairs))
+        few = source.table
+        if few is None:
+            with spark_errors("reading the keys of MERGE's source"):
+                few = source.frame.select(*[F.col(quoted(c)) for _, c in pairs]).toArrow()
+        return tuple(one_of(f, few.column(c)) for f, c in pairs)
     return tuple(between(f, *source.ends[c]) for f, c in pairs if c in source.ends)
 
 
@@ -169,11 +243,13 @@ def unmatched(source: Source, condition: str, chosen: str) -> tuple[str, str]:
     return before, f"JOIN {source.item} ON ({condition})) AS {found} ON {source.row} = {found}.{found}"
 
 
-def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more: Column) -> DataFrame:
+def new_rows(
+    target: Target, frame: DataFrame, clauses: Sequence[Clause], *more: Column, others: bool = False
+) -> DataFrame:
     """The target's columns of the rows that clauses make, from a frame of :func:`items`, and more columns of it.
 
     Members of structs are matched by name; those that a ``lenient`` clause's values lack are NULL.  The rows of a
-    DELETE clause are as they were.
+    DELETE clause are as they were.  With ``others``, rows that none of the clauses makes come too, without values.
     """
     fields, table = target.state.schema.fields, target.table.name
     chosen = F.col(ACTION)
@@ -202,4 +278,5 @@ def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more:
         for number, values in stored.items():
             column = column.when(chosen == number, values[i])
         columns.append(column.alias(field.name))
-    return frame.where(chosen.isin(list(stored))).select(*columns, *more)
+    rows = frame if others else frame.where(chosen.isin(list(stored)))
+    return rows.select(*(columns if stored else []), *more)

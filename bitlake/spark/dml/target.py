@@ -10,7 +10,7 @@ serialized bitmap for each file and task, and plain positions only of tables who
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,6 +76,7 @@ class Target(StatementTarget):
         hits: Hits | None = None,
         refiltered: bool = False,
         read_for: SqlText | None = None,
+        read: Callable[[TableScan], DataFrame] | None = None,
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
@@ -83,6 +84,7 @@ class Target(StatementTarget):
         ``deleted_too`` gives the rows of its deletion vectors as well, for which Spark's own reader can be used;
         ``hits`` limits it to these rows (and some more, if ``refiltered``: the text filters them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
+        ``read`` makes the target's rows; by default :meth:`SparkReader.frame` does.
         """
         head = f"{self.with_} {before} ".lstrip()
         prepared = prepare(self.context, SqlText(f"{head}{self.source} {after}".rstrip()))
@@ -112,7 +114,7 @@ class Target(StatementTarget):
                 wanted = _with_deleted_rows(wanted)
             if hits is not None:
                 wanted = scan_of_hits(wanted, hits, refiltered)
-            frames.append(reader.frame(wanted, exact=False, file_names=True))
+            frames.append(reader.frame(wanted, exact=False, file_names=True) if read is None else read(wanted))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
                 query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
@@ -196,6 +198,15 @@ def gather(frame: DataFrame, doing: str, most: int | None = None) -> Gathered:
             batches = list(_gather(iter(frame.toArrow().to_batches())))
         else:
             batches = frame.mapInArrow(work, _RESULT).toArrow().to_batches()
+    return _united(batches)
+
+
+def gathered(rows: pa.Table) -> Gathered:
+    """Gather rows of (file path or name, position, action) that the driver has."""
+    return _united(_gather(iter(rows.combine_chunks().to_batches())))
+
+
+def _united(batches: Iterable[pa.RecordBatch]) -> Gathered:
     out = Gathered()
     # One row for each file, action and task.
     results = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]

@@ -48,6 +48,22 @@ def is_simple(types: T.StructType) -> bool:
     return bool(types.fields) and all(isinstance(f.dataType, _SIMPLE) for f in types.fields)
 
 
+def travels(types: T.StructType) -> bool:
+    """Whether :func:`local_frame` gives the rows of a query of these types back to Spark as they were."""
+    return bool(types.fields) and all(_travels(f.dataType) for f in types.fields)
+
+
+def _travels(made: T.DataType) -> bool:
+    match made:
+        case T.StructType():
+            return bool(made.fields) and all(f.nullable and _travels(f.dataType) for f in made.fields)
+        case T.ArrayType():
+            return made.containsNull and _travels(made.elementType)
+        case T.StringType():
+            return made == T.StringType()
+    return isinstance(made, _SIMPLE)
+
+
 def held_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
     """As :func:`local_frame`, made in the JVM when it is first needed there.  Requires simple types."""
     if getattr(spark, "_jsparkSession", None) is None:  # Spark Connect is lazy itself

@@ -14,6 +14,7 @@ import pytest
 from answers import plain, rows_of
 from builders import every_type
 from pyspark.sql.pandas.types import from_arrow_schema
+from spark_jobs import jobs_of
 
 import bitlake
 from bitlake.cli.result import Result
@@ -188,14 +189,7 @@ def test_first_rows_are_sparks(lake: bitlake.Lake, text: str) -> None:
 
 def jobs(lake: bitlake.Lake, action: Any) -> int:
     """How many Spark jobs an action runs."""
-    context = lake.spark.sparkContext
-    group = f"test-{id(action)}"
-    context.setJobGroup(group, "")
-    try:
-        action()
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
-    return len(context.statusTracker().getJobIdsForGroup(group))
+    return jobs_of(lake.spark, action)[1]
 
 
 @pytest.mark.parametrize(

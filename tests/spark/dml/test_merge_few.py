@@ -1,0 +1,152 @@
+"""MERGE of few rows: against MERGE on executors, over random statements; and how many jobs it takes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from dml_model import OPTIONS
+from long import long
+from spark_jobs import jobs_of
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.spark.dml import merge, merge_few
+
+pytestmark = pytest.mark.spark
+
+TABLES = {
+    "vectors": OPTIONS["vectors"],
+    "copy-on-write": {},
+    "keyed": {"primary-key": "id", "bucket": "1"},
+    "keyed with vectors": {"primary-key": "id", "bucket": "2", "deletion-vectors.enabled": "true"},
+}
+COLUMNS = "id INT, a SMALLINT, b VARCHAR(4), s STRUCT<x: INT, y: STRING>, d DECIMAL(5, 2), at TIMESTAMP, l ARRAY<INT>"
+VALUES = "id, cast(id % 7 AS SMALLINT), cast(id % 5 AS STRING), struct(id, 'y'), id, timestamp_seconds(id), array(id)"
+ON = [
+    "t.id = s.id",
+    "s.id = t.id AND t.a > 3",
+    "t.id <=> s.id",
+    "t.id = s.id + 1",
+    "t.id = s.id AND s.n IN (SELECT id FROM other)",
+    "t.id BETWEEN s.id AND s.id + 1",
+]
+CONDITIONS = ["s.n > t.a", "t.b = '1'", "s.n % 3 = 0", "t.s.x > 10", "s.n / (s.n - 1) > 1", "s.txt IS NULL"]
+MATCHED = [
+    "DELETE",
+    "UPDATE SET a = s.n",
+    "UPDATE SET a = s.n * 9000",
+    "UPDATE SET b = s.txt, s.x = s.n, l = array(s.n, t.a)",
+    "UPDATE SET b = concat(t.b, s.txt)",
+    "UPDATE SET a = CAST(s.txt AS INT)",
+    "UPDATE SET d = t.d * s.n, at = current_date()",
+    "UPDATE SET s = NULL, a = DEFAULT",
+    "UPDATE SET typo = 1",
+]
+MISSING = [
+    "INSERT (id, a, b) VALUES (s.id, s.n, s.txt)",
+    "INSERT (id, d, l) VALUES (id, n / 2, array(n, NULL))",
+    "INSERT (id, s) VALUES (s.id, named_struct('y', s.txt, 'x', n))",
+    "INSERT (id, a) VALUES (s.id, 40000)",
+    "INSERT (id, a) VALUES (s.id, (SELECT max(id) FROM other))",
+]
+
+
+def statement(pick: random.Random) -> str:
+    """The clauses of a random MERGE into ``{}``."""
+    clauses = []
+    for when, actions, tests in (("MATCHED", MATCHED, CONDITIONS), ("NOT MATCHED", MISSING, ["s.n > 3", "txt = 'b'"])):
+        count = pick.choice([0, 1, 1, 2])
+        for i in range(count):
+            bare = i == count - 1 and pick.random() < 0.5
+            test = "" if bare else f" AND {pick.choice(tests)}"
+            clauses.append(f"WHEN {when}{test} THEN {pick.choice(actions)}")
+    on = pick.choice(ON)
+    return f"MERGE INTO {{}} AS t USING changes AS s ON {on} {' '.join(clauses)}" if clauses else statement(pick)
+
+
+def outcome(lake: bitlake.Lake, table: str, text: str) -> tuple[Any, ...]:
+    """What a MERGE returns or raises, and the table's rows after it."""
+    try:
+        done: Any = tuple(lake.sql(text.format(table)).collect()[0])
+    except BitlakeError as e:
+        done = type(e)
+    return done, sorted(map(repr, lake.table(table).to_arrow().to_pylist()))
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("turns", [5, long(40)])
+def test_random_merges_as_on_executors(
+    lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pick = random.Random(f"few {name}")
+    options = ", ".join(f"'{k}' = '{v}'" for k, v in TABLES[name].items())
+    columns = COLUMNS if "primary-key" not in options else COLUMNS.replace("id INT", "id INT NOT NULL")
+    for table in ("here", "there"):
+        lake.sql(f"CREATE TABLE {table} ({columns})" + (f" TBLPROPERTIES ({options})" if options else ""))
+        for first in (0, 20):
+            lake.sql(f"INSERT INTO {table} SELECT {VALUES} FROM range({first}, {first + 20})")
+    lake.sql("CREATE TABLE other AS SELECT CAST(id AS INT) AS id FROM range(3, 9)")
+    few = merge_few.merge_few
+    taken: list[bool] = []
+
+    def recorded(*arguments: Any) -> Any:
+        done = few(*arguments)
+        taken.append(done is not None)
+        return done
+
+    kinds = set()
+    for _ in range(turns):
+        rows = [(pick.choice([None, i]), pick.randrange(6), pick.choice([None, "a", "b", "12345"])) for i in range(50)]
+        rows = pick.sample(rows, 12) + (rows[:1] if pick.random() < 0.2 else [])
+        changes = lake.spark.createDataFrame(rows, "id INT, n INT, txt STRING")
+        changes.where("id IS NOT NULL" if "keyed" in name else "true").createOrReplaceTempView("changes")
+        text = statement(pick)
+        monkeypatch.setattr(merge, "merge_few", recorded)
+        here = outcome(lake, "here", text)
+        monkeypatch.setattr(merge, "merge_few", lambda *_: None)
+        assert here == outcome(lake, "there", text), text
+        kinds.add(isinstance(here[0], tuple))
+    assert taken and all(taken), "what raised has raised there, and the rest was done there"
+
+
+def test_a_small_merge_takes_three_jobs(lake: bitlake.Lake) -> None:
+    lake.sql(f"CREATE TABLE t ({COLUMNS}) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql(f"INSERT INTO t SELECT {VALUES} FROM range(100)")
+    lake.sql("CREATE TABLE news AS SELECT CAST(id AS INT) AS id, 5 AS n FROM range(90, 110)")
+    clauses = (
+        "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET a = t.a + s.n "
+        "WHEN NOT MATCHED THEN INSERT (id, a) VALUES (id, n)"
+    )
+    text = f"MERGE INTO t USING news AS s ON t.id = s.id {clauses}"
+    done, jobs = jobs_of(lake.spark, lambda: lake.sql(text).collect())
+    assert tuple(done[0]) == (20, 5, 5, 10)
+    assert jobs <= 3
+    values = lake.spark.createDataFrame([(1, 2), (3, 4), (500, 6)], "id INT, n INT")
+    merged = lake.merge("t", values, "target.id = source.id").when_matched_update({"a": "source.n"})
+    done, jobs = jobs_of(lake.spark, lambda: merged.when_not_matched_insert({"id": "source.id"}).execute().collect())
+    assert tuple(done[0]) == (3, 2, 0, 1)
+    assert jobs <= 3
+    assert sorted(lake.sql("SELECT id, a FROM t WHERE id IN (1, 3, 91, 105, 500)").collect(), key=str) == [
+        (1, 2),
+        (105, 5),
+        (3, 4),
+        (500, None),
+        (91, 0 + 5),
+    ]
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
+def test_what_is_not_few_is_left_to_executors(lake: bitlake.Lake, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.sql("CREATE TABLE t (id INT, a INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t SELECT id, 1 FROM range(10)")
+    monkeypatch.setattr(merge_few, limit, 8)
+    done = lake.sql(
+        "MERGE INTO t USING (SELECT 1 AS one FROM range(2)) AS s ON t.id + s.one > 5 "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (one)"
+    ).collect()
+    assert tuple(done[0]) == (5, 0, 5, 0)
+    assert lake.table("t").snapshot.id == 2  # type: ignore[union-attr]
+    with pytest.raises(InvalidRequest, match="matched by several source rows"):
+        lake.sql("MERGE INTO t USING (SELECT 1 AS one FROM range(2)) AS s ON true WHEN MATCHED THEN UPDATE SET a = 2")
