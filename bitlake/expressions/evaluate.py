@@ -37,7 +37,7 @@ from bitlake.expressions.tree import (
 )
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
+from bitlake.types.datatypes import INTEGERS, AtomicType, DataField, MapType, Root
 
 _KERNELS = {
     Op.EQ: "equal",
@@ -183,7 +183,7 @@ def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> p
         return _float(node, column)
     if isinstance(node, Comparison):
         return pc.call_function(_KERNELS[node.op], [column, _scalar(node.value, column.type, kind)])
-    return _member(node, column, [_scalar(v, column.type, kind) for v in node.values])
+    return _member(node, column, kind)
 
 
 def _as_stored(column: pa.ChunkedArray, kind: AtomicType) -> pa.ChunkedArray:
@@ -213,8 +213,12 @@ _text = functools.lru_cache(256)(pa.scalar)
 """Of short texts alone: numbers that are equal may have different scalars."""
 
 
-def _member(node: In, column: pa.ChunkedArray, values: Sequence[pa.Scalar]) -> pa.ChunkedArray:
-    members = pa.array([v.as_py() for v in values], column.type) if not _by_cast(column.type) else _gather(values)
+def _member(node: In, column: pa.ChunkedArray, kind: AtomicType) -> pa.ChunkedArray:
+    if kind.root in INTEGERS or kind.root is Root.VARCHAR:
+        members = pa.array(node.values, column.type)
+    else:
+        values = [_scalar(v, column.type, kind) for v in node.values]
+        members = _gather(values) if _by_cast(column.type) else pa.array([v.as_py() for v in values], column.type)
     found = pc.is_in(column, value_set=members)
     return _null_where_null(pc.invert(found) if node.negated else found, column)
 

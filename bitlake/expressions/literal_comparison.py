@@ -133,20 +133,33 @@ def comparison(field: DataField, kind: AtomicType, op: Op, value: Any, timezone:
 
 def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negated: bool, timezone: str) -> Predicate:
     """``field [NOT] IN (values)``; single values as ``=``, the others distinct and sorted."""
+    plain = _plain_points(kind, values)
+    if plain is not None:
+        points = _points(field, plain, negated)
+        return points[0] if points else IsNull(field.name, True) if negated else FALSE
     values = _common(field, kind, values)
     leaves = [comparison(field, kind, Op.EQ, v, timezone) for v in values]
-    points: list[Any] = []
+    single: list[Any] = []
     others: list[Predicate] = []
     for leaf in leaves:
         if isinstance(leaf, Comparison) and leaf.op is Op.EQ:
-            points.append(leaf.value)
+            single.append(leaf.value)
         elif leaf != FALSE:
             others.append(leaf)
-    parts = _points(field, points, negated)
+    parts = _points(field, single, negated)
     if not negated:
         return _one_or(Or, parts + list(dict.fromkeys(others)), FALSE)
     ends = [p for o in dict.fromkeys(others) for p in _outside(o)]
     return _one_or(And, parts + ends, IsNull(field.name, True))
+
+
+def _plain_points(kind: AtomicType, values: Sequence[Any]) -> Iterable[Any] | None:
+    """An IN's values that are the column's own: whole numbers for an integer type, texts for VARCHAR; else None."""
+    types = set(map(type, values))
+    if types == {int} and kind.root in INTEGERS:
+        low, high = limits(kind)
+        return [v for v in values if low <= v <= high]
+    return values if types == {str} and kind.root is Root.VARCHAR else None
 
 
 def _points(field: DataField, points: Iterable[Any], negated: bool) -> list[Predicate]:

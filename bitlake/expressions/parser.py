@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlglot
@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literal_lists import LiteralLists, without_lists
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
@@ -76,6 +77,16 @@ def parse_predicate(text: str, timezone: str = "UTC", column_of: ColumnOf | None
 
 
 def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predicate:
+    if len(text) > _KEPT_TEXT:
+        shorter, lists = without_lists(text)
+        if lists:
+            try:
+                context = _Context(timezone, column_of or dotted, computes=True, lists=lists)
+                predicate = _convert(_syntax_tree(shorter, timezone), context, False)
+                if lists.all_taken:
+                    return predicate
+            except (InvalidRequest, Inexpressible):
+                pass  # the error is to show the text as written
     tree = _syntax_tree(text, timezone)
     try:
         return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
@@ -139,6 +150,8 @@ class _Context:
     column_of: ColumnOf
     computes: bool
     """Whether computed conditions are taken."""
+    lists: LiteralLists = field(default_factory=LiteralLists)
+    """The values of lists that are not in the tree."""
 
     def term(self, node: exp.Expr) -> Term:
         return term_of(node, self.timezone, lambda column: _name(column, self.column_of))
@@ -337,7 +350,7 @@ def _in(node: exp.In, to: _Context) -> Predicate:
     if not node.expressions:
         raise Inexpressible(node, "IN of nothing")
     try:
-        values = tuple(constant(e, to.timezone) for e in node.expressions)
+        values = to.lists.take(node) or tuple(constant(e, to.timezone) for e in node.expressions)
     except NotConstant:
         return to.boolean(node, "not a constant")
     return to.leaf(node.this, lambda name: In(name, values))

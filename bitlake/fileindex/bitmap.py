@@ -456,7 +456,7 @@ class BitmapReader:
                 pass
             case _:
                 return None
-        keys = {key for value in values for key in self.keys.equal_keys(value)[0]}
+        keys = set(self.keys.keys_of_all(values)[0])
         share = self.count_having(list(keys)) / max(self.row_count, 1)
         return 1 - share if negated else share
 

@@ -204,7 +204,7 @@ class BloomReader:
                 values = found
             case _:
                 return None
-        keys = [key for value in values for key in self._keys.equal_keys(value)[0]]
+        keys = self._keys.keys_of_all(values)[0]
         return Selection.all() if keys and self._may_hold(keys) else Selection.none()
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:

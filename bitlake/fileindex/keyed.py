@@ -202,6 +202,16 @@ class Keys:
             return [f.encode("utf-8", "surrogatepass") for f in forms], len(forms) == 1
         return [key], not self.lossy
 
+    def keys_of_all(self, values: Iterable[Any]) -> tuple[list[Key], bool]:
+        """Return the keys that are equal to one of many literals, as :meth:`equal_keys` does for each."""
+        if self.type.root in INTEGERS:
+            top = 1 << (8 * self.width - 1)
+            return [v for v in values if -top <= v < top], True
+        if self.type.root is Root.VARCHAR:
+            return [v.encode("utf-8", "surrogatepass") for v in values], True
+        forms = [self.equal_keys(value) for value in values]
+        return [key for keys, _ in forms for key in keys], all(sure for _, sure in forms)
+
     def order(self, keys: Ints) -> Ints:
         """Return fixed-width keys as integers that sort like the values: floats in Java's order, -0.0 before 0.0."""
         if not self.floating:
@@ -383,11 +393,7 @@ def _selection(index: KeyedRows, rows: BitMap, exact: bool) -> Selection:
 
 
 def _equal(index: KeyedRows, values: Iterable[Any]) -> Selection:
-    exact, keys = True, []
-    for value in values:
-        forms, sure = index.keys.equal_keys(value)
-        keys += forms
-        exact &= sure
+    keys, exact = index.keys.keys_of_all(values)
     return _selection(index, index.having(keys), exact)
 
 

@@ -1,0 +1,121 @@
+"""Long lists of literals: the same predicates, rows and errors as the parser gives, without its seeing them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import InvalidRequest
+from bitlake.expressions import parser
+from bitlake.expressions.literal_lists import LiteralLists, without_lists
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.tree import In
+
+NUMBERS = ", ".join(str(7 * i - 900) for i in range(600))
+TEXTS = ",".join(f"'t{i:04d} é'" for i in range(400))
+CONDITIONS = [
+    f"a IN ({NUMBERS})",
+    f"a NOT IN ( {NUMBERS} ) AND b in({TEXTS}) OR c = 1",
+    f"NOT (`a` IN ({NUMBERS}))",
+    f"upper(b) IN ({TEXTS})",
+    f"CASE WHEN a IN ({NUMBERS}) THEN b = 'x' ELSE false END",
+    f"b = 'a IN ({NUMBERS})'",
+    f'b = "a IN ({NUMBERS})" AND a IN ({NUMBERS})',
+    f"a = 1 -- a IN ({NUMBERS})\n AND b = 'it''s'",
+    f"a = 1 /* a IN ({NUMBERS}) */ AND b = 'it\\'s'",
+    f"a IN ({NUMBERS}, 1.5)",
+    f"a IN ({NUMBERS}, NULL)",
+    f"a IN ({NUMBERS}, 99999999999999999999)",
+    f"a IN ({NUMBERS}, 0012)",
+    f"a IN ({NUMBERS}, - 5, 1 + 1)",
+    f"b IN ({TEXTS}, 'it\\'s')",
+    f"b IN ({TEXTS}, 'two' 'parts')",
+    f"b IN ({TEXTS}, r'raw\\')",
+    f"b IN ({TEXTS}, 5)",
+    f"b IN ('',{TEXTS})",
+    f"a IN ({NUMBERS}",
+    f"a IN ({NUMBERS},)",
+    f"a IN ({NUMBERS}) AND",
+    f"a IN ({NUMBERS}) AND typo(a) = 1",
+    f"(a, b) IN ({NUMBERS})",
+    f"a IN ({NUMBERS}) AND b = '\ue0000'",
+    f"struct(a IN ({NUMBERS})).col1",
+]
+
+
+def outcome(text: str) -> Any:
+    try:
+        return parse_predicate(text)
+    except InvalidRequest as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("text", CONDITIONS, ids=range(len(CONDITIONS)))
+def test_the_parser_gives_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = outcome(text)
+    monkeypatch.setattr(parser, "without_lists", lambda text: (text, LiteralLists()))
+    assert made == outcome(text)
+
+
+def test_random_lists_are_read_as_the_parser_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pick = random.Random(17)
+    literals = ["1", "-1", "00", "123456789012345678", "'a'", "'b c'", "''", "NULL", "2.0", "1e2", "-0", '"q"', "true"]
+    texts = []
+    for _ in range(60):
+        few = pick.sample(literals, pick.choice([1, 1, 2, 3]))
+        values = [pick.choice(few) for _ in range(500)]
+        separator = pick.choice([",", ", ", " ,\n", " , "])
+        texts.append(f"{pick.choice(['a', 'b', '(c)'])} {pick.choice(['IN', 'not in'])} ({separator.join(values)})")
+    made = [outcome(t) for t in texts]
+    monkeypatch.setattr(parser, "without_lists", lambda text: (text, LiteralLists()))
+    assert made == [outcome(t) for t in texts]
+
+
+def test_the_parser_does_not_see_long_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    parse = parser._syntax_tree
+
+    def seen(text: str, timezone: str) -> Any:
+        lengths.append(len(text))
+        return parse(text, timezone)
+
+    monkeypatch.setattr(parser, "_syntax_tree", seen)
+    made = parse_predicate(f"a IN ({NUMBERS}) AND b NOT IN ({TEXTS})")
+    assert max(lengths) < 50 and len(lengths) == 1
+    numbers = next(c for c in made.children if isinstance(c, In))  # type: ignore[union-attr]
+    assert numbers.values == tuple(7 * i - 900 for i in range(600))
+
+
+def test_short_lists_stay_in_the_text() -> None:
+    text, lists = without_lists("a IN (1, 2, 3)" + " " * 2000)
+    assert text.startswith("a IN (1, 2, 3)") and not lists
+
+
+@pytest.mark.parametrize("index", ["bloom-filter", "bitmap", "range-bitmap", "bsi"])
+@pytest.mark.parametrize(("arrow", "of"), [(pa.int16(), int), (pa.int64(), int), (pa.string(), str)])
+def test_rows_of_long_lists(tmp_path: Any, index: str, arrow: pa.DataType, of: type) -> None:
+    if index == "bsi" and of is str:
+        pytest.skip("BSI does not index strings")
+    table = bitlake.connect(str(tmp_path)).create_table(
+        "t", pa.table({"k": pa.array([], arrow)}), options={f"file-index.{index}.columns": "k"}
+    )
+    held = [*range(300), *range(5000, 5300), None]
+    for part in (held[:200], held[200:400], held[400:]):
+        table.append(pa.table({"k": pa.array([None if v is None else of(v) for v in part], arrow)}))
+    asked = [*range(100, 700, 2), *range(5100, 5200), 40_000, 70_000, -5, 1 << 40]
+    for listed in (asked, asked[:1], [70_000, 1 << 40], []):
+        values = [of(v) for v in listed]
+        stored = [of(v) for v in held if v is not None]
+        expected = [v for v in stored if v in set(values)]
+        others = [v for v in stored if v not in set(values)]
+        scan = table.scan(where=bitlake.col("k").isin(values)) if values else None
+        text = ", ".join(f"'{v}'" if of is str else str(v) for v in values)
+        for made in [scan, table.scan(where=f"k IN ({text})")] if scan is not None else []:
+            assert sorted(made.to_arrow().column("k").to_pylist()) == sorted(expected)
+        if values:
+            rows = table.scan(where=f"k NOT IN ({text})").to_arrow().column("k").to_pylist()
+            assert sorted(rows) == sorted(others)
