@@ -71,19 +71,35 @@ def held_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> Dat
     return HeldFrame(spark, table, types)
 
 
+def without_rows(frame: DataFrame) -> DataFrame:
+    """The same query, known to give no rows if Spark's optimiser knows it: then no job fetches or counts them."""
+    java: Any = getattr(frame, "_jdf", None)
+    if java is None or not is_simple(frame.schema):
+        return frame
+    try:
+        plan = java.queryExecution().optimizedPlan()
+        empty = plan.getClass().getSimpleName() == "LocalRelation" and plan.data().isEmpty()
+    except Exception:  # noqa: BLE001 - an error of the query is raised where its rows are asked for
+        return frame
+    if not empty:
+        return frame
+    rows = spark_arrow_schema(T.StructType(list(frame.schema.fields))).empty_table()
+    return HeldFrame(frame.sparkSession, rows, frame.schema, java)
+
+
 class HeldFrame(ClassicDataFrame):
     """A DataFrame of the rows of an Arrow table; see :func:`held_frame`."""
 
-    def __new__(cls, spark: SparkSession, table: pa.Table, types: T.StructType) -> HeldFrame:
+    def __new__(cls, spark: SparkSession, table: pa.Table, types: T.StructType, made: Any = None) -> HeldFrame:
         """An object, and no more: PySpark's own would call what initialises it with other arguments."""
         return object.__new__(cls)
 
-    def __init__(self, spark: SparkSession, table: pa.Table, types: T.StructType) -> None:
+    def __init__(self, spark: SparkSession, table: pa.Table, types: T.StructType, made: Any = None) -> None:
         self._table = table
         self._types = T.StructType(list(types.fields))
         self.__dict__["schema"] = types  # where the cached property looks first
         self._made: Any = None
-        super().__init__(None, spark)  # what it keeps as _jdf is made later
+        super().__init__(made, spark)  # without ``made``, what it keeps as _jdf is made later
 
     @property
     def _jdf(self) -> Any:

@@ -33,7 +33,7 @@ from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
-from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
+from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.types import comment_of, spark_type
 from bitlake.sql import aggregate_pushdown as sh
@@ -98,7 +98,8 @@ def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
         frames.append(reader.frame(scan, exact=False) if cached is None else cached)
     made = _run(context, prepared, frames)
     if analysis.named is None:
-        return made
+        empty = any(type(s) is TableScan and not s.plan().files for s in prepared.scans)
+        return without_rows(made) if empty else made
     return made.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
 
 
@@ -332,7 +333,8 @@ def answered(context: EngineContext, shape: sh.Aggregates, answer: Answer, run: 
     names = [f.name for f in types.fields]
     if len(set(names)) != len(names) or [f.dataType for f in types.fields] != kinds:
         return None
-    return local_frame(context.spark, answer.rows.rename_columns(names), types)
+    rows = answer.rows.rename_columns(names)
+    return held_frame(context.spark, rows, types) if is_simple(types) else local_frame(context.spark, rows, types)
 
 
 def _rest(
