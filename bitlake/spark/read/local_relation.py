@@ -40,7 +40,8 @@ def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> Da
         return spark.createDataFrame([], types)
     # Without rows it is an empty local relation, which Spark's optimiser knows to be empty; of a list it makes an RDD.
     # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
-    return spark.createDataFrame(table.combine_chunks(), types)
+    # A table that lost all rows to a filter has no chunk at all, of which PySpark makes no struct.
+    return spark.createDataFrame(table.combine_chunks() if table.num_rows else table.schema.empty_table(), types)
 
 
 def is_simple(types: T.StructType) -> bool:

@@ -137,6 +137,15 @@ def test_a_small_merge_takes_three_jobs(lake: bitlake.Lake) -> None:
     ]
 
 
+def test_every_row_of_a_source_with_structs_may_match(lake: bitlake.Lake) -> None:
+    """A source without unmatched rows left an Arrow table without chunks, which PySpark could not read."""
+    lake.sql(f"CREATE TABLE t ({COLUMNS}) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql(f"INSERT INTO t SELECT {VALUES} FROM range(5)")
+    rows = "SELECT id, named_struct('x', 9, 'y', 'z') AS new FROM VALUES (1), (2) AS v (id)"
+    clauses = "WHEN MATCHED THEN UPDATE SET s = src.new WHEN NOT MATCHED THEN INSERT (id, s) VALUES (id, new)"
+    assert lake.sql(f"MERGE INTO t USING ({rows}) AS src ON t.id = src.id {clauses}").collect() == [(2, 2, 0, 0)]
+
+
 @pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
 def test_what_is_not_few_is_left_to_executors(lake: bitlake.Lake, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.sql("CREATE TABLE t (id INT, a INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
