@@ -190,7 +190,7 @@ class FileColumns:
         """Each file's bytes."""
         return np.fromiter([e.file.file_size for e in self.entries], np.int64, len(self.entries))
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """The total size of the files."""
         return sum([e.file.file_size for e in self.entries])
@@ -274,7 +274,7 @@ class _ColumnarFileColumns(FileColumns):
     def sizes(self) -> Int64s:
         return self._joined("file_size")
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         # In halves: a damaged manifest may claim more than 64 bits.
         return (int((self.sizes >> 32).sum()) << 32) + int((self.sizes & 0xFFFFFFFF).sum())
