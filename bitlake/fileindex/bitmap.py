@@ -27,7 +27,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -53,7 +52,7 @@ from bitlake.fileindex.capabilities import (
     integer,
     memory,
 )
-from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_records, rows_by_group
+from bitlake.fileindex.dictionary import Coded, Coder, first_rows, members_by_row, pack, read_records, rows_by_group
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
@@ -104,7 +103,7 @@ class BitmapWriter:
         coded = self._coder.finish()
         rows = None
         if self._count is not None:
-            coded, rows = _by_row(coded, np.concatenate(self._rows), self._count)
+            coded, rows = members_by_row(coded, np.concatenate(self._rows), self._count)
         body = _Body(self._keys, coded, rows)
         count = len(coded.codes) if self._count is None else self._count
         head = [_HEAD.pack(self._version, count, coded.cardinality, body.nulls > 0)]
@@ -115,21 +114,6 @@ class BitmapWriter:
             head.append(_II.pack(body.null_offset, body.null_length) if body.nulls else b"")
             head.append(_blocks(self._keys, coded, body, self._block_size))
         return b"".join([*head, body.data])
-
-
-def _by_row(coded: Coded, rows: Int64s, count: int) -> tuple[Coded, Int64s]:
-    """The members of rows that are not NULL, each once, and the row of each; a row without members has one NULL."""
-    empty = np.ones(count, bool)
-    empty[rows] = False
-    without = np.flatnonzero(empty)
-    present = coded.codes >= 0
-    codes = np.concatenate([coded.codes[present], np.full(len(without), -1, np.int32)])
-    rows = np.concatenate([rows[present], without])
-    order = np.lexsort((codes, rows))
-    codes, rows = codes[order], rows[order]
-    first = np.ones(len(codes), bool)
-    first[1:] = (codes[1:] != codes[:-1]) | (rows[1:] != rows[:-1])
-    return replace(coded, codes=codes[first]), rows[first]
 
 
 _SINGLE_BYTES = 18

@@ -6,7 +6,7 @@ Also packing and reading lists of (key, fixed-size tail) records, as bitmap and 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -149,6 +149,24 @@ def first_rows(codes: npt.NDArray[np.int32], cardinality: int) -> Int64s:
         if size >= len(codes) or first[:-1].min(initial=0) >= 0:
             return first[:-1]
         size *= 8
+
+
+def members_by_row(coded: Coded, rows: Int64s, count: int) -> tuple[Coded, Int64s]:
+    """Return the distinct members of each row, and the row of each; a row without members has one NULL.
+
+    ``rows`` (int64) names the row of each code, of ``count`` rows; NULL members are left out.
+    """
+    empty = np.ones(count, bool)
+    empty[rows] = False
+    without = np.flatnonzero(empty)
+    present = coded.codes >= 0
+    codes = np.concatenate([coded.codes[present], np.full(len(without), -1, np.int32)])
+    rows = np.concatenate([rows[present], without])
+    order = np.lexsort((codes, rows))
+    codes, rows = codes[order], rows[order]
+    first = np.ones(len(codes), bool)
+    first[1:] = (codes[1:] != codes[:-1]) | (rows[1:] != rows[:-1])
+    return replace(coded, codes=codes[first]), rows[first]
 
 
 def rows_by_group(groups: npt.NDArray[np.integer], count: int) -> tuple[Int64s, Int64s]:
