@@ -328,6 +328,8 @@ def _judged_members(test: RowsTest, judge: Callable[[Typed], Typed | None]) -> J
     if test.term.function == "size":
         some = test.leaf in (Comparison(VALUE, Op.GT, 0), Comparison(VALUE, Op.GE, 1))
         return Judged(IsNull(expression, negated=True)) if some else None
+    if test.leaf not in (None, Comparison(VALUE, Op.EQ, True)):
+        return None  # FALSE and NULL depend on NULL members, which the index does not tell apart
     values = sorted({physical(value) for value in test.term.parameter})
     return Judged(Comparison(expression, Op.EQ, values[0]) if len(values) == 1 else In(expression, tuple(values)))
 

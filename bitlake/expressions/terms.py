@@ -200,7 +200,7 @@ Rows = Mapping[str, pa.Array]
 
 
 def evaluate_term(term: Typed, rows: Rows, count: int, kernels: Mapping[str, Function]) -> pa.Array:
-    """The values of a typed term for each row."""
+    """The values of a typed term for each row; raises :class:`EvaluationFailed` where it fails for one."""
     match term.function:
         case "column":
             return stored_values(rows[term.parameter], term.type)
@@ -214,7 +214,10 @@ def evaluate_term(term: Typed, rows: Rows, count: int, kernels: Mapping[str, Fun
         case "and" | "or" | "coalesce" | "case":
             return _in_order(term, rows, count, kernels)
     arrays = [evaluate_term(a, rows, count, kernels) for a in term.arguments]
-    return kernels[term.function].kernel(term, arrays, count)
+    try:
+        return kernels[term.function].kernel(term, arrays, count)
+    except (UnicodeError, pa.ArrowInvalid) as e:  # stored text need not be UTF-8
+        raise EvaluationFailed(f"{term.sql}: {e}") from e
 
 
 def stored_values(array: pa.Array, kind: DataType) -> pa.Array:

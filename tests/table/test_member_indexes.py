@@ -43,6 +43,27 @@ def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -
 
 
 @pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("array_contains(tags, 'a') = true", [0, 2]),
+        ("array_contains(tags, 'a') = false", [1, 4]),
+        ("array_contains(tags, 'a') <> true", [1, 4]),
+        ("NOT array_contains(tags, 'a')", [1, 4]),
+        ("array_contains(tags, 'a') IS NULL", [3, 5]),
+        ("array_contains(tags, 'a') IS NOT NULL", [0, 1, 2, 4]),
+        ("arrays_overlap(tags, array('a', 'z')) IN (true, false)", [0, 1, 2, 4]),
+    ],
+)
+def test_only_a_test_for_true_is_one_of_members(lake: Lake, where: str, expected: list[int]) -> None:
+    name = "three_values_" + "".join(c if c.isalnum() else "_" for c in where)
+    schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("tags")])
+    table = lake.create_table(name, schema, options={"bitlake.index.i": "bitmap(element(tags))"})
+    table.append(pa.table({"id": range(6), "tags": [["a"], ["b"], ["a", None], ["b", None], [], None]}, schema))
+    assert ids(table, where) == expected
+    assert table.count(where) == len(expected)
+
+
+@pytest.mark.parametrize(
     ("index", "where"),
     [
         ("bitmap(element(tags))", "array_contains(tags, 'b')"),
