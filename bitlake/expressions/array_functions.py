@@ -66,12 +66,16 @@ def _bind_contains(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _bind_array(arguments: Sequence[Typed], zone: str) -> Bound:
+    if not arguments:
+        raise Refused("it needs an array")
     if not isinstance(arguments[0].type, ArrayType):
         raise Refused(f"{arguments[0].sql} is {arguments[0].type}, and not an ARRAY")
     return _bind_contains(arguments, zone)
 
 
 def _bind_map(arguments: Sequence[Typed], zone: str) -> Bound:
+    if not arguments:
+        raise Refused("it needs a map")
     if not isinstance(arguments[0].type, MapType):
         raise Refused(f"{arguments[0].sql} is {arguments[0].type}, and not a MAP")
     return _bind_contains(arguments, zone)

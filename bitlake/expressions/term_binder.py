@@ -497,7 +497,7 @@ def call_sql(function: str, arguments: Sequence[Typed]) -> str:
         return f" {function} ".join(shown)
     if function in OPERATORS:
         return f"({f' {function} '.join(shown)})"
-    if function in TOKEN_LISTS or function == "arrays_overlap":
+    if shown and (function in TOKEN_LISTS or function == "arrays_overlap"):
         return f"{function}({shown[0]}, array({', '.join(shown[1:])}))"
     return f"{function}({', '.join(shown)})"
 

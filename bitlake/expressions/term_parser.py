@@ -244,6 +244,8 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             name = str(node.this).lower()
             if name in TOKEN_LISTS:
                 raise Inexpressible(node, f"{name} takes a string and an array of tokens, such as array('a', 'b')")
+            if name == "arrays_overlap":
+                raise Inexpressible(node, f"{name} takes an array and an array of constants, such as array('a', 'b')")
             return _SYNONYMS.get(name, name), list(node.expressions)
     return None
 

@@ -67,6 +67,7 @@ def test_results(condition: str, expected: list[Any]) -> None:
         ("array_contains(m, 'k')", "and not an ARRAY"),
         ("map_contains_key(tags, 'k')", "and not a MAP"),
         ("arrays_overlap(tags, array('a', NULL))", "NULL is not looked for"),
+        ("arrays_overlap(tags, 'a')", "takes an array and an array of constants"),
         ("exists(tags, x -> x > 'a')", "only exists"),
         ("exists(tags, x -> x = x)", "only exists|only constants"),
         ("array_contains(tags, tags[0])", "not a constant|none of the functions|only"),
