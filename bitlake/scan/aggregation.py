@@ -49,6 +49,7 @@ from bitlake.scan.aggregate_values import (
     merged,
     of_rows,
     one_array,
+    one_zero,
     result,
     result_type,
 )
@@ -115,7 +116,9 @@ def aggregate(
         raise NeedsData
     columns = [result(a, None if a.column is None else types[a.column], whole, strict) for a in aggregates]
     names = [*(k.column for k in keys), *(str(i) for i in range(len(aggregates)))]
-    return pa.Table.from_arrays([*whole.keys, *columns], names=names)
+    # Spark shows a group of both zeros as 0.0.  A term takes the value as it is stored.
+    shown = [values if key.terms else one_zero(values) for key, values in zip(keys, whole.keys, strict=True)]
+    return pa.Table.from_arrays([*shown, *columns], names=names)
 
 
 def _needs(aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:

@@ -299,3 +299,12 @@ def test_what_cannot_be_aggregated(lake: bitlake.Lake) -> None:
         scan.aggregate({"i": "sum"}, group_by=["nope"])
     with pytest.raises(InvalidRequest, match="limited"):
         scan.limit(3).aggregate({"i": "sum"})
+
+
+def test_a_key_of_floats_has_one_zero(lake: bitlake.Lake) -> None:
+    table = lake.create_table(
+        "t", pa.schema([("f", pa.float64()), ("g", pa.string())]), options={"file-index.bitmap.columns": "f,g"}
+    )
+    table.append(pa.table({"f": [-0.0, -0.0, 0.0, 1.5], "g": ["x"] * 4}))
+    answer = table.scan().aggregate({"*": "count"}, group_by=["f", "g"])
+    assert sorted((str(r["f"]), r["count"]) for r in answer.to_pylist()) == [("0.0", 3), ("1.5", 1)]
