@@ -36,7 +36,9 @@ def main() -> None:
     """Generate, build, query, and print one line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=int, default=1000, help="megabytes of text")
-    parser.add_argument("--folder", default="/tmp/bitlake-text", help="where the tables are made, anew each time")
+    parser.add_argument(
+        "--folder", default="/tmp/bitlake-text", help="where the tables are created; existing ones are replaced"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spark", action="store_true")
     args = parser.parse_args()
@@ -59,21 +61,21 @@ def _append(lake: bitlake.Lake, lines: int) -> str:
         "indexed": lake.create_table("indexed", schema, options=options),
     }
     spent = dict.fromkeys(tables, 0.0)
-    size, pending, needle, made = 0, [], "", 0
+    size, pending, needle, written = 0, [], "", 0
     for batch in log_lines(lines):
         pending.append(batch)
-        made += len(batch)
+        written += len(batch)
         size += text_bytes(batch)
-        if not needle and made >= lines // 2:
+        if not needle and written >= lines // 2:
             needle = pc.extract_regex(batch.slice(77, 1), r"request_id=(?P<id>\w+)")[0]["id"].as_py()
-        if made == lines or sum(map(len, pending)) >= _LINES_AN_APPEND:
+        if written == lines or sum(map(len, pending)) >= _LINES_AN_APPEND:
             rows = pa.table({"message": pa.chunked_array(pending)})
             for name, table in tables.items():
                 start = time.process_time()
                 table.append(rows)
                 spent[name] += time.process_time() - start
             pending = []
-    print(f"text: {size / 1e6:.0f} MB in {made:,} lines")
+    print(f"text: {size / 1e6:.0f} MB in {written:,} lines")
     for name in ("grams", "indexed"):
         ratio = spent[name] / spent["plain"]
         print(f"append with {name}: {ratio:.2f} x the processor time without ({spent['plain']:.1f} s)")

@@ -43,8 +43,8 @@ def random_needle(rng: random.Random, texts: list[str | None]) -> str:
 def random_pattern(rng: random.Random, texts: list[str | None]) -> str:
     """A LIKE pattern of one or two needles, with ``_`` for some characters."""
     needles = [random_needle(rng, texts) for _ in range(rng.randint(1, 2))]
-    made = ["".join("_" if rng.random() < 0.04 else _escaped(c) for c in needle) for needle in needles]
-    return rng.choice(("%", "%", "%", "")) + "%".join(made) + rng.choice(("%", "%", "%", ""))
+    patterns = ["".join("_" if rng.random() < 0.04 else _escaped(c) for c in needle) for needle in needles]
+    return rng.choice(("%", "%", "%", "")) + "%".join(patterns) + rng.choice(("%", "%", "%", ""))
 
 
 def _escaped(c: str) -> str:

@@ -62,11 +62,11 @@ class View:
     def from_json(text: str, name: Identifier) -> View:
         """Read what :meth:`to_json` or Paimon wrote; raises :class:`CorruptError`."""
         try:
-            made = json.loads(text)
-            query = str((made.get("dialects") or {}).get(DIALECT) or made["query"])
-            fields = tuple(field_from_json(f) for f in made.get("fields") or ())
-            options = {str(k): str(v) for k, v in (made.get("options") or {}).items()}
-            return View(query, fields, made.get("comment"), options)
+            document = json.loads(text)
+            query = str((document.get("dialects") or {}).get(DIALECT) or document["query"])
+            fields = tuple(field_from_json(f) for f in document.get("fields") or ())
+            options = {str(k): str(v) for k, v in (document.get("options") or {}).items()}
+            return View(query, fields, document.get("comment"), options)
         except (ValueError, KeyError, TypeError, AttributeError, CorruptError) as e:
             raise CorruptError(f"the catalog's row of view '{name}' cannot be parsed ({e})", 0) from e
 

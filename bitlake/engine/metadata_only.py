@@ -182,13 +182,13 @@ def _aggregated(
         raise NeedsData  # terms are evaluated as in ANSI mode
     binder = TermBinder(scan.state.schema.fields, session.timezone)
     keys = [GroupKey(k.column, tuple(binder.bind(term) for term in k.terms)) for k in shape.keys]
-    wanted = list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
-    if not are_indexed(scan.aggregates(exact=False), keys, wanted, _MIXED):
+    measures = list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
+    if not are_indexed(scan.aggregates(exact=False), keys, measures, _MIXED):
         raise NeedsData
     exact = scan.apart()
-    rows = aggregate(exact.aggregates(), keys, wanted, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
+    rows = aggregate(exact.aggregates(), keys, measures, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
     places = {sh.Item(sh.KEY, key.column): i for i, key in enumerate(keys)}
-    places |= {sh.Item(a.kind, a.column): len(keys) + i for i, a in enumerate(wanted)}
+    places |= {sh.Item(a.kind, a.column): len(keys) + i for i, a in enumerate(measures)}
     return exact, [rows.column(places[item]) for item in shape.items]
 
 

@@ -1,8 +1,8 @@
 """CREATE, ALTER, DROP, SHOW and DESCRIBE of the views that a catalog keeps.
 
 A view is a query in Spark SQL.  Its names are kept with their databases, so that it means the same in every session;
-a statement that reads it has the query in its place (:func:`bitlake.sql.rewrite.expand_views`), whatever the engine.
-Temporary views, and those of Spark's own catalog, are Spark's (:meth:`Session.spark_view`).
+in both engines, :func:`bitlake.sql.rewrite.expand_views` puts the query in place of the view's name.
+Spark keeps temporary views and those of its own catalog (:meth:`Session.spark_view`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def create_view(session: Session, statement: st.CreateKeptView) -> Any:
     if session.catalog.find_view(name) is not None and not statement.replace:
         if statement.if_not_exists:
             return nothing()
-        raise AlreadyExists(f"view '{name}' exists already: say CREATE OR REPLACE VIEW")
+        raise AlreadyExists(f"view '{name}' exists already; use CREATE OR REPLACE VIEW")
     written = parse_statement(session.original)  # the statement may have names in place of moments and views
     text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
     whole, columns = checked_query(session, text)

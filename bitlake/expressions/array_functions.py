@@ -1,6 +1,6 @@
 """Functions of arrays and maps: ``array_contains``, ``arrays_overlap``, ``map_contains_key`` and ``size``.
 
-What is looked for are constants, without NULL.  The result is Spark's: TRUE if a value is there, else NULL if the array
+They search for constants, which are not NULL.  The result is Spark's: TRUE if a value occurs, else NULL if the array
 is NULL or has a NULL element, else FALSE.  ``exists(a, x -> x = 1)`` is ``array_contains(a, 1)``, and with IN it is
 ``arrays_overlap``.  ``size`` of NULL is NULL, as in ANSI mode.
 """
@@ -22,9 +22,9 @@ from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import INTEGER_BITS, INTEGERS, ArrayType, AtomicType, DataType, MapType, Root
 
 CONTAINS = frozenset({"array_contains", "arrays_overlap", "map_contains_key"})
-"""The functions that look for constants; as terms, these follow the array or map."""
+"""The functions that search for constants."""
 MEMBERS = {"element": "array_contains", "keys": "map_contains_key"}
-"""What an index may be of, by the name that it has there, and a function that it answers."""
+"""The terms that only indexes use, each with a function that such an index evaluates."""
 
 
 def member_type(kind: DataType) -> AtomicType | None:
@@ -61,7 +61,7 @@ def _bind_contains(arguments: Sequence[Typed], zone: str) -> Bound:
     if kind is None:
         raise Refused(f"{column.sql} is {column.type}, in which no constant is looked for")
     if not sought:
-        raise Refused("it needs a value to look for")
+        raise Refused("it needs a value to search for")
     return [column], BOOLEAN, tuple(_constant(term, kind) for term in sought)
 
 
@@ -96,7 +96,7 @@ def _constant(term: Typed, kind: AtomicType) -> Any:
 
 
 def physical(value: Any) -> Any:
-    """A constant that is looked for, as predicates hold it."""
+    """A constant as predicates hold it."""
     return literals.days(value) if isinstance(value, dt.date) else value
 
 
@@ -107,16 +107,16 @@ def _contains(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     values, parents = members(array)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    wanted = arrow_type(kind)
-    values = values if values.type == wanted else values.cast(wanted)
-    hit = pc.is_in(values, value_set=pa.array(term.parameter, wanted)).to_numpy(zero_copy_only=False)
-    found = np.zeros(len(array), bool)
-    found[parents[hit]] = True
+    arrow_kind = arrow_type(kind)
+    values = values if values.type == arrow_kind else values.cast(arrow_kind)
+    hit = pc.is_in(values, value_set=pa.array(term.parameter, arrow_kind)).to_numpy(zero_copy_only=False)
+    matches = np.zeros(len(array), bool)
+    matches[parents[hit]] = True
     unknown = array.is_null().to_numpy(zero_copy_only=False)
     if values.null_count:
         unknown = unknown.copy()
         unknown[parents[values.is_null().to_numpy(zero_copy_only=False)]] = True
-    return pa.array(found, pa.bool_(), mask=unknown & ~found)
+    return pa.array(matches, pa.bool_(), mask=unknown & ~matches)
 
 
 def _bind_size(arguments: Sequence[Typed], zone: str) -> Bound:

@@ -104,20 +104,20 @@ class _Binder:
         return bound_leaf(node, field, negated, self.timezone)
 
     def _pruning(self, bound: Predicate) -> Predicate:
-        """A predicate of computed leaves; only what indexes judge of these where the result is only to prune by."""
+        """Bind computed leaves; if the result only prunes, keep only what indexes evaluate."""
         if not self.lenient:
             return bound
         return all_of(t if not has_computed(t) else self._judged(t) for t in conjuncts(bound))
 
     def _judged(self, term: Predicate) -> Predicate:
-        """A computed test as leaves about expressions that are indexed; TRUE for another."""
+        """A computed test as leaves about indexed expressions; TRUE if no index covers it."""
         if not self.indexed:
             return TRUE
         judged = judged_by_indexes(term).predicate
         return judged if not has_computed(judged) and all(map(self._is_indexed, leaves_of(judged))) else TRUE
 
     def _is_indexed(self, leaf: Leaf) -> bool:
-        """Whether an index may judge a leaf: one of what it is about, or one of the text that it requires."""
+        """Whether an index may evaluate a leaf: an index of its expression, or of the text that it requires."""
         if leaf.column in self.indexed or not isinstance(leaf.column, IndexedExpression):
             return leaf.column in self.indexed
         text = term_condition(leaf.column.term, leaf)

@@ -124,7 +124,7 @@ def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict
             parts = (_evaluate(c, columns, fields, rows) for c in children)
             return functools.reduce(pc.and_kleene if conjunction else pc.or_kleene, parts)
         case IsNull() | Comparison() | In() | Like() if isinstance(node.column, IndexedExpression):
-            return pa.repeat(pa.scalar(True), rows)  # only indexes judge it
+            return pa.repeat(pa.scalar(True), rows)  # only indexes evaluate it
         case IsNull(column, negated):
             return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
         case Comparison() | In() | Like():

@@ -7,11 +7,11 @@ version is not 1::
 
     lower(email)    hour(ts)@zone=Europe/Berlin    lower(email)@lower=2
 
-So an entry says by itself what it is of, and an entry of another meaning has another name, which no query asks for.
+The name identifies the meaning: an expression of another meaning has another name, which no query looks up.
 :data:`VERSIONS` lists the functions; a change of what one computes must raise its version.
 
 :func:`judged_by_indexes` replaces the computed tests of a predicate (:class:`~bitlake.expressions.tree.Computed`) by
-leaves about expressions, which indexes judge.
+leaves about expressions, which indexes evaluate.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ VERSIONS: dict[str, int] = dict.fromkeys(
 )
 """The functions that an indexed expression may have, each with the version of what it computes."""
 _FREE = frozenset({"column", "member", "map value", "literal", "folded"})
-"""What an expression may have besides: it has no meaning that could change."""
+"""Other nodes of an expression, without a version: their meaning cannot change."""
 _CLOCKS = frozenset({"hour", "minute", "second"})
 _OF_DATES = frozenset(
     {"year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "last_day", "trunc"}
     | {"date_add", "date_sub", "datediff", "add_months"}
 )
-"""Functions that make a date of a timestamp themselves."""
+"""Functions that convert a timestamp to a date themselves."""
 _SUFFIX = re.compile(r"(?s)(.*)@((?:[^=,@'`()]+=[\w+:/-]+)(?:,[^=,@'`()]+=[\w+:/-]+)*)")
 _ZONE = "zone"
 
@@ -75,7 +75,7 @@ _ZONE = "zone"
 
 
 def indexed_expression(term: Typed) -> IndexedExpression | None:
-    """The expression of a bound term as indexes name it; None for a term that no index can be of."""
+    """The expression of a bound term, named canonically; None if the term cannot be indexed."""
     if why_not_indexed(term) is not None:
         return None
     zones = sorted(set(_zones(term)))
@@ -85,12 +85,12 @@ def indexed_expression(term: Typed) -> IndexedExpression | None:
 
 
 def why_not_indexed(term: Typed) -> str | None:
-    """Why no index can be of a term; None if one can."""
+    """Why a term cannot be indexed; None if it can."""
     for node in _nodes(term):
         if node.function in MEMBERS and node is not term:
-            return f"an index of {node.function}(…) is of the members themselves"
+            return f"{node.function}(…) cannot be part of a larger expression"
         if node.function not in VERSIONS and node.function not in _FREE:
-            return f"an index cannot be of '{node.function}'; it may use {', '.join(sorted(VERSIONS))}"
+            return f"'{node.function}' cannot be indexed; an index may use {', '.join(sorted(VERSIONS))}"
     if not columns_in(term):
         return "it names no column"
     if term.function == "column":
@@ -106,7 +106,7 @@ def zone_of(expression: IndexedExpression) -> str | None:
 
 
 def expression_named(name: str, fields: Sequence[DataField]) -> IndexedExpression | None:
-    """The expression of an index entry over a file's columns; None for a name that is not one of this version."""
+    """The expression of an index entry over a file's columns; None for a name that this version does not write."""
     text, zone = name, "UTC"
     match = _SUFFIX.fullmatch(name)
     if match is not None:
@@ -120,9 +120,9 @@ def expression_named(name: str, fields: Sequence[DataField]) -> IndexedExpressio
 
 
 def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
-    """What an index is of, from SQL text: a column's name, a :class:`MapKey` or an :class:`IndexedExpression`.
+    """Parse the source of an index: a column's name, a :class:`MapKey` or an :class:`IndexedExpression`.
 
-    Raises :class:`InvalidRequest` for text that no index can be of, and :class:`NotFound` for an unknown column.
+    Raises :class:`InvalidRequest` for text that cannot be indexed, and :class:`NotFound` for an unknown column.
     """
     from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
 
@@ -136,12 +136,12 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
         return MapKey(str(term.arguments[0].parameter), term.parameter)
     expression = indexed_expression(term)
     if expression is None:
-        raise InvalidRequest(f"no index can be of '{text}': {why_not_indexed(term)}")
+        raise InvalidRequest(f"cannot index '{text}': {why_not_indexed(term)}")
     return expression
 
 
 def _bound(term: Term, binder: TermBinder) -> Typed:
-    """The typed term; ``element(a)`` and ``keys(m)`` are of an array's elements and of a map's keys."""
+    """The typed term; ``element(a)`` and ``keys(m)`` stand for an array's elements and a map's keys."""
     match term:
         case CallTerm(function, (of,)) if function in MEMBERS:
             whole = binder.bind(of)
@@ -156,7 +156,7 @@ def _bound(term: Term, binder: TermBinder) -> Typed:
 
 
 def members_of(whole: Typed) -> Typed:
-    """The elements of an array, or the keys of a map, as a term of which only an index can be."""
+    """The elements of an array, or the keys of a map, as a term that only indexes use."""
     kind = member_type(whole.type)
     assert kind is not None
     function = "keys" if isinstance(whole.type, MapType) else "element"
@@ -180,7 +180,7 @@ def values_of(expression: IndexedExpression, batch: pa.RecordBatch) -> pa.Array:
     if len(names) == 1:
         ((name, column),) = rows.items()
         if pa.types.is_dictionary(column.type) and len(column.dictionary) < len(column):
-            with contextlib.suppress(EvaluationFailed):  # maybe for a value that no row of the batch has
+            with contextlib.suppress(EvaluationFailed):  # perhaps for a dictionary value that no row has
                 values = evaluate_term(term, {name: column.dictionary}, len(column.dictionary), KERNELS)
                 distinct = values.dictionary_encode()
                 return pa.DictionaryArray.from_arrays(distinct.indices.take(column.indices), distinct.dictionary)
@@ -278,14 +278,14 @@ def _literal(term: Typed) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A predicate for indexes; ``exact`` if it is TRUE for the same rows as its test, else it is TRUE for more."""
+    """A predicate for indexes; ``exact``: it is TRUE for the same rows as its test, otherwise perhaps for more."""
 
     predicate: Predicate
     exact: bool = True
 
 
 def judged_by_indexes(predicate: Predicate, judge: Callable[[Typed], Typed | None] = lambda term: term) -> Judged:
-    """A bound predicate whose computed tests are leaves about expressions, where indexes can judge them.
+    """Replace the computed tests of a bound predicate by leaves about expressions, if indexes can evaluate them.
 
     ``judge`` maps a test's term to a file's columns, or returns None where it cannot.  A test that stays
     :class:`Computed` is judged by no index.
@@ -293,8 +293,8 @@ def judged_by_indexes(predicate: Predicate, judge: Callable[[Typed], Typed | Non
     match predicate:
         case And(children) | Or(children):
             parts = [judged_by_indexes(c, judge) for c in children]
-            made = type(predicate)(tuple(p.predicate for p in parts))
-            return Judged(made, all(p.exact for p in parts))
+            combined = type(predicate)(tuple(p.predicate for p in parts))
+            return Judged(combined, all(p.exact for p in parts))
         case Computed(test, negated):
             return judged_test(test, negated, judge) or Judged(predicate)
     return Judged(predicate)
@@ -303,7 +303,7 @@ def judged_by_indexes(predicate: Predicate, judge: Callable[[Typed], Typed | Non
 def judged_test(
     test: RowTest, negated: bool = False, judge: Callable[[Typed], Typed | None] = lambda term: term
 ) -> Judged | None:
-    """A test, or its negation, as a predicate that indexes judge; None if they cannot."""
+    """A test, or its negation, as a predicate that indexes evaluate; None if they cannot."""
     if not isinstance(test, RowsTest):
         return None
     if not negated and (test.term.function in CONTAINS or test.term.function == "size"):
@@ -318,7 +318,7 @@ def judged_test(
 
 
 def _judged_members(test: RowsTest, judge: Callable[[Typed], Typed | None]) -> Judged | None:
-    """A test of an array's elements or a map's keys: some are there, or there is any."""
+    """A test of an array's elements or a map's keys: whether it contains a value, or is not empty."""
     whole = judge(test.term.arguments[0])
     if whole is None or member_type(whole.type) is None:
         return None
@@ -335,7 +335,7 @@ def _judged_members(test: RowsTest, judge: Callable[[Typed], Typed | None]) -> J
 
 
 def about(leaf: Predicate, expression: IndexedExpression) -> Predicate:
-    """What a test asks of a term's value, asked of the expression."""
+    """A test of a term's value as a test of the expression."""
     match leaf:
         case And(children) | Or(children):
             return type(leaf)(tuple(about(c, expression) for c in children))

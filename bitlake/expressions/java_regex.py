@@ -1,9 +1,9 @@
 """Regular expressions of Java, as RLIKE takes them: translated to RE2 where both mean the same, with their literals.
 
-Read are literals, ``.``, ``^``, a final ``$``, classes without nested ones, the escapes ``\\d \\w \\s \\t \\n \\r \\f``
-and those of punctuation, groups, alternatives, and greedy and lazy quantifiers.  Refused is what RE2 lacks
-(look-around, back-references, possessive quantifiers) and what differs by the version of Java or Unicode (flags,
-``\\b``, ``\\p``).
+Supported are literals, ``.``, ``^``, a final ``$``, classes without nested ones, the escapes
+``\\d \\w \\s \\t \\n \\r \\f`` and those of punctuation, groups, alternatives, and greedy and lazy quantifiers.
+Refused is what RE2 lacks (look-around, back-references, possessive quantifiers) and what differs by the version of Java
+or Unicode (flags, ``\\b``, ``\\p``).
 """
 
 from __future__ import annotations

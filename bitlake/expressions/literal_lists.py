@@ -3,7 +3,7 @@
 :func:`without_lists` cuts lists of whole numbers or plain strings out of an expression's text and puts a marker in
 place of each.  The parser then meets ``x IN ('<marker>')``, for which :meth:`LiteralLists.take` gives the values.  A
 marker that it does not meet there, for example one in a comment, makes :attr:`LiteralLists.all_taken` false, and the
-whole text is to be parsed.
+caller parses the whole text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 _LEAST_CHARACTERS = 500
-"""Shorter lists are left to the parser."""
+"""The parser reads shorter lists."""
 _MARK = "\ue000"
 _RAW_STRING = re.compile(r"\br['\"]", re.I)
 _PIECE = re.compile(

@@ -16,7 +16,7 @@ from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Pie
 
 
 class TextUnit(enum.Enum):
-    """What of a text the parts of a :class:`TextCondition` are."""
+    """The kind of the parts of a :class:`TextCondition`."""
 
     EXACT = "exact"
     """Substrings of the text."""
@@ -28,7 +28,7 @@ class TextUnit(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TextCondition:
-    """At least one of the alternatives holds: of it, all parts occur in the text of ``column``.
+    """For at least one of the alternatives, all parts occur in the text of ``column``.
 
     An alternative without parts holds for every text but NULL.
     """
@@ -48,7 +48,7 @@ def like_condition(column: str, pieces: tuple[Piece, ...], unit: TextUnit = Text
 
 
 def leaf_condition(leaf: Leaf) -> TextCondition | None:
-    """Return what a leaf of text requires.  None if it requires nothing, as a negated one."""
+    """Return what a leaf of text requires.  None if it requires nothing, such as a negated one."""
     match leaf:
         case Like(column, pattern, False, escape):
             return like_condition(column, like_pieces(pattern, escape))
@@ -72,8 +72,8 @@ def term_condition(term: Typed, leaf: Predicate | None) -> TextCondition | None:
             return None if not isinstance(leaf, _LEAVES) else _lower(leaf_condition(replace(leaf, column=column)))
         case Typed("instr", arguments=(Typed("column", parameter=column),), parameter=str() as text):
             return TextCondition(column, TextUnit.EXACT, ((text,),)) if _is_positive(leaf) else None
-        case Typed(function, arguments=(Typed("column", parameter=column),), parameter=found) if _is_true(leaf):
-            match function, found:
+        case Typed(function, arguments=(Typed("column", parameter=column),), parameter=sought) if _is_true(leaf):
+            match function, sought:
                 case "rlike", pattern:
                     return TextCondition(column, TextUnit.EXACT, (java_regex(pattern).literals,))
                 case "has_token" | "has_all_tokens", tokens:
@@ -99,7 +99,7 @@ def _is_true(leaf: Predicate | None) -> bool:
 
 
 def _is_positive(leaf: Predicate | None) -> bool:
-    """Whether a test of a position asks for one where something was found."""
+    """Whether a test of a position requires that the text was found."""
     match leaf:
         case Comparison(_, Op.GT | Op.NE, int() as least) if leaf.op is Op.GT or least == 0:
             return least >= 0

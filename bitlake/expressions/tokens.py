@@ -1,8 +1,8 @@
 """Tokens: the words of a text, by which ``has_token`` and the ``tokens`` index search.
 
 Version 1: a token is a maximal run of ASCII letters, ASCII digits and characters outside of ASCII; every other ASCII
-character, ``_`` included, separates tokens.  Upper and lower case differ.  In UTF-8 that is a rule about bytes, so that
-no text is decoded to find its tokens.
+character, ``_`` included, separates tokens.  Upper and lower case differ.  In UTF-8 that is a rule about bytes, so
+texts need not be decoded to find their tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def inner_tokens(part: str) -> list[str]:
 
 
 def checked_token(text: str) -> str:
-    """Return a token that a condition looks for; raises :class:`InvalidRequest` if it is none."""
+    """Check that a text is one token, and return it; raises :class:`InvalidRequest` if it is not."""
     if tokens_of(text) != [text]:
         raise InvalidRequest(f"{text!r} is not a token: expected letters and digits without a separator between them")
     return text
@@ -56,12 +56,12 @@ def token_regex(token: str) -> str:
 
 def has_token(texts: pa.Array, token: str) -> pa.BooleanArray:
     """Return for each text whether the token is one of its tokens; NULL for NULL."""
-    found = pc.match_substring(texts, token)
-    count = found.true_count
+    matches = pc.match_substring(texts, token)
+    count = matches.true_count
     if 4 * count > len(texts):
         return pc.match_substring_regex(texts, token_regex(token))
     if count == 0:
-        return found
+        return matches
     # A substring is found several times faster than an expression matches, so that only few texts are matched.
-    among = pc.match_substring_regex(texts.filter(found), token_regex(token))
-    return pc.replace_with_mask(found, pc.fill_null(found, False), among)
+    among = pc.match_substring_regex(texts.filter(matches), token_regex(token))
+    return pc.replace_with_mask(matches, pc.fill_null(matches, False), among)

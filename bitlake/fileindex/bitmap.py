@@ -394,9 +394,9 @@ class BitmapReader:
         total = self.row_count if rows is None else len(rows)
         if int(counts.sum()) + len(nulls) != total:
             raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {len(nulls)} of {total} rows")
-        there = np.flatnonzero(counts)
-        values = keyed.to_arrow(self.keys, keys.take(pa.array(there)))
-        return keyed.with_nulls(values, [bitmaps[i] for i in there.tolist()], nulls)
+        present = np.flatnonzero(counts)
+        values = keyed.to_arrow(self.keys, keys.take(pa.array(present)))
+        return keyed.with_nulls(values, [bitmaps[i] for i in present.tolist()], nulls)
 
     def sums(self, groups: Sequence[BitMap | None]) -> ValueSums | None:
         """See :class:`bitlake.fileindex.capabilities.ValueSummer`."""

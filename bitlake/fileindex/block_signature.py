@@ -23,8 +23,8 @@ positions: for i = 1..k, ``h = c * 0x9E3779B1 + i * 0x85EBCA6B``, ``h ^= h >> 15
 ``h ^= h >> 13`` (32 bits, wrapping), position ``h * M >> 32``.
 
 The matrix is stored by signature row, so that a look-up reads k rows of B bits for a code, however long the column is.
-Dense codes have no bit in it, and say nothing about any block: without them, the signatures of the other codes are
-sparser.  Files of fewer than :data:`_DENSE_FROM` blocks have no dense codes.
+Dense codes have no bit in it and exclude no block: without them, the signatures of the other codes are sparser.
+Files of fewer than :data:`_DENSE_FROM` blocks have no dense codes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MOST_CODE_BITS = 24
 _MOST_FUNCTIONS = 16
 
 BLOCK_BYTES = 256 * 1024
-"""Text of a block, at most, unless ``rows`` is set.
+"""The most bytes of text in a block, unless ``rows`` is set.
 
 Measured on 133 MB of log lines of 222 bytes, 5-grams, 4.5 % of the text: blocks of 1,024, 2,048 and 4,096 rows let
 pass 1.1 %, 1.4 % and 4.5 % of the blocks for 8 random hexadecimal digits, 0.06 %, 0.5 % and 4.9 % for
@@ -65,21 +65,21 @@ pass 1.1 %, 1.4 % and 4.5 % of the blocks for 8 random hexadecimal digits, 0.06 
 MOST_BLOCK_ROWS = 4096
 """Rows of a page in files with indexes: a smaller selection would not read less."""
 _SAMPLE_BYTES = 1 << 20
-"""Text that is looked at to choose the rows of a block."""
+"""Bytes of text that are sampled to choose the rows of a block."""
 DENSE_SHARE = 0.5
 _DENSE_FROM = 16
 _MOST_IN_TABLE = 1 << 18
 LEAST_BYTES = 1024
-"""A payload may take that much, however small its column is."""
+"""The bytes that a payload may take even for a small column."""
 _USEFUL_BYTES = 512
-"""Signatures take that much, however few codes there are, if the bound allows it."""
+"""The least bytes of signatures, even for few codes, if the bound allows them."""
 _WHOLE = 64 * 1024
 """Matrices up to this size are fetched at once."""
 _PROBE_BYTES = 4096
 _MOST_ALTERNATIVES = 100
 _FIRST_PROBES = 12
 _MOST_PROBES = 48
-"""Codes that are looked up: at first, and while blocks are left, at most."""
+"""The number of codes that are looked up first, and the most while blocks remain."""
 
 ROWS: IndexOption[int] = IndexOption(
     "rows", integer(1, 1 << 20), None, "Rows of a block; default: a power of two up to 4096, of about 256 KB of text."
@@ -333,7 +333,7 @@ def read_head(payload: LazyBytes, row_count: int | None) -> SignatureHead:
         payload.view(0, _HEAD.size)
     )
     if version != VERSION:
-        raise CorruptError(f"version {version} of a block signature is not known, only {VERSION}", 0)
+        raise CorruptError(f"unknown version {version} of a block signature; expected {VERSION}", 0)
     if not 0 < code_bits <= MOST_CODE_BITS or not 0 < functions <= _MOST_FUNCTIONS:
         raise CorruptError(f"a block signature cannot have codes of {code_bits} bits and {functions} functions", 1)
     if rows < 0 or block_rows < 1 or (row_count is not None and rows != row_count):
@@ -422,7 +422,7 @@ class SignatureReader:
         return bits[start - 8 * first :][: head.blocks].astype(bool)
 
     def selection(self, possible: Bools) -> Selection:
-        """Return the rows of the blocks that are possible."""
+        """Return the rows of the blocks that can match."""
         if len(possible) and possible.all():
             return Selection.all()
         head = self.head

@@ -7,7 +7,7 @@ its type, or the ``timezone`` of an expression that reads wall clocks::
     bitlake.index.by_hour = bitmap(hour(created))
     bitlake.index.by_hour.timezone = Europe/Berlin
 
-Paimon's own options (``file-index.<type>.columns``) take columns alone, and Paimon fails on any other name in them.
+Paimon's own options (``file-index.<type>.columns``) accept columns only; Paimon fails on any other name there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NamedIndex:
-    """A declaration: an index type and what it is of, as ``text`` and over the table's columns."""
+    """A declaration: an index type and its source, as ``text`` and over the table's columns."""
 
     name: str
     index_type: str

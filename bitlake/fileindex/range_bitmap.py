@@ -542,14 +542,14 @@ class Dictionary:
         width, kind = self._keys.width, self._keys.dtype.newbyteorder(">")
         of = np.searchsorted(chunks["code"], codes, side="right") - 1
         inside = codes - chunks["code"][of]
-        found = chunks["key"][of].view(kind).astype(self._keys.dtype)
+        keys = chunks["key"][of].view(kind).astype(self._keys.dtype)
         others = np.flatnonzero(inside)
         if len(others):
             places = chunks["at"][of[others]].astype(np.int64) + width * (inside[others] - 1)
             if self._area is None:
                 self._area = self._payload.view(self._areas, self._end - self._areas, ahead=0)
-            found[others] = np.ndarray((len(self._area) - width + 1,), kind, self._area, strides=(1,))[places]
-        return found
+            keys[others] = np.ndarray((len(self._area) - width + 1,), kind, self._area, strides=(1,))[places]
+        return keys
 
     def _fixed_chunks(self) -> npt.NDArray[np.void]:
         """Return the headers of all chunks, checked against each other and the dictionary's length."""

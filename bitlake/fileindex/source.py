@@ -1,7 +1,7 @@
-"""What an index is of: a column, the value of a map's key, or an expression over one row.
+"""The source of an index: a column, the value of a map's key, or an expression over one row.
 
-An index of a type that Paimon does not know is stored under ``<type>[<what it is of>]``: Paimon fails on a filter of a
-column that has an index of an unknown type, and asks for columns' own names only.
+An index of a type that Paimon does not know is stored under ``<type>[<source>]``: Paimon fails on a filter of a
+column that has an index of an unknown type, and looks up columns' own names only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bitlake.types import DataField, DataType, MapType
 
 @dataclass(frozen=True, slots=True)
 class IndexSource:
-    """What an index is of, over a file's columns: the ``columns`` that it reads, and the ``type`` of its values.
+    """The source of an index in a file: the ``columns`` that it reads, and the ``type`` of its values.
 
     ``name`` is a column's name, ``m[k]`` for the ``key`` of a map, or an expression.
     """
@@ -45,7 +45,7 @@ class IndexSource:
         return self.expression is not None and has_members(self.expression)
 
     def add_to(self, writer: IndexWriter, values: pa.Array | pa.ChunkedArray) -> None:
-        """Give a writer the :meth:`values` of a batch; raises what the writer does."""
+        """Add the :meth:`values` of a batch to a writer; raises the errors of the writer."""
         if self.has_members:
             assert isinstance(writer, MemberWriter)
             writer.add_members(*members(values), len(values))
@@ -82,9 +82,9 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def index_source(name: str, fields: Iterable[DataField]) -> IndexSource | None:
-    """What an index is of by the name of its entry, over a file's columns.  None for an unknown column.
+    """Return the source that an entry's name stands for, over a file's columns.  None for an unknown column.
 
-    A column's own name comes first: a column may be called like a map's key or an expression.
+    A column's own name comes first: a column may have the name of a map's key or an expression.
     """
     fields = tuple(fields)
     known = indexed_type(name, fields)

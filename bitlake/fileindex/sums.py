@@ -1,9 +1,9 @@
 """Exact sums of integers over groups of rows: from bit slices, from the rows' numbers, and from counted values.
 
 Sums do not overflow: they are Python integers.  Slice ``i`` of a column holds the rows whose number has bit ``i``, so a
-group's sum is Σ 2^i · |slice i ∧ group|, without a look at any row.  Where a few rows are spread over many groups it is
-cheaper to look up each row's number (:func:`bitlake.fileindex.keyed.codes_of`); :func:`cheapest` decides, and whether
-reading the column is cheaper than either.
+group's sum is Σ 2^i · |slice i ∧ group|, without reading any row.  If few rows belong to many groups, it is cheaper to
+look up each row's number (:func:`bitlake.fileindex.keyed.codes_of`).  :func:`cheapest` chooses one of these, or to read
+the column.
 """
 
 from __future__ import annotations

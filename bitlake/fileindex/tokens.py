@@ -125,7 +125,7 @@ class TokensReader(SignatureReader):
     def _check(self) -> None:
         head = self.head
         if head.code_bits != CODE_BITS or head.parameter != TOKENIZER:
-            raise CorruptError(f"tokenizer version {head.parameter} of a tokens index is not known", 3)
+            raise CorruptError(f"unknown tokenizer version {head.parameter} of a tokens index", 3)
 
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows of the blocks that can match.  None for other conditions, and without whole tokens."""

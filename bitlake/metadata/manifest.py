@@ -547,10 +547,10 @@ class RecordDecoder:
 
 def decode_texts(data: bytes) -> tuple[Any, ...] | None:
     """A nullable array of strings that these bytes are; raises one of :data:`NOT_DECODED` for others."""
-    found, stop = _maybe(data, 0, _texts)
+    texts, stop = _maybe(data, 0, _texts)
     if stop != len(data):
         raise Unexpected
-    return None if found is None else tuple(found)
+    return None if texts is None else tuple(texts)
 
 
 def _records(data: bytes, count: int, make_stats: Make, make_file: Make, make_entry: Make) -> list[Any]:

@@ -1,6 +1,6 @@
 """Manifests decoded to columns: what plans need of each entry, as arrays, without an object for any entry.
 
-The records of a block follow one another, and where one ends shows only when its fields are read.  But blocks are
+A record's end is known only once its fields are read, so the records of a block are decoded in order.  Blocks are
 independent: one cursor stands in each of a thousand blocks, and all cursors read the same field at once, by a few
 operations on arrays.  A step of all cursors over a record takes about as long as decoding four records by hand.
 
@@ -10,8 +10,8 @@ chosen (:meth:`ManifestColumns.entries`, by the decoder of :mod:`bitlake.metadat
 statistics (:meth:`ManifestColumns.bounds`).
 
 Bytes are untrusted.  Each length and count is compared with the bytes that are left in the block, and each block must
-end with its last record.  A cursor that meets anything unexpected is marked, and its manifest is left to the other
-decoder, which decodes it or reports what is wrong: so are manifests with another schema, numbers of more than 56 bits,
+end with its last record.  A cursor at unexpected bytes is marked, and the other decoder decodes its manifest or
+reports the damage.  The same holds for manifests with another schema, numbers of more than 56 bits,
 and blocks of which a few hold far more records than the others.  Names with bytes beyond ASCII, or with a separator,
 are checked record by record, by the other decoder too.
 
@@ -141,9 +141,13 @@ class ManifestColumns:
                 yield from decoder.entries(block[start:end], 1)
 
     def bounds(
-        self, places: Int64s, made: Sequence[DataField], columns: tuple[str, ...] | None, wanted: Sequence[str]
+        self,
+        places: Int64s,
+        file_fields: Sequence[DataField],
+        columns: tuple[str, ...] | None,
+        requested: Sequence[str],
     ) -> Iterator[dict[str, ColumnBounds | None]]:
-        """The statistics of ``wanted`` columns at ascending places, a chunk at a time; see :func:`column_bounds`."""
+        """The statistics of ``requested`` columns at ascending places, a chunk at a time; see :func:`column_bounds`."""
         held: list[tuple[bytes, Int64s]] = []
         size = 0
         for number, of in self._by_block(places):
@@ -151,17 +155,17 @@ class ManifestColumns:
             held.append((block, of))
             size += len(block)
             if size >= CHUNK_BYTES:
-                yield self._chunk_bounds(held, made, columns, wanted)
+                yield self._chunk_bounds(held, file_fields, columns, requested)
                 held, size = [], 0
         if held:
-            yield self._chunk_bounds(held, made, columns, wanted)
+            yield self._chunk_bounds(held, file_fields, columns, requested)
 
     def _chunk_bounds(
         self,
         held: Sequence[tuple[bytes, Int64s]],
-        made: Sequence[DataField],
+        file_fields: Sequence[DataField],
         columns: tuple[str, ...] | None,
-        wanted: Sequence[str],
+        requested: Sequence[str],
     ) -> dict[str, ColumnBounds | None]:
         data = _padded([block for block, _ in held])
         counts = [len(of) for _, of in held]
@@ -171,7 +175,7 @@ class ManifestColumns:
         lows = StatsRows(data, begins + self.low[of], self.low_size[of].astype(np.int64))
         highs = StatsRows(data, begins + self.high[of], self.high_size[of].astype(np.int64))
         at = begins + self.nulls[of]
-        return rows_bounds(lows, highs, lambda i: _null_count(data, at, ends, i), made, columns, wanted)
+        return rows_bounds(lows, highs, lambda i: _null_count(data, at, ends, i), file_fields, columns, requested)
 
 
 def _null_count(data: _Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
@@ -264,7 +268,7 @@ class _Cursors:
         return _Cursors(self.data, self.at[which], self.ends[which], self.words)
 
     def join(self, which: Int64s, moved: _Cursors) -> None:
-        """Take over where :meth:`part` went."""
+        """Move to where the cursors of :meth:`part` are."""
         self.at[which] = moved.at
         self.bad[which] |= moved.bad
 
@@ -644,12 +648,12 @@ def _odd_text(words: _Words, at: Int64s, size: Int64s, others: bytes) -> Bools:
 def _hashes(words: _Words, at: Int64s, size: Int64s) -> _Words:
     """A hash of each text: of its first bytes, and of how many there are."""
     factor = 0x9E3779B97F4A7C15
-    found = size.astype(np.uint64) * np.uint64(factor)
+    hashes = size.astype(np.uint64) * np.uint64(factor)
     for number, word in enumerate(_text_words(words, at, np.minimum(size, _LONG_TEXT))):
         # Zeros behind a text's end add nothing: its hash is the same whatever texts are beside it.
         mixed = word * np.uint64((factor * (2 * number + 3)) & 0xFFFFFFFFFFFFFFFF)
-        found ^= (mixed ^ (mixed >> np.uint64(29))) * np.uint64(factor)
-    return found
+        hashes ^= (mixed ^ (mixed >> np.uint64(29))) * np.uint64(factor)
+    return hashes
 
 
 def _differ(words: _Words, at: Int64s, size: Int64s, other: Int64s, other_size: Int64s) -> Bools:

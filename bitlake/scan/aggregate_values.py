@@ -2,7 +2,7 @@
 
 A partial aggregate (:class:`Partial`) holds the rows of each of some groups, and of each column
 (:class:`ColumnValues`) the rows that are not NULL, their exact sum, smallest and largest value, and distinct values.
-Partials come from metadata, from indexes and from rows (:func:`of_rows`); :func:`merged` makes one of them.  Sums are
+Partials come from metadata, from indexes and from rows (:func:`of_rows`); :func:`merged` merges them.  Sums are
 Python integers of physical values (floats: floats), so that nothing overflows before the result.
 
 Results are Spark's: SUM of integers is a BIGINT, of DECIMAL(p, s) a DECIMAL(p + 10, s); AVG of integers is a DOUBLE, of
@@ -183,8 +183,8 @@ def _run_sums(column: pa.Array, order: Int64s, bounds: Int64s) -> tuple[list[Any
         np.add.at(sums, np.repeat(np.arange(len(sums)), np.diff(bounds)), values)
         return sums.tolist(), [0] * len(sums)
     if not pa.types.is_decimal(column.type):
-        made = of_grouped(column.fill_null(0).to_numpy().astype(np.int64)[order], bounds)
-        return made.totals, made.magnitudes
+        run_sums = of_grouped(column.fill_null(0).to_numpy().astype(np.int64)[order], bounds)
+        return run_sums.totals, run_sums.magnitudes
     words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
     words = np.where(column.is_valid().to_numpy(zero_copy_only=False)[:, None], words, 0)[order]
     negative = words[:, 1] < 0
@@ -291,8 +291,8 @@ def result(aggregate: Aggregate, kind: DataType | None, partial: Partial, strict
 
 def _number(aggregate: Aggregate, kind: AtomicType, values: ColumnValues, strict: bool) -> pa.Array:
     """SUM or AVG of each group."""
-    made = result_type(aggregate, kind)
-    assert isinstance(made, AtomicType) and values.counts is not None
+    result = result_type(aggregate, kind)
+    assert isinstance(result, AtomicType) and values.counts is not None
     assert values.totals is not None and values.magnitudes is not None
     sum_kind = result_type(Aggregate(SUM, aggregate.column), kind)
     assert isinstance(sum_kind, AtomicType)
@@ -304,7 +304,7 @@ def _number(aggregate: Aggregate, kind: AtomicType, values: ColumnValues, strict
         limit = 10 ** (sum_kind.precision or 0) - 1
     else:
         limit = (1 << 63) - 1 if aggregate.kind == SUM else _EXACT_DOUBLE if strict else None
-    average = _average(kind, made) if aggregate.kind == AVG else None
+    average = _average(kind, result) if aggregate.kind == AVG else None
     numbers: list[Any] = []
     for count, total, magnitude in zip(values.counts.tolist(), values.totals, values.magnitudes, strict=True):
         if not count:  # a Python step for each group of the result
@@ -315,20 +315,20 @@ def _number(aggregate: Aggregate, kind: AtomicType, values: ColumnValues, strict
                 raise Unordered
             raise EvaluationFailed(f"{aggregate.kind} of column '{aggregate.column}' overflows {sum_kind}")
         numbers.append(total if average is None else average(total, count))
-    if made.root is Root.DOUBLE:
+    if result.root is Root.DOUBLE:
         return pa.array(numbers, pa.float64())
-    if made.root is Root.DECIMAL and any(n is not None and abs(n) >= 10 ** (made.precision or 0) for n in numbers):
+    if result.root is Root.DECIMAL and any(n is not None and abs(n) >= 10 ** (result.precision or 0) for n in numbers):
         if strict:
             raise Unordered
-        raise EvaluationFailed(f"{aggregate.kind} of column '{aggregate.column}' overflows {made}")
-    return physical_array(DataField(0, "sum", made), numbers)
+        raise EvaluationFailed(f"{aggregate.kind} of column '{aggregate.column}' overflows {result}")
+    return physical_array(DataField(0, "sum", result), numbers)
 
 
-def _average(kind: AtomicType, made: AtomicType) -> Callable[[Any, int], Any]:
+def _average(kind: AtomicType, result: AtomicType) -> Callable[[Any, int], Any]:
     """Divides a sum by a count as Spark: decimals at 38 digits first, then at the result's scale, half up each time."""
-    if made.root is Root.DOUBLE:
+    if result.root is Root.DOUBLE:
         return lambda total, count: total / count
-    up, down = 10 ** (_DIVISION_SCALE - (kind.scale or 0)), 10 ** (_DIVISION_SCALE - (made.scale or 0))
+    up, down = 10 ** (_DIVISION_SCALE - (kind.scale or 0)), 10 ** (_DIVISION_SCALE - (result.scale or 0))
     return lambda total, count: _half_up(_half_up(total * up, count), down)
 
 

@@ -5,10 +5,10 @@ Each file gives partial aggregates (:mod:`bitlake.scan.aggregate_values`) in the
 * a column with one value in the file, by metadata, needs nothing else: value × rows;
 * an index splits the selected rows into groups (:class:`bitlake.fileindex.capabilities.RowGrouper`), and indexes give
   sums, extremes, NULLs and distinct values of each group's rows.  Several keys: the groups' intersections;
-* otherwise the columns are read, if the caller lets that happen.
+* otherwise the columns are read, if the caller allows it.
 
 Indexes answer only for files whose selection is exact.  A term over a column, such as ``date_trunc('MONTH', day)``, is
-evaluated over the column's distinct values; groups are shown by the value of one of their rows.
+evaluated over the column's distinct values; a group is represented by the value of one of its rows.
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ class _Files:
 
     def is_indexed(self, file: PlannedFile) -> bool:
         """Whether a file has the indexes that its groups and sums take; otherwise no index is read in vain."""
-        wanted: list[tuple[str, tuple[type, ...]]] = [(key.column, (RowGrouper,)) for key in self.keys]
+        required: list[tuple[str, tuple[type, ...]]] = [(key.column, (RowGrouper,)) for key in self.keys]
         grouped = bool(self.keys) or not file.whole
-        wanted += [(name, p) for name, kinds in self.needs.items() for p in _protocols(kinds, grouped)]
-        for name, protocols in wanted:
+        required += [(name, p) for name, kinds in self.needs.items() for p in _protocols(kinds, grouped)]
+        for name, protocols in required:
             field = self.fields[name]
             if _constant(self.source, file, field) is None:
                 column, index = self.source.index_of(file, field.name)

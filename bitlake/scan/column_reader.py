@@ -209,8 +209,8 @@ def _with_decimals(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         kind = schema.field(name).type
         if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
-            made = pa.decimal32 if array.type == pa.int32() else pa.decimal64
-            narrow = made(kind.precision, kind.scale)
+            narrow_type = pa.decimal32 if array.type == pa.int32() else pa.decimal64
+            narrow = narrow_type(kind.precision, kind.scale)
             array = pa.Array.from_buffers(narrow, len(array), array.buffers(), array.null_count, array.offset)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)

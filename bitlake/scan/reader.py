@@ -145,8 +145,8 @@ def _compact(field: pa.Field) -> pa.Field:
     if kind == pa.string():
         return field.with_type(pa.dictionary(pa.int32(), kind))
     if pa.types.is_decimal128(kind) and kind.precision <= 18:
-        made = pa.decimal32 if kind.precision <= 9 else pa.decimal64
-        return field.with_type(made(kind.precision, kind.scale))
+        narrow_type = pa.decimal32 if kind.precision <= 9 else pa.decimal64
+        return field.with_type(narrow_type(kind.precision, kind.scale))
     return field
 
 

@@ -305,11 +305,11 @@ class TableScan:
         """
         fields = self.state.schema.fields
         keys, terms = parse_keys(group_by, fields, self.timezone)
-        wanted = parse_aggregates(aggregates, self.state.schema)
-        answer = self._answered(lambda a: aggregate(a, keys, list(wanted.values())))
+        requested = parse_aggregates(aggregates, self.state.schema)
+        answer = self._answered(lambda a: aggregate(a, keys, list(requested.values())))
         columns = [key_values(term, answer.column(place)) for term, place in terms]
-        columns += [answer.column(len(keys) + i) for i in range(len(wanted))]
-        return pa.Table.from_arrays(columns, names=[*group_by, *wanted])
+        columns += [answer.column(len(keys) + i) for i in range(len(requested))]
+        return pa.Table.from_arrays(columns, names=[*group_by, *requested])
 
     def aggregates(self, may_read: bool = True, exact: bool = True) -> ScanAggregates:
         """The scan's aggregates; without ``may_read`` only those that need no data file.

@@ -194,8 +194,8 @@ def _map(predicate: tree.Predicate, types: Mapping[str, DataType], mapping: File
 def _map_term(term: Typed, types: Mapping[str, DataType], mapping: FileMapping) -> Typed | None:
     """A term over a file's columns; None if the file lacks one, or holds values of another type."""
     if term.function in ("column", "member"):
-        found = _map_path(term, types, mapping)
-        return found[0] if found is not None and _same(*found[1:]) else None
+        path = _map_path(term, types, mapping)
+        return path[0] if path is not None and _same(*path[1:]) else None
     arguments = [_map_term(a, types, mapping) for a in term.arguments]
     if any(a is None for a in arguments):
         return None
@@ -210,14 +210,14 @@ def _map_path(
         source = mapping.fields.get(term.parameter)
         return None if source is None else (replace(term, parameter=source.name), types[term.parameter], source.type)
     (outer,) = term.arguments
-    found = _map_path(outer, types, mapping) if outer.function in ("column", "member") else None
-    if found is None or not (isinstance(found[1], RowType) and isinstance(found[2], RowType)):
+    path = _map_path(outer, types, mapping) if outer.function in ("column", "member") else None
+    if path is None or not (isinstance(path[1], RowType) and isinstance(path[2], RowType)):
         return None
-    member = next((f for f in found[1].fields if f.name == term.parameter), None)
-    same = None if member is None else next((f for f in found[2].fields if f.id == member.id), None)
+    member = next((f for f in path[1].fields if f.name == term.parameter), None)
+    same = None if member is None else next((f for f in path[2].fields if f.id == member.id), None)
     if member is None or same is None:
         return None
-    return replace(term, arguments=(found[0],), parameter=same.name), member.type, same.type
+    return replace(term, arguments=(path[0],), parameter=same.name), member.type, same.type
 
 
 def map_indexed(column: str, table: Sequence[DataField], mapping: FileMapping) -> str | None:

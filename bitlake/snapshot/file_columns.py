@@ -2,9 +2,8 @@
 
 There are two kinds of live files, with the same columns (:class:`FileColumns`).  :class:`LiveFiles` are entries, read
 one by one; their columns are made when a plan first needs them.  :class:`ColumnarFiles` are columns that manifests were
-decoded to (:mod:`bitlake.metadata.manifest_columns`): a sequence of entries too, but an entry is made when it is looked
-at, and made again when it is looked at again.  A plan of a million files then holds some 100 bytes for each of them
-instead of 1.2 KB.
+decoded to (:mod:`bitlake.metadata.manifest_columns`): a sequence of entries too, but each access creates the
+entry again.  A plan of a million files then holds some 100 bytes for each of them instead of 1.2 KB.
 
 Statistics are decoded when a plan first needs them, column by column, and are kept with the columns.
 """
@@ -27,11 +26,11 @@ from bitlake.types import DataField
 _ENTRY_BYTES = 800
 """What an entry takes in memory beside its index, measured with seven columns."""
 _SAMPLE = 64
-"""Entries whose size is looked at to estimate that of many."""
+"""The number of entries whose size is measured to estimate that of all."""
 _FEW = 4
 """Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""
 _FILE_BYTES, _BOUNDS_BYTES = 40, 48
-"""What a file takes in all columns but statistics, and in the bounds of one column."""
+"""The bytes of a file in all columns except statistics, and in the bounds of one column."""
 
 
 def memory_of(entries: Sequence[ManifestEntry]) -> int:
@@ -125,8 +124,8 @@ def live_columns(manifests: Sequence[ManifestColumns]) -> ColumnarFiles:
         for i, (manifest, added) in enumerate(zip(manifests, adds, strict=True)):
             # Hashes of names nearly always decide; the whole identity is compared only for deleted ones.
             alike = added[np.isin(manifest.name_hash[added], names)]
-            gone = [e.identity in deleted for e in manifest.entries(alike)]
-            adds[i] = np.setdiff1d(added, alike[np.array(gone, bool)], assume_unique=True)
+            is_deleted = [e.identity in deleted for e in manifest.entries(alike)]
+            adds[i] = np.setdiff1d(added, alike[np.array(is_deleted, bool)], assume_unique=True)
     return ColumnarFiles(list(zip(manifests, adds, strict=True)))
 
 
@@ -145,14 +144,14 @@ class FileGroup:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def bounds(
-        self, files: FileColumns, fields: Sequence[DataField], wanted: Sequence[str], of: Int64s
+        self, files: FileColumns, fields: Sequence[DataField], requested: Sequence[str], of: Int64s
     ) -> dict[str, ColumnBounds | None]:
-        """The statistics of the ``wanted`` columns for the files at ``of``, a subset of :attr:`places` in their order.
+        """The statistics of ``requested`` columns for the files at ``of``, a subset of :attr:`places` in their order.
 
         Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
         """
         with self._lock:
-            missing = [c for c in wanted if c not in self._bounds]
+            missing = [c for c in requested if c not in self._bounds]
             few = len(of) * _FEW <= len(self.places)
             fresh: dict[str, ColumnBounds | None] = {}
             if missing:
@@ -160,11 +159,11 @@ class FileGroup:
                 if not few:
                     self._bounds.update(fresh)
                     fresh = {}
-            found = {c: self._bounds[c] for c in wanted if c not in fresh}
+            cached = {c: self._bounds[c] for c in requested if c not in fresh}
         if len(of) < len(self.places):
             within = np.searchsorted(self.places, of)
-            found = {c: b if b is None else b.take(within) for c, b in found.items()}
-        return found | fresh
+            cached = {c: b if b is None else b.take(within) for c, b in cached.items()}
+        return cached | fresh
 
 
 class FileColumns:
@@ -237,13 +236,13 @@ class FileColumns:
         return frozenset(g.schema_id for g in self.groups)
 
     def decode_bounds(
-        self, places: Int64s, fields: Sequence[DataField], columns: tuple[str, ...] | None, wanted: Sequence[str]
+        self, places: Int64s, fields: Sequence[DataField], columns: tuple[str, ...] | None, requested: Sequence[str]
     ) -> dict[str, ColumnBounds | None]:
         """The statistics of files with one schema (``fields``) and one list of ``columns``, at ascending places.
 
         Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
         """
-        return column_bounds([e.file.value_stats for e in self.take(places)], fields, columns, wanted)
+        return column_bounds([e.file.value_stats for e in self.take(places)], fields, columns, requested)
 
     @property
     def memory(self) -> int:
@@ -310,17 +309,17 @@ class _ColumnarFileColumns(FileColumns):
         return keys, np.concatenate(codes)
 
     def decode_bounds(
-        self, places: Int64s, fields: Sequence[DataField], columns: tuple[str, ...] | None, wanted: Sequence[str]
+        self, places: Int64s, fields: Sequence[DataField], columns: tuple[str, ...] | None, requested: Sequence[str]
     ) -> dict[str, ColumnBounds | None]:
         pieces: list[dict[str, ColumnBounds | None]] = []
         files = self._files
         cuts = np.searchsorted(places, files.firsts)
         for (part, live), first, begin, end in zip(files.parts, files.firsts, cuts, cuts[1:], strict=False):
             if begin < end:
-                pieces += part.bounds(live[places[begin:end] - first], fields, columns, wanted)
+                pieces += part.bounds(live[places[begin:end] - first], fields, columns, requested)
         if not pieces:
-            return column_bounds((), fields, columns, wanted)
-        return {name: joined_bounds([piece[name] for piece in pieces]) for name in wanted}
+            return column_bounds((), fields, columns, requested)
+        return {name: joined_bounds([piece[name] for piece in pieces]) for name in requested}
 
 
 def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:

@@ -204,8 +204,8 @@ def live_files(
     kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
     live = _columnar_files(table, kept) if rows is None else None
     if live is None:
-        found = live_entries(read_manifests(table, kept, rows))
-        live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
+        entries = live_entries(read_manifests(table, kept, rows))
+        live = LiveFiles(entries if rows is None else (e for e in entries if e.partition in rows))
     if rows is not None or len(kept) == len(metas):
         cache.put((name, rows), live, live.memory + len(name))
     return live
@@ -218,14 +218,14 @@ def _columnar_files(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> Col
     cache = table.store.caches[_COLUMNS]
     paths = [table.paths.manifest(m.file_name) for m in metas]
     columns = {path: cache.get(path) for path in paths}
-    missing = [path for path, found in columns.items() if found is None]
+    missing = [path for path, cached in columns.items() if cached is None]
     data = request_runner(table.store, table.paths.root).run(missing, table.store.read)
     for path, decoded in zip(missing, decode_columns(data), strict=True):
         if decoded is None:
             return None  # the other decoder reads it, or reports what is wrong and where
         cache.put(path, decoded, decoded.memory + len(path))
         columns[path] = decoded
-    parts = [found for path in paths if (found := columns[path]) is not None]
+    parts = [cached for path in paths if (cached := columns[path]) is not None]
     for meta, part in zip(metas, parts, strict=True):
         deleted = int((part.kind == EntryKind.DELETE).sum())
         if (len(part) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):

@@ -76,31 +76,33 @@ def column_statistics(scan: TableScan, names: Sequence[str]) -> tuple[int, dict[
         return scan.count(), {}
     types = [scan.state.schema.field(name).type for name in names]
     asked: list[Column] = [F.count(F.lit(1))]
-    for name, made in zip(names, types, strict=True):
-        asked += _aggregates(F.col(quoted(name)), made)
+    for name, data_type in zip(names, types, strict=True):
+        asked += _aggregates(F.col(quoted(name)), data_type)
     frame = scan.select(names).to_spark()
     with spark_errors(f"analyzing table '{scan.state.name}'"):
         row = list(frame.agg(*asked).collect()[0])
     facts = {}
-    for i, (name, made) in enumerate(zip(names, types, strict=True)):
+    for i, (name, data_type) in enumerate(zip(names, types, strict=True)):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
-        facts[name] = ColumnStatistics(distinct, _padded(low, made), _padded(high, made), nulls, average, most)
+        facts[name] = ColumnStatistics(
+            distinct, _padded(low, data_type), _padded(high, data_type), nulls, average, most
+        )
     return int(row[0]), facts
 
 
 def _aggregates(column: Column, kind: DataType) -> list[Column]:
-    made = analyzed_type(kind)
-    assert made is not None
+    data_type = analyzed_type(kind)
+    assert data_type is not None
     nothing = F.lit(None).cast(T.LongType())
     nulls = F.count(F.lit(1)) - F.count(column)
     distinct = F.approx_count_distinct(column)
-    size = value_length(made)
+    size = value_length(data_type)
     if size is None:
         length = F.octet_length(column).cast(T.LongType())
         average = F.coalesce(F.ceil(F.avg(length)), F.lit(0).cast(T.LongType()))
         most = F.coalesce(F.max(length), F.lit(0).cast(T.LongType()))
         return [nulls, distinct, nothing.cast(T.StringType()), nothing.cast(T.StringType()), average, most]
-    bounds = [_text(made.root, f(column)) for f in (F.min, F.max)]
+    bounds = [_text(data_type.root, f(column)) for f in (F.min, F.max)]
     return [nulls, distinct, *bounds, *[F.lit(size).cast(T.LongType())] * 2]
 
 
@@ -115,12 +117,16 @@ def _text(root: Root, bound: Column) -> Column:
     return bound.cast(T.StringType())
 
 
-def _padded(text: str | None, made: DataType) -> str | None:
+def _padded(text: str | None, data_type: DataType) -> str | None:
     """A bound with as many digits of a second as its type has: Spark leaves out zeros at the end, Paimon does not."""
-    if text is None or not isinstance(made, AtomicType) or made.root not in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
+    if (
+        text is None
+        or not isinstance(data_type, AtomicType)
+        or data_type.root not in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ)
+    ):
         return text
     whole, _, digits = text.partition(".")
-    digits = digits.ljust(6 if made.precision is None else made.precision, "0")
+    digits = digits.ljust(6 if data_type.precision is None else data_type.precision, "0")
     return f"{whole}.{digits}" if digits else whole
 
 
@@ -285,8 +291,8 @@ class _Context(EngineContext):
     def spark_views(self) -> list[tuple[str, str, bool]]:
         """Views of the session and of Spark's current database: namespace, name, whether it is temporary."""
         rows = self.spark_rows("SHOW VIEWS", "looking for views of the session")
-        found = [(r["namespace"], r["viewName"], r["isTemporary"]) for r in rows]
-        return [view for view in found if not view[1].startswith("__bitlake_")]
+        views = [(r["namespace"], r["viewName"], r["isTemporary"]) for r in rows]
+        return [view for view in views if not view[1].startswith("__bitlake_")]
 
     def spark_rows(self, text: str, doing: str) -> list[Any]:
         """The rows of a statement about Spark's own catalog."""

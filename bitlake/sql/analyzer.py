@@ -303,7 +303,7 @@ class Pushdown:
         return _joined(self.terms.get(id(table), ()))
 
     def computed_of(self, table: exp.Table) -> Predicate | None:
-        """What rows of a table must satisfy besides, by conditions that compute; None for all."""
+        """The computed conditions that rows of a table must also satisfy; None if there are none."""
         return _joined(self.computed.get(id(table), ()))
 
     def _visit(self, select: exp.Select) -> None:
@@ -440,10 +440,10 @@ class _Scope:
                 self._give(source, term, columns)
 
     def _take_computed(self, source: Source, condition: exp.Expr, column_of: ColumnOf) -> None:
-        """Take the terms that compute, which indexes of expressions may judge."""
-        made = from_sqlglot(condition, self.owner.timezone, column_of, partial=True, computes=True)
-        if made is not None:
-            terms = [term for term in conjuncts(made) if has_computed(term)]
+        """Collect computed terms, which indexes of expressions may evaluate."""
+        predicate = from_sqlglot(condition, self.owner.timezone, column_of, partial=True, computes=True)
+        if predicate is not None:
+            terms = [term for term in conjuncts(predicate) if has_computed(term)]
             self.owner.computed.setdefault(id(source.node), []).extend(terms)
 
     def _name(self, source: Source, column: exp.Column, number: int, columns: dict[str, exp.Column]) -> str | None:

@@ -1,14 +1,15 @@
-"""The tables of a query in DuckDB: files for its own Parquet reader, or the scan as an Arrow dataset.
+"""The tables of a query in DuckDB: files for its own Parquet reader, or the scan as a source.
 
 DuckDB reads Parquet in less time than it takes rows from Arrow (docs/benchmarks.md), and knows the number of rows, by
-which it orders joins.  So it gets the planned files themselves where their rows are the scan's:
+which it orders joins.  It reads the planned files itself if their rows are the scan's:
 
 * all rows of each file are read, or many rows side by side by the bounds of their pages: no deletion vector, no merging
   by key, no rows chosen by an index;
 * the files are Parquet on local disk, under names without the characters of DuckDB's patterns;
 * the query's columns are stored under their names, with the types that the table has now, and DuckDB has these types.
 
-If some files do not qualify, these alone are a source, and a view holds both; this takes enough rows in the others.
+If some files do not qualify, these alone are a source, and a view is the union of both; the others must have enough
+rows for that.
 Rows that the scan's predicate excludes are filtered by the query, whose WHERE always stays in its text.
 """
 

@@ -1,13 +1,14 @@
-"""A scan as DuckDB's own kind of source of rows, which an Arrow dataset does not replace.
+"""A scan as a DuckDB source: rows with more information than an Arrow dataset gives.
 
-DuckDB takes a dataset for one row, and orders joins by that; a source gives the number of rows.  DuckDB leaves out of
-its plan what it pushes into a dataset, so each row must be filtered and copied here; a source may decline a filter, and
-then DuckDB applies it in all its threads, without copies.  And a source may have columns of text as codes of a
-dictionary, as files store them, which DuckDB groups and compares by code, and decimals of 64 bits instead of 128.
+DuckDB estimates one row for a dataset and orders joins by that; a source gives the number of rows.  A dataset must
+apply the filters that DuckDB pushes, with a copy of the rows; a source may decline a filter, and then DuckDB applies it
+in all its threads, without copies.  A source may also have columns of text as codes of a dictionary, as files store
+them, which DuckDB groups and compares by code, and decimals of 64 bits instead of 128.
 
-CPU, TPC-H at scale 1 ÷ DuckDB over the same files, geometric mean of 22 queries: datasets 2.7, sources 1.4.
+CPU, TPC-H at scale 1 ÷ DuckDB over the same files, geometric mean of 22 queries: datasets 2.7, sources 1.7.
 
-DuckDB has no public name for the protocol (module ``duckdb._sources``), so :func:`scan_source` may find it changed.
+The protocol is not public in DuckDB (module ``duckdb._sources``); :mod:`bitlake.sql.duckdb_binding` binds a dataset if
+the import fails.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from bitlake.scan.scan import TableScan
 
 
 class ScanSource(PyArrowDatasetSource):
-    """The rows of a scan for a query whose text keeps the scan's condition, so that other rows may come as well."""
+    """The rows of a scan, and possibly others: the text of the query keeps the scan's condition."""
 
     def __init__(self, scan: TableScan, prunes: bool = True) -> None:
-        """Without ``prunes``, the scan's plan is read as it is: it holds some of the files."""
+        """``prunes``: filters may prune the plan further; False for a plan of only some of the files."""
         super().__init__(ScanDataset(scan))
         self._scan = scan
         self._prunes = prunes
@@ -42,7 +43,7 @@ class ScanSource(PyArrowDatasetSource):
         self._compact = _compact_columns(scan) if self._is_plain else frozenset()
 
     def rows(self) -> int | None:
-        """At most how many rows a scan has; None if that takes reading."""
+        """The most rows that the scan can return; None if only reading can tell."""
         try:
             return self._scan.plan().chosen_rows if self._is_plain else None
         except BitlakeError:

@@ -23,11 +23,11 @@ def _rlike(e: Expressions, node: exp.RegexpLike) -> Value:
     if not isinstance(pattern.literal, str):
         raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
     try:
-        made = java_regex(pattern.literal)
+        regex = java_regex(pattern.literal)
     except Refused as refused:
         raise NotTranslatable(node, str(refused)) from refused
     name = named("RLIKE({}, {})", value, pattern) if e.word(node) is None else None
-    return Value(f"regexp_matches({value.sql}, {text(made.re2)})", ty.BOOLEAN, name)
+    return Value(f"regexp_matches({value.sql}, {text(regex.re2)})", ty.BOOLEAN, name)
 
 
 @translates(exp.ILike, args="this expression negate")

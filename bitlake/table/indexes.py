@@ -61,15 +61,15 @@ def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
             for s, name in zip(specs, names[schema_id], strict=True)
         ]
 
-    found = LocalRunner(REQUESTS).run(entries, indexed) if specs else []
+    by_file = LocalRunner(REQUESTS).run(entries, indexed) if specs else []
     rows = [e.file.row_count for e in entries]
     return [
         IndexCoverage(
             spec,
             len(entries),
-            sum(of_file[i] for of_file in found),
+            sum(of_file[i] for of_file in by_file),
             sum(rows),
-            sum(n for n, of_file in zip(rows, found, strict=True) if of_file[i]),
+            sum(n for n, of_file in zip(rows, by_file, strict=True) if of_file[i]),
         )
         for i, spec in enumerate(specs)
     ]

@@ -56,18 +56,20 @@ class ColumnStatistics:
     max_length: int | None = None
 
 
-def analyzed_type(made: DataType) -> AtomicType | None:
+def analyzed_type(data_type: DataType) -> AtomicType | None:
     """The type, if its columns can have statistics."""
-    if isinstance(made, AtomicType) and (made.root in _LENGTHS or made.root in _TEXTS or made.root is Root.DECIMAL):
-        return made
+    if isinstance(data_type, AtomicType) and (
+        data_type.root in _LENGTHS or data_type.root in _TEXTS or data_type.root is Root.DECIMAL
+    ):
+        return data_type
     return None
 
 
-def value_length(made: AtomicType) -> int | None:
+def value_length(kind: AtomicType) -> int | None:
     """Bytes of each value of a type; None for text and bytes, whose values have lengths of their own and no bounds."""
-    if made.root in _TEXTS:
+    if kind.root in _TEXTS:
         return None
-    return _LENGTHS.get(made.root) or (8 if (made.precision or 10) <= 18 else 16)
+    return _LENGTHS.get(kind.root) or (8 if (kind.precision or 10) <= 18 else 16)
 
 
 def analyzed_columns(name: str, schema: TableSchema, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -104,8 +106,8 @@ def scan_statistics(scan: TableScan, columns: Sequence[str]) -> tuple[int, dict[
 class _ColumnFacts:
     """What the statistics of a column are made of, over the batches so far."""
 
-    def __init__(self, made: DataType) -> None:
-        kind = analyzed_type(made)
+    def __init__(self, data_type: DataType) -> None:
+        kind = analyzed_type(data_type)
         assert kind is not None
         self._type = kind
         self._sketch = DistinctSketch()
@@ -147,14 +149,14 @@ def _bounds(values: pa.Array) -> pa.Array:
     return pa.array([low, high], values.type)
 
 
-def bound_texts(bounds: pa.Array, made: AtomicType) -> list[str | None]:
+def bound_texts(bounds: pa.Array, kind: AtomicType) -> list[str | None]:
     """Bounds as Paimon's statistics have them: days for DATE, UTC for a moment, else as Java prints them."""
-    if made.root is Root.DATE:
+    if kind.root is Root.DATE:
         bounds = bounds.cast(pa.int32())
-        made = AtomicType(Root.INT)
-    elif made.root is Root.TIMESTAMP_LTZ:
+        kind = AtomicType(Root.INT)
+    elif kind.root is Root.TIMESTAMP_LTZ:
         bounds = bounds.cast(pa.timestamp(bounds.type.unit))
-    texts: list[str | None] = to_text(bounds, made).to_pylist()
+    texts: list[str | None] = to_text(bounds, kind).to_pylist()
     return texts
 
 

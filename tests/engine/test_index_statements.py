@@ -29,10 +29,15 @@ def run(tmp_path: Path) -> Any:
     ],
 )
 def test_the_statement(text: str, index_type: str, expression: str, options: dict[str, str]) -> None:
-    made = parse_statement(text)
-    assert isinstance(made, st.CreateIndex)
-    assert (made.name, str(made.table), made.index_type, str(made.expression)) == ("i", "t", index_type, expression)
-    assert made.options == options
+    statement = parse_statement(text)
+    assert isinstance(statement, st.CreateIndex)
+    assert (statement.name, str(statement.table), statement.index_type, str(statement.expression)) == (
+        "i",
+        "t",
+        index_type,
+        expression,
+    )
+    assert statement.options == options
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def lake(tmp_path: Path) -> bitlake.Lake:
 
 
 def run(lake: bitlake.Lake, text: str) -> list[Any]:
-    made = lake.sql(text, engine="duckdb")
-    return made.to_pylist() if isinstance(made, pa.Table) else made.to_arrow_table().to_pylist()
+    answer = lake.sql(text, engine="duckdb")
+    return answer.to_pylist() if isinstance(answer, pa.Table) else answer.to_arrow_table().to_pylist()
 
 
 def test_a_view_is_made_read_and_dropped(lake: bitlake.Lake, tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_literals_are_in_every_match(pattern: str, literals: tuple[str, ...]) ->
     ],
 )
 def test_an_expression_matches_as_in_java(pattern: str, matching: list[str], other: list[str]) -> None:
-    found = pc.match_substring_regex(pa.array(matching + other), java_regex(pattern).re2)
-    assert found.to_pylist() == [True] * len(matching) + [False] * len(other)
+    matches = pc.match_substring_regex(pa.array(matching + other), java_regex(pattern).re2)
+    assert matches.to_pylist() == [True] * len(matching) + [False] * len(other)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def outcome(text: str) -> Any:
 
 @pytest.mark.parametrize("text", CONDITIONS, ids=range(len(CONDITIONS)))
 def test_the_parser_gives_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = outcome(text)
+    parsed = outcome(text)
     monkeypatch.setattr(parser, "without_lists", lambda text: (text, LiteralLists()))
-    assert made == outcome(text)
+    assert parsed == outcome(text)
 
 
 def test_random_lists_are_read_as_the_parser_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_random_lists_are_read_as_the_parser_reads_them(monkeypatch: pytest.Monk
         values = [pick.choice(few) for _ in range(500)]
         separator = pick.choice([",", ", ", " ,\n", " , "])
         texts.append(f"{pick.choice(['a', 'b', '(c)'])} {pick.choice(['IN', 'not in'])} ({separator.join(values)})")
-    made = [outcome(t) for t in texts]
+    parsed = [outcome(t) for t in texts]
     monkeypatch.setattr(parser, "without_lists", lambda text: (text, LiteralLists()))
-    assert made == [outcome(t) for t in texts]
+    assert parsed == [outcome(t) for t in texts]
 
 
 def test_the_parser_does_not_see_long_lists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,9 @@ def test_the_parser_does_not_see_long_lists(monkeypatch: pytest.MonkeyPatch) -> 
         return parse(text, timezone)
 
     monkeypatch.setattr(parser, "_syntax_tree", seen)
-    made = parse_predicate(f"a IN ({NUMBERS}) AND b NOT IN ({TEXTS})")
+    parsed = parse_predicate(f"a IN ({NUMBERS}) AND b NOT IN ({TEXTS})")
     assert max(lengths) < 50 and len(lengths) == 1
-    numbers = next(c for c in made.children if isinstance(c, In))  # type: ignore[union-attr]
+    numbers = next(c for c in parsed.children if isinstance(c, In))  # type: ignore[union-attr]
     assert numbers.values == tuple(7 * i - 900 for i in range(600))
 
 
@@ -114,8 +114,8 @@ def test_rows_of_long_lists(tmp_path: Any, index: str, arrow: pa.DataType, of: t
         others = [v for v in stored if v not in set(values)]
         scan = table.scan(where=bitlake.col("k").isin(values)) if values else None
         text = ", ".join(f"'{v}'" if of is str else str(v) for v in values)
-        for made in [scan, table.scan(where=f"k IN ({text})")] if scan is not None else []:
-            assert sorted(made.to_arrow().column("k").to_pylist()) == sorted(expected)
+        for parsed in [scan, table.scan(where=f"k IN ({text})")] if scan is not None else []:
+            assert sorted(parsed.to_arrow().column("k").to_pylist()) == sorted(expected)
         if values:
             rows = table.scan(where=f"k NOT IN ({text})").to_arrow().column("k").to_pylist()
             assert sorted(rows) == sorted(others)

@@ -56,8 +56,8 @@ def test_no_matching_row_is_skipped(seed: int) -> None:
         assert rows_of(reader.test(Like("s", pattern, negated=True)), len(texts)) == set(range(len(texts)))
         pieces = like_pieces(pattern.lower())
         needles = tuple(p for p in pieces if isinstance(p, str))
-        found = reader.test_text(TextCondition("s", TextUnit.LOWER, (needles,)))
-        assert matching(texts, pattern.lower(), lower=True) <= rows_of(found, len(texts)), pattern
+        selection = reader.test_text(TextCondition("s", TextUnit.LOWER, (needles,)))
+        assert matching(texts, pattern.lower(), lower=True) <= rows_of(selection, len(texts)), pattern
         value = rng.choice([t for t in texts if t is not None] or [""])
         equal = {i for i, t in enumerate(texts) if t == value}
         other = random_needle(rng, texts)
@@ -110,8 +110,8 @@ def test_case_that_leaves_ascii_is_folded() -> None:
     reader = reader_of(build(texts, {"rows": "1"}), 4)
     for row, needle in ((0, "kelvin"), (1, "i\u0307stanbul"), (1, "stanbul c")):
         assert needle in texts[row].lower()
-        found = reader.test_text(TextCondition("s", TextUnit.LOWER, ((needle,),)))
-        assert row in rows_of(found, 4), needle
+        selection = reader.test_text(TextCondition("s", TextUnit.LOWER, ((needle,),)))
+        assert row in rows_of(selection, 4), needle
 
 
 def test_a_text_with_a_character_that_stands_for_invalid_bytes_prunes_only_around_it() -> None:

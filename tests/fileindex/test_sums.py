@@ -22,19 +22,19 @@ INDEXES = ["bsi", "range-bitmap", "bitmap"]
 
 
 def reader_of(index: str, kind: str, column: pa.Array, **options: str) -> tuple[Any, bytes]:
-    made, type_ = find_index_type(index), parse_type(kind)
-    assert made is not None
-    writer = made.writer(type_, options)
+    result, type_ = find_index_type(index), parse_type(kind)
+    assert result is not None
+    writer = result.writer(type_, options)
     writer.add(column)
     payload = writer.finish()
-    return made.reader(type_, lambda at, n: payload[at : at + n], len(payload), len(column)), payload
+    return result.reader(type_, lambda at, n: payload[at : at + n], len(payload), len(column)), payload
 
 
 def column_of(kind: str, values: list[int | None]) -> pa.Array:
-    made = arrow_type(parse_type(kind))
-    if not pa.types.is_decimal(made):
-        return pa.array(values, made)
-    return pa.array([None if v is None else Decimal(f"{v}E-{made.scale}") for v in values], made)
+    result = arrow_type(parse_type(kind))
+    if not pa.types.is_decimal(result):
+        return pa.array(values, result)
+    return pa.array([None if v is None else Decimal(f"{v}E-{result.scale}") for v in values], result)
 
 
 def values_of(rng: random.Random, kind: str, rows: int, dense: bool) -> list[int | None]:
@@ -57,14 +57,14 @@ def test_groups_of_rows(index: str, kind: str) -> None:
             reader, _ = reader_of(index, kind, column_of(kind, values), **options)
             assert isinstance(reader, ValueSummer)
             for groups in ([None], [BitMap(i for i in range(rows) if labels[i] == g) for g in range(5)], []):
-                made = reader.sums(groups)
-                if made is None:
+                result = reader.sums(groups)
+                if result is None:
                     assert index == "bitmap" and len(groups) * rows > 1000
                     continue
                 for g, group in enumerate(groups):
                     own = [v for i, v in enumerate(values) if v is not None and (group is None or i in group)]
-                    assert (made.counts[g], made.totals[g]) == (len(own), sum(own))
-                    assert made.magnitudes[g] >= sum(map(abs, own))
+                    assert (result.counts[g], result.totals[g]) == (len(own), sum(own))
+                    assert result.magnitudes[g] >= sum(map(abs, own))
                     if isinstance(reader, ValueBounds):
                         expected = column_of(kind, sorted({min(own), max(own)}) if own else [])
                         assert reader.extremes(group).equals(expected)
@@ -77,10 +77,10 @@ def test_rows_by_value(index: str) -> None:
     assert isinstance(reader, RowGrouper)
     for rows in (None, BitMap(range(0, 100, 3)), BitMap()):
         chosen = range(100) if rows is None else rows
-        found = reader.groups(rows, 10)
-        assert found is not None
+        groups = reader.groups(rows, 10)
+        assert groups is not None
         expected = {v: [i for i in chosen if values[i] == v] for v in {values[i] for i in chosen}}
-        assert dict(zip(found.values.to_pylist(), map(list, found.rows), strict=True)) == expected
+        assert dict(zip(groups.values.to_pylist(), map(list, groups.rows), strict=True)) == expected
     assert reader.groups(None, 4) is None
 
 
@@ -90,15 +90,15 @@ def test_damage_is_an_error_of_ours(index: str) -> None:
     rng = random.Random(4)
     column = column_of("INT", values_of(rng, "INT", 300, False))
     _, payload = reader_of(index, "INT", column, **({"chunk-size": "64"} if index == "range-bitmap" else {}))
-    made = find_index_type(index)
-    assert made is not None
+    result = find_index_type(index)
+    assert result is not None
     refused = 0
     for _ in range(150):
         broken = bytearray(payload)
         broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
         data = bytes(broken[: rng.choice([len(broken), rng.randrange(len(broken))])])
         try:
-            reader: Any = made.reader(parse_type("INT"), lambda at, n, d=data: d[at : at + n], len(data), 300)
+            reader: Any = result.reader(parse_type("INT"), lambda at, n, d=data: d[at : at + n], len(data), 300)
             reader.sums([None])
             reader.sums([BitMap(range(0, 300, 4)), BitMap(range(1, 300, 4))])
             if isinstance(reader, RowGrouper):
@@ -111,9 +111,9 @@ def test_damage_is_an_error_of_ours(index: str) -> None:
 def test_sums_do_not_overflow() -> None:
     numbers = np.array([2**63 - 1] * 5 + [-(2**63)] * 4, np.int64)
     assert sums.of_runs(numbers, np.array([0, 5, 5, 9])) == [5 * (2**63 - 1), 0, -4 * 2**63]
-    made = sums.of_counts(np.array([2**63 - 1, -(2**63)], np.int64), [np.array([2**31, 3], np.int64)])
-    assert made.totals == [2**31 * (2**63 - 1) - 3 * 2**63]
-    assert made.magnitudes == [2**31 * (2**63 - 1) + 3 * 2**63]
+    result = sums.of_counts(np.array([2**63 - 1, -(2**63)], np.int64), [np.array([2**31, 3], np.int64)])
+    assert result.totals == [2**31 * (2**63 - 1) - 3 * 2**63]
+    assert result.magnitudes == [2**31 * (2**63 - 1) + 3 * 2**63]
 
 
 def test_the_cheapest_way() -> None:

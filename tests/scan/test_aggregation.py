@@ -160,14 +160,14 @@ def check(table: bitlake.Table, rows: list[dict[str, Any]], rng: random.Random) 
         if CONDITIONS[condition](row):
             key = tuple(TERMS[k](row) if k in TERMS else row[k] for k in items)
             groups.setdefault(key, []).append(row)
-    found = {tuple(r[k] for k in items): r for r in answer.to_pylist()}
-    assert found.keys() == groups.keys() and len(found) == answer.num_rows, (condition, items)
+    by_key = {tuple(r[k] for k in items): r for r in answer.to_pylist()}
+    assert by_key.keys() == groups.keys() and len(by_key) == answer.num_rows, (condition, items)
     for key, members in groups.items():
-        assert found[key]["count"] == len(members)
+        assert by_key[key]["count"] == len(members)
         for column, kinds in asked.items():
             for kind in kinds:
                 exact = expected(kind, [r[column] for r in members], TYPES[column])
-                assert same(found[key][f"{column}_{kind}"], exact), (condition, items, key, column, kind)
+                assert same(by_key[key][f"{column}_{kind}"], exact), (condition, items, key, column, kind)
     return dict(scan.plan().metrics.answered_by)
 
 

@@ -95,7 +95,7 @@ def test_every_fixture_has_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _lists(bounds: ColumnBounds) -> list[object]:
-    """Bounds of a column as values, but for what is unknown, which may be anything."""
+    """Bounds of a column as values; None where a bound is unknown."""
 
     def known(values: Any, has: Any) -> list[str | None]:
         listed = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()

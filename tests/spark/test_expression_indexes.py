@@ -1,4 +1,4 @@
-"""Indexes of expressions on Spark: declared, built and used there, with the rows that Spark finds without them."""
+"""Spark declares, builds and uses indexes of expressions, and finds the same rows as without them."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_each_kind_skips_files(lake: Lake, index: str, where: str) -> None:
         ("bitmap(keys(tags))", "keys takes a map"),
         ("bitmap(lower(element(tags)))", "it has no function 'element'"),
         ("bitmap(tags)", "is of type ARRAY"),
-        ("bitmap(array_contains(tags, 'a'))", "cannot be of 'array_contains'"),
+        ("bitmap(array_contains(tags, 'a'))", "'array_contains' cannot be indexed"),
     ],
 )
 def test_what_is_refused(lake: Lake, index: str, says: str) -> None:

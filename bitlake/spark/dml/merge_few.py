@@ -1,12 +1,12 @@
-"""MERGE of few rows: Spark evaluates the statement over rows that are here, and the driver writes the result.
+"""MERGE of few rows: Spark evaluates the statement over local relations, and the driver writes the result.
 
 The source is in the driver already (:func:`bitlake.spark.dml.merge_source.source_of`).  Its keys find the target's
 rows that can match, by statistics, indexes and bounds of pages, and the driver reads them.  Both are local relations
 in one partition, so Spark joins them and evaluates conditions, values and casts in one job, and the values of rows
-that match nothing in another.  Everything means what it means in :mod:`bitlake.spark.dml.merge`, whose text this is.
+that match nothing in another.  The SQL text is that of :mod:`bitlake.spark.dml.merge`, with the same meaning.
 
-What is not few is left to :mod:`bitlake.spark.dml.merge`: a target of which many bytes have to be read or many rows
-can match, many pairs of rows, and WHEN NOT MATCHED BY SOURCE, which needs all rows of the target.
+:mod:`bitlake.spark.dml.merge` runs all other statements: a target of which many bytes must be read or many rows can
+match, many pairs of rows, and WHEN NOT MATCHED BY SOURCE, which needs all rows of the target.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FILE, _POSITION, _NUMBER = "__bitlake_file", "__bitlake_position", "__bitlake_n
 
 
 class _Many(Exception):
-    """There is more to read or to join than the driver takes."""
+    """The driver would have to read or join too much."""
 
 
 def merge_few(target: Target, source: Source, statement: st.MergeInto) -> Merged | None:
@@ -106,7 +106,7 @@ def _merge_append(target: Target, source: Source, statement: st.MergeInto) -> Me
     rows = gathered(pairs.changed.select([_FILE, _POSITION, ACTION])) if matched else Gathered()
     if rows.twice and not _harmless(matched):
         raise matched_twice(target, sum(len(r) for r in rows.twice.values()))
-    new = [pairs.made(updating), _inserted(target, source, statement, missing, pairs)]
+    new = [pairs.rows_of(updating), _inserted(target, source, statement, missing, pairs)]
     done.updated, done.inserted = (0 if n is None else n.num_rows for n in new)
     done.deleted = _count(rows, [c for c in matched if c.action is st.MergeAction.DELETE])
     deletion = write_deletion(state, rows.hits, _runner(target, rows))
@@ -129,7 +129,7 @@ def _merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Mer
         times = pairs.changed.group_by(_old_keys(target)).aggregate([([], "count_all")]).column("count_all")
         if twice := pc.sum(pc.greater(times, 1)).as_py():
             raise matched_twice(target, twice)
-    new = [(clause.action, pairs.made([clause])) for clause in matched]
+    new = [(clause.action, pairs.rows_of([clause])) for clause in matched]
     new.append((st.MergeAction.INSERT, _inserted(target, source, statement, missing, pairs)))
     changes = [(what, rows) for what, rows in new if rows is not None and rows.num_rows]
     for what, rows in changes:
@@ -146,7 +146,7 @@ def _merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Mer
 
 
 def _harmless(matched: Sequence[Clause]) -> bool:
-    """Whether a row of the target may match several rows of the source: it is deleted, whichever it is."""
+    """Whether a row of the target may match several rows of the source: each of them deletes it."""
     return len(matched) == 1 and matched[0].condition is None and matched[0].action is st.MergeAction.DELETE
 
 
@@ -155,7 +155,7 @@ def _count(rows: Gathered, clauses: Sequence[Clause]) -> int:
 
 
 def _runner(target: Target, rows: Gathered) -> Runner:
-    """What writes files again: the driver if they are small."""
+    """The runner that rewrites files: the driver if they are small."""
     names = rows.hits
     size = sum(e.file.file_size for e in target.state.entries() if e.file.file_name in names)
     return LocalRunner() if size <= DRIVER_BYTES else SparkRunner(target.context.spark)
@@ -180,7 +180,7 @@ class _Pairs:
         """The pairs that a clause applies to."""
         return self.rows.filter(pc.is_valid(self.rows.column(ACTION)))
 
-    def made(self, clauses: Sequence[Clause]) -> pa.Table | None:
+    def rows_of(self, clauses: Sequence[Clause]) -> pa.Table | None:
         """The new rows of clauses."""
         if not clauses:
             return None
@@ -224,10 +224,13 @@ def _pairs(
     *,
     places: bool,
 ) -> _Pairs:
-    """Join the source and the rows near it; ``making``: the clauses that make rows, which keep ``kept`` columns."""
+    """Join the source and the target rows that can match it.
+
+    ``making``: the clauses that make rows; these rows keep the columns ``kept``.
+    """
     doing, fields = f"MERGE INTO '{target.table.name}'", target.state.schema.fields
     pushed = key_predicates(target, source, statement.condition)
-    # Rows of one partition each: joined so, they need neither an exchange nor a broadcast, which are jobs.
+    # Both sides have one partition, so the join needs neither an exchange nor a broadcast, which are jobs.
     hint = f"/*+ SHUFFLE_HASH({quoted(source.alias)}) */ " if equalities(target, source, statement.condition) else ""
     chosen, ids = [items(target, matched, kept) if matched else f"CAST(NULL AS INT) AS {ACTION}"], [ACTION, ROW]
     if places:
@@ -243,10 +246,10 @@ def _pairs(
     with context.views([source.frame.coalesce(1)]) as (view,):
         join = f"JOIN {quoted(view)} AS {quoted(source.alias)} ON ({statement.condition})){where}"
         frame = replace(target, pushed=pushed).query(before, join, positions=places, read=near.read)
-    made = new_rows(target, frame, making, *[F.col(i) for i in ids], others=True)
+    new = new_rows(target, frame, making, *[F.col(i) for i in ids], others=True)
     number = F.monotonically_increasing_id()
     with spark_errors(doing), tagged(context.spark):
-        rows = made.withColumn(_NUMBER, number).where(F.col(_NUMBER) <= MOST_ROWS).drop(_NUMBER).toArrow()
+        rows = new.withColumn(_NUMBER, number).where(F.col(_NUMBER) <= MOST_ROWS).drop(_NUMBER).toArrow()
     if rows.num_rows > MOST_ROWS:
         raise _Many
     return _Pairs([f.name for f in fields] if making else [], rows)

@@ -54,15 +54,15 @@ def travels(types: T.StructType) -> bool:
     return bool(types.fields) and all(_travels(f.dataType) for f in types.fields)
 
 
-def _travels(made: T.DataType) -> bool:
-    match made:
+def _travels(kind: T.DataType) -> bool:
+    match kind:
         case T.StructType():
-            return bool(made.fields) and all(f.nullable and _travels(f.dataType) for f in made.fields)
+            return bool(kind.fields) and all(f.nullable and _travels(f.dataType) for f in kind.fields)
         case T.ArrayType():
-            return made.containsNull and _travels(made.elementType)
+            return kind.containsNull and _travels(kind.elementType)
         case T.StringType():
-            return made == T.StringType()
-    return isinstance(made, _SIMPLE)
+            return kind == T.StringType()
+    return isinstance(kind, _SIMPLE)
 
 
 def held_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:

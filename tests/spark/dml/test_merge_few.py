@@ -108,7 +108,7 @@ def test_random_merges_as_on_executors(
         monkeypatch.setattr(merge, "merge_few", lambda *_: None)
         assert here == outcome(lake, "there", text), text
         kinds.add(isinstance(here[0], tuple))
-    assert taken and all(taken), "what raised has raised there, and the rest was done there"
+    assert taken and all(taken), "each statement that does not raise takes the path of few rows"
 
 
 def test_a_small_merge_takes_three_jobs(lake: bitlake.Lake) -> None:
