@@ -55,7 +55,7 @@ def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequenc
 
     Requires: columns named as in the predicate, each of its field's Arrow type or one that casts to it without loss
     (dictionaries, large and view types are evaluated as they are).
-    Raises :class:`InvalidRequest` if a column is missing.
+    Raises :class:`InvalidRequest` if a column is missing, and for a text with a surrogate, which no row can hold.
     """
     by_name = {f.name: f for f in fields}
     columns: dict[str, pa.ChunkedArray] = {}
@@ -68,7 +68,10 @@ def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequenc
     for leaf in columns_of(bound):
         if isinstance(leaf, MapKey):
             columns[leaf], by_name[leaf] = _values_of(leaf, columns[leaf.column], by_name[leaf.column])
-    return _one_array(_evaluate(bound, columns, by_name, table.num_rows))
+    try:
+        return _one_array(_evaluate(bound, columns, by_name, table.num_rows))
+    except UnicodeEncodeError as e:
+        raise InvalidRequest(f"{e.object!r} is not text that can be stored: {e.reason}; remove the surrogate") from e
 
 
 def _one_array(found: pa.ChunkedArray | pa.BooleanArray) -> pa.BooleanArray:

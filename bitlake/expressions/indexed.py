@@ -177,6 +177,8 @@ def values_of(expression: IndexedExpression, batch: pa.RecordBatch) -> pa.Array:
     term = expression.term.arguments[0] if has_members(expression) else expression.term
     names = columns_in(term)
     rows = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
+    for name, column in rows.items():
+        _check_text(name, column)
     if len(names) == 1:
         ((name, column),) = rows.items()
         if pa.types.is_dictionary(column.type) and len(column.dictionary) < len(column):
@@ -185,6 +187,14 @@ def values_of(expression: IndexedExpression, batch: pa.RecordBatch) -> pa.Array:
                 distinct = values.dictionary_encode()
                 return pa.DictionaryArray.from_arrays(distinct.indices.take(column.indices), distinct.dictionary)
     return evaluate_term(term, rows, batch.num_rows, KERNELS)
+
+
+def _check_text(name: str, column: pa.Array) -> None:
+    """Raise :class:`EvaluationFailed` for text that is not UTF-8: Spark computes with other characters than Arrow."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as e:
+        raise EvaluationFailed(f"column '{name}': {e}") from e
 
 
 def _nodes(term: Typed) -> Iterator[Typed]:

@@ -427,7 +427,7 @@ class SignatureReader:
             return Selection.all()
         head = self.head
         starts = np.flatnonzero(possible) * head.block_rows
-        rows = (starts[:, None] + np.arange(head.block_rows)).ravel()
+        rows = (starts[:, None] + np.arange(min(head.block_rows, head.rows))).ravel()
         return Selection.of(bitmap_of(rows[: np.searchsorted(rows, head.rows)]), exact=False)
 
 

@@ -10,6 +10,7 @@ is computed in 64 bits, wrapping, from its first and last min(n, 8) bytes, littl
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -46,6 +47,8 @@ _WINDOW = 1 << 19
 """Bytes of several rows at a time, so that their temporaries stay in the processor's cache."""
 _IS_TOKEN = bytes(c >= 0x80 or chr(c).isalnum() for c in range(256))
 """1 for each byte that belongs to a token."""
+_NOT_STORED = re.compile("[\ud800-\udfff\ufffd]")
+"""Surrogates, and what stands for bytes that are not UTF-8 in the texts that Spark matches."""
 
 
 def supports(kind: DataType) -> bool:
@@ -185,7 +188,8 @@ def condition_tokens(condition: TextCondition) -> Alternatives | None:
 
 def _codes(alternatives: Alternatives) -> list[UInt32s]:
     extractor = CodesOfTokens()
-    return [extractor.codes([pa.array(tokens, pa.large_string())]) for tokens in alternatives]
+    stored = ([t for t in tokens if _NOT_STORED.search(t) is None] for tokens in alternatives)
+    return [extractor.codes([pa.array(tokens, pa.large_string())]) for tokens in stored]
 
 
 # --- the index type ---------------------------------------------------------------------------------------------------

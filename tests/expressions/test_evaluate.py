@@ -242,3 +242,9 @@ def test_not_a_number_in_a_list() -> None:
     assert evaluate(In("d", (1.0, math.nan)), table, FIELDS).to_pylist() == [True, True, False, None]
     assert evaluate(In("d", (1.0, math.nan), True), table, FIELDS).to_pylist() == [False, False, True, None]
     assert evaluate(In("d", (1.0, 2.0)), table, FIELDS).to_pylist() == [False, True, True, None]
+
+
+@pytest.mark.parametrize("leaf", [Comparison("s", Op.EQ, "a\ud800"), In("s", ("a\ud800",)), Like("s", "%a\ud800%")])
+def test_a_text_with_a_surrogate_is_refused(leaf: Predicate) -> None:
+    with pytest.raises(InvalidRequest, match="surrogate"):
+        evaluate(leaf, pa.table({"s": ["a"]}), FIELDS)

@@ -89,6 +89,21 @@ def test_parts_of_tokens_and_dense_tokens_prune_nothing(leaf: Leaf) -> None:
     assert reader.test(leaf) in (None, Selection.all())
 
 
+@pytest.mark.parametrize("token", ["a\ufffd", "b\ud800"])
+def test_tokens_of_characters_that_are_not_stored_are_not_looked_up(token: str) -> None:
+    reader = reader_of(build(LINES), len(LINES))
+    assert reader.test_text(TextCondition("s", TextUnit.TOKEN, ((token,),))) is None
+    both = reader.test_text(TextCondition("s", TextUnit.TOKEN, ((token, "003210"),)))
+    assert both == reader.test_text(TextCondition("s", TextUnit.TOKEN, (("003210",),)))
+
+
+def test_blocks_that_are_longer_than_the_file_take_no_memory() -> None:
+    payload = bytearray(build(["a", "b"], rows=2))
+    payload[8:12] = (2**31 - 1).to_bytes(4, "big")
+    selection = reader_of(bytes(payload), 2).test_text(TextCondition("s", TextUnit.TOKEN, (("absent",),)))
+    assert selection == Selection.none()
+
+
 def test_lower_case_is_not_looked_up() -> None:
     reader = reader_of(build(LINES), len(LINES))
     assert reader.test_text(TextCondition("s", TextUnit.LOWER, ((" 003210 ",),))) is None
