@@ -20,7 +20,7 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.schema import assign_ids, near
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.rewrite import whole_names
+from bitlake.sql.rewrite import expand_views, whole_names
 from bitlake.sql.text import SqlText, TableName
 from bitlake.types import DataType
 
@@ -37,6 +37,8 @@ def create_view(session: Session, statement: st.CreateKeptView) -> Any:
     written = parse_statement(session.original)  # the statement may have names in place of moments and views
     text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
     whole, columns = checked_query(session, text)
+    if statement.replace:
+        _check_reads_others(session, name, whole)
     fields, _ = assign_ids([(column, kind, None) for column, kind in columns])
     session.catalog.create_view(name, View(whole, fields, statement.comment), replace=statement.replace)
     return nothing()
@@ -50,6 +52,19 @@ def checked_query(session: Session, text: SqlText) -> tuple[SqlText, list[tuple[
 
     whole = whole_names(text, session.database, known, session.names)
     return whole, session.query_columns(session.begin(whole))
+
+
+def _check_reads_others(session: Session, name: Identifier, query: SqlText) -> None:
+    """Refuse a query that reads its own view, itself or in the views that it reads."""
+
+    def find(used: TableName) -> str | None:
+        if used.catalog is None and _identifier(session, used) == name:
+            raise InvalidRequest(
+                f"view '{name}' cannot read itself, directly or by another view; read its tables instead"
+            )
+        return session.view(used)
+
+    expand_views(query, find, session.names)
 
 
 def alter_view(session: Session, statement: st.AlterView) -> Any:

@@ -102,3 +102,17 @@ def test_folders_keep_no_views(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match="view 'v', which the lake's catalog does not keep, needs Spark"):
         run(lake, "CREATE VIEW v AS SELECT 1 AS a")
     assert not lake_has_spark(lake)
+
+
+@pytest.mark.parametrize("change", ["CREATE OR REPLACE VIEW v AS", "ALTER VIEW v AS"])
+@pytest.mark.parametrize(
+    "query", ["SELECT a FROM w", "SELECT a FROM d.v WHERE a > 2", "SELECT a FROM t WHERE a IN (SELECT a FROM w)"]
+)
+def test_a_view_does_not_read_itself(lake: bitlake.Lake, change: str, query: str) -> None:
+    run(lake, "CREATE VIEW v AS SELECT a FROM t WHERE a > 1")
+    run(lake, "CREATE VIEW w AS SELECT a FROM v")
+    with pytest.raises(InvalidRequest, match="view 'd.v' cannot read itself"):
+        run(lake, f"{change} {query}")
+    assert run(lake, "SELECT a FROM w ORDER BY a") == [{"a": 2}, {"a": 3}]
+    run(lake, f"{change} SELECT a FROM t WHERE a > 2")
+    assert run(lake, "SELECT a FROM w") == [{"a": 3}]
