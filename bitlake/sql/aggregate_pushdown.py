@@ -383,7 +383,7 @@ class _Shaper:
         match node:
             case exp.Column() if Key(self.column(node)) in keys:
                 return Item(KEY, self.column(node))
-            case exp.Count() if scope.only(node, {"this", "big_int"}):
+            case exp.Count() if node.this is not None and scope.only(node, {"this", "big_int"}):
                 return self.count(node.this)
             case exp.Min() | exp.Max() | exp.Sum() | exp.Avg() if scope.only(node, {"this"}):
                 return Item(_FUNCTIONS[type(node)], self.column(node.this))

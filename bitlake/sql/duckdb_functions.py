@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from bitlake.sql import scope
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
 from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
@@ -487,7 +488,11 @@ def _called(e: Expressions, node: Any, after: str = "") -> Value:
     distinct = isinstance(node.this, exp.Distinct)
     nodes = node.this.expressions if distinct else [node.this, *node.expressions]
     word = e.word(node) or type(node).__name__
+    if not nodes or nodes[0] is None:
+        raise NotTranslatable(node, "it has no argument")
     if isinstance(node, exp.Count) and isinstance(nodes[0], exp.Star):
+        if distinct or len(nodes) > 1 or not scope.only(nodes[0], set()):
+            raise NotTranslatable(node, "its star stands for columns")
         return Value(f"count(*){after}", ty.BIGINT, f"{word.lower()}(1)")
     values = e.values(nodes)
     listed = named(", ".join("{}" for _ in values), *values)

@@ -173,6 +173,8 @@ def test_outputs_are_left_to_spark(text: str) -> None:
         "SELECT COUNT(*) FROM t UNION ALL SELECT COUNT(*) FROM t",
         "SELECT COUNT(a, bb) FROM t",
         "SELECT COUNT(NULL) FROM t",
+        "SELECT COUNT() FROM t",
+        "SELECT COUNT(DISTINCT *) FROM t",
         "SELECT a, COUNT(*) FROM t",
         "SELECT bb, COUNT(*) FROM t GROUP BY a",
         "SELECT SUM(DISTINCT a) FROM t",
