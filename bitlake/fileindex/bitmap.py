@@ -575,7 +575,8 @@ class BitmapReader:
             raise CorruptError("this is not a bitmap index", 0)
         if rows != self.row_count:
             raise CorruptError(f"the bitmap index is of {rows} rows, its data file has {self.row_count}", 1)
-        if not 0 <= values <= rows:
+        # Of array elements there may be more values than rows; each takes more than a byte.
+        if not 0 <= values <= max(rows, payload.length):
             raise CorruptError(f"a bitmap index of {rows} rows cannot have {values} values", 5)
         self._values = values
         (self._read_v1 if version == 1 else self._read_v2)(bool(has_nulls))

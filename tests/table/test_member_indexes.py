@@ -63,6 +63,22 @@ def test_only_a_test_for_true_is_one_of_members(lake: Lake, where: str, expected
     assert table.count(where) == len(expected)
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_there_may_be_more_elements_than_rows(lake: Lake, version: str) -> None:
+    options = {
+        "bitlake.index.i": "bitmap(element(tags))",
+        "bitlake.index.i.version": version,
+        "file-index.on-unreadable": "fail",
+    }
+    table = lake.create_table(f"many{version}", pa.schema([SCHEMA.field("id"), SCHEMA.field("tags")]), options=options)
+    for first in (0, 1000):
+        tags = [[f"w{first + 100 * row + i}" for i in range(100)] for row in range(3)]
+        table.append(pa.table({"id": range(first, first + 3), "tags": tags}))
+    assert ids(table, "array_contains(tags, 'w1150')") == [1001]
+    assert table.scan(where="array_contains(tags, 'w1150')").plan().metrics.files_read == 1
+    assert not table.maintenance.verify().findings
+
+
 @pytest.mark.parametrize(
     ("index", "where"),
     [
