@@ -43,6 +43,7 @@ from bitlake.engine.merge_clauses import (
     check_conditions,
     clauses_of,
     equalities,
+    first_of_each,
     kept_columns,
     keyed_clauses,
     matched_twice,
@@ -288,12 +289,6 @@ def _check_once(found: _Found, ids: Sequence[str]) -> int:
     return int(times.num_rows)
 
 
-def _first_of_each(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
-    """One row of those with the same values."""
-    places = rows.select(list(ids)).append_column(ROW, pa.array(np.arange(rows.num_rows)))
-    return rows.take(places.group_by(list(ids)).aggregate([(ROW, "min")]).column(f"{ROW}_min"))
-
-
 def _joins(target: StatementTarget, source: _Source, condition: SqlText) -> tuple[str, str, str]:
     """FROM of each kind of clause, in the order of :class:`bitlake.sql.statements.When`."""
     ours, on = f"{_TARGET} AS {target.qualifier}", f"ON ({condition})"
@@ -363,7 +358,7 @@ def _merge_keyed(target: StatementTarget, source: _Source, statement: st.MergeIn
             kept = kept_columns(target, clauses) | set(schema.primary_keys)
             found = _find(target, source, clauses, scan, join, (), kept)
             if _check_once(found, keys) < found.rows.num_rows:
-                found = replace(found, rows=_first_of_each(found.rows, keys))
+                found = replace(found, rows=first_of_each(found.rows, keys))
             done.updated += found.count(st.MergeAction.UPDATE)
             done.deleted += found.count(st.MergeAction.DELETE)
             new += found.new_rows(st.MergeAction.UPDATE, st.MergeAction.DELETE)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -128,6 +129,12 @@ def matched_twice(target: StatementTarget, rows: int) -> InvalidRequest:
         f"MERGE INTO '{target.table.name}': {counted(rows, 'row')} of the target {are} matched by several source rows "
         "that change it; make ON more precise, or leave one source row for each (GROUP BY, ROW_NUMBER)"
     )
+
+
+def first_of_each(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """One row of those with the same values of some columns."""
+    places = rows.select(list(ids)).append_column(ROW, pa.array(np.arange(rows.num_rows)))
+    return rows.take(places.group_by(list(ids)).aggregate([(ROW, "min")]).column(f"{ROW}_min"))
 
 
 def check_conditions(target: StatementTarget, statement: st.MergeInto) -> None:

@@ -26,6 +26,7 @@ from bitlake.engine.merge_clauses import (
     Merged,
     clauses_of,
     equalities,
+    first_of_each,
     items,
     kept_columns,
     keyed_clauses,
@@ -130,6 +131,8 @@ def _merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Mer
         if twice := pc.sum(pc.greater(times, 1)).as_py():
             raise matched_twice(target, twice)
     new = [(clause.action, pairs.rows_of([clause])) for clause in matched]
+    if _harmless(matched):  # a row that several rows of the source delete counts once
+        new = [(what, rows and first_of_each(rows, schema.primary_keys)) for what, rows in new]
     new.append((st.MergeAction.INSERT, _inserted(target, source, statement, missing, pairs)))
     changes = [(what, rows) for what, rows in new if rows is not None and rows.num_rows]
     for what, rows in changes:

@@ -159,3 +159,17 @@ def test_what_is_not_few_is_left_to_executors(lake: bitlake.Lake, limit: str, mo
     assert lake.table("t").snapshot.id == 2  # type: ignore[union-attr]
     with pytest.raises(InvalidRequest, match="matched by several source rows"):
         lake.sql("MERGE INTO t USING (SELECT 1 AS one FROM range(2)) AS s ON true WHEN MATCHED THEN UPDATE SET a = 2")
+
+
+@pytest.mark.parametrize("kind", ["copy-on-write", "keyed"])
+def test_a_row_that_several_rows_delete_counts_once(lake: bitlake.Lake, kind: str) -> None:
+    listed = ", ".join(f"'{k}' = '{v}'" for k, v in TABLES[kind].items())
+    properties = f" TBLPROPERTIES ({listed})" if listed else ""
+    lake.sql(f"CREATE TABLE t (id INT NOT NULL, a INT){properties}")
+    lake.sql("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    done = lake.sql(
+        "MERGE INTO t USING (VALUES (1), (1), (2), (9)) AS s (k) ON t.id = s.k "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, a) VALUES (k, 0)"
+    ).collect()
+    assert tuple(done[0]) == (3, 0, 2, 1)
+    assert sorted(map(tuple, lake.sql("SELECT id, a FROM t").collect())) == [(3, 3), (9, 0)]
