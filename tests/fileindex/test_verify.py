@@ -11,8 +11,9 @@ import pytest
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.bloom_filter import BloomWriter
 from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.fileindex.source import index_source
 from bitlake.tools.verify.indexes import IndexCheck
-from bitlake.types.datatypes import parse_type
+from bitlake.types.datatypes import DataField, parse_type
 from tests.fileindex.test_bit_slice_payloads import dictionary, ranged, slices
 
 ROWS = 500
@@ -40,8 +41,10 @@ def payload(index: str, kind: str, column: Any, options: dict[str, str]) -> byte
 
 def checked(index: str, kind: str, column: Any, options: dict[str, str], stored: bytes) -> str | None:
     check = IndexCheck(parse_type(kind), index, options, stored)
+    source = index_source("v", [DataField(0, "v", parse_type(kind))])
+    assert source is not None
     for start in range(0, len(column), 128):
-        check.add(column.slice(start, 128))
+        check.add(source, column.slice(start, 128))
     return check.finish()
 
 

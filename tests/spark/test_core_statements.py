@@ -377,6 +377,9 @@ VIEWS = (
 
 def test_views(spark: Any, tmp_path: Path) -> None:
     """What both engines keep and show of a jdbc catalog's views, and the rows of queries over them."""
+    for table in spark.catalog.listTables():  # SHOW VIEWS lists temporary views, also those of other tests
+        if table.isTemporary:
+            spark.catalog.dropTempView(table.name)
     lakes = []
     for name, options in (("core", {}), ("spark", {"spark": spark})):
         uri = f"sqlite:///{tmp_path}/{name}.db"

@@ -133,7 +133,9 @@ def cases(draw: st.DrawFn) -> Case:
     for kind, index in sorted(INDEX_TYPES.items()):
         able = [n for n in names if n not in partition_by and index.supports(parse_type(KINDS[n][0]))]
         chosen = draw(st.lists(st.sampled_from(able), max_size=3, unique=True)) if able else []
-        if chosen:
+        if not index.in_paimon:
+            options |= {f"bitlake.index.{kind}_{name}": f"{kind}({name})" for name in chosen}
+        elif chosen:
             options[f"file-index.{kind}.columns"] = ",".join(chosen)
             if kind == "bitmap":
                 options[f"file-index.bitmap.{chosen[0]}.version"] = draw(st.sampled_from(["1", "2"]))

@@ -29,7 +29,7 @@ ON = [
     "s.id = t.id AND t.a > 3",
     "t.id <=> s.id",
     "t.id = s.id + 1",
-    "t.id = s.id AND s.n IN (SELECT id FROM other)",
+    "t.id = s.id AND s.n IN (SELECT id FROM some_ids)",
     "t.id BETWEEN s.id AND s.id + 1",
 ]
 CONDITIONS = ["s.n > t.a", "t.b = '1'", "s.n % 3 = 0", "t.s.x > 10", "s.n / (s.n - 1) > 1", "s.txt IS NULL"]
@@ -49,7 +49,7 @@ MISSING = [
     "INSERT (id, d, l) VALUES (id, n / 2, array(n, NULL))",
     "INSERT (id, s) VALUES (s.id, named_struct('y', s.txt, 'x', n))",
     "INSERT (id, a) VALUES (s.id, 40000)",
-    "INSERT (id, a) VALUES (s.id, (SELECT max(id) FROM other))",
+    "INSERT (id, a) VALUES (s.id, (SELECT max(id) FROM some_ids))",
 ]
 
 
@@ -87,7 +87,7 @@ def test_random_merges_as_on_executors(
         lake.sql(f"CREATE TABLE {table} ({columns})" + (f" TBLPROPERTIES ({options})" if options else ""))
         for first in (0, 20):
             lake.sql(f"INSERT INTO {table} SELECT {VALUES} FROM range({first}, {first + 20})")
-    lake.sql("CREATE TABLE other AS SELECT CAST(id AS INT) AS id FROM range(3, 9)")
+    lake.sql("CREATE TABLE some_ids AS SELECT CAST(id AS INT) AS id FROM range(3, 9)")
     few = merge_few.merge_few
     taken: list[bool] = []
 
