@@ -37,7 +37,7 @@ from pyroaring import BitMap
 from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s, compute_if_absent_order
-from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
+from bitlake.codec.roaring import bitmap_of, contains, deserialize, serialize_many, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
 from bitlake.fileindex import keyed, sums
@@ -280,6 +280,11 @@ class BitmapReader:
         self._blocks: dict[int, _Entries] = {}
         self._nulls: BitMap | None = None
         self._by_value: list[BitMap] | None = None
+        self._of_members = False
+
+    def expect_members(self) -> None:
+        """See :class:`bitlake.fileindex.capabilities.MemberReader`."""
+        self._of_members = True
 
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
@@ -367,7 +372,7 @@ class BitmapReader:
         if len(stored) > keyed.MAX_COUNTED:
             return None
         single = np.flatnonzero(places[:, 0] < 0)
-        counts[single] = _contains(rows, -1 - places[single, 0])
+        counts[single] = contains(rows, -1 - places[single, 0])
         for i in stored.tolist():  # at most MAX_COUNTED
             counts[i] = self._rows(int(places[i, 0]), int(places[i, 1])).intersection_cardinality(rows)
         nulls = self.nulls().intersection_cardinality(rows)
@@ -575,8 +580,8 @@ class BitmapReader:
             raise CorruptError("this is not a bitmap index", 0)
         if rows != self.row_count:
             raise CorruptError(f"the bitmap index is of {rows} rows, its data file has {self.row_count}", 1)
-        # Of array elements there may be more values than rows; each takes more than a byte.
-        if not 0 <= values <= max(rows, payload.length):
+        # Of members there may be more values than rows; each takes more than a byte.
+        if not 0 <= values <= (payload.length if self._of_members else rows):
             raise CorruptError(f"a bitmap index of {rows} rows cannot have {values} values", 5)
         self._values = values
         (self._read_v1 if version == 1 else self._read_v2)(bool(has_nulls))
@@ -635,13 +640,6 @@ class BitmapReader:
         self._first_keys = first
         self._block_bounds = [b + at for b in bounds]
         self._body = at + size
-
-
-def _contains(rows: BitMap, positions: Int64s) -> Int64s:
-    """1 for each position that is in ``rows``, else 0."""
-    order = np.argsort(positions, kind="stable")
-    held = np.frombuffer((bitmap_of(positions[order]) & rows).to_array(), np.uint32)
-    return np.isin(positions, held.astype(np.int64)).astype(np.int64)
 
 
 _COMPARE = {Op.LT: "less", Op.LE: "less_equal", Op.GT: "greater", Op.GE: "greater_equal"}

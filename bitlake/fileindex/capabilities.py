@@ -148,6 +148,14 @@ class IndexReader(Protocol):
         """Return the rows for which the leaf can be TRUE, or None if this index cannot evaluate it."""
 
 
+@runtime_checkable
+class MemberReader(Protocol):
+    """A reader whose check of an entry's size depends on whether a row has one value or any number of them."""
+
+    def expect_members(self) -> None:
+        """Take an entry for one of members, which may have more values than rows."""
+
+
 # --- what readers and writers may provide besides ---------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.expressions.indexed import has_members
 from bitlake.expressions.text_conditions import TextCondition, term_condition
 from bitlake.expressions.tree import (
     And,
@@ -293,18 +294,22 @@ class FileIndexReader:
         index = find_index_type(index_type)
         if index is None:
             raise CorruptError(f"index type '{index_type}' is not known")
+        of_members = False
         if isinstance(column, IndexedExpression):
-            kind = column.type
+            kind, of_members = column.type, has_members(column)
         elif (source := index_source(column, self._fields)) is None:
             raise CorruptError(f"the file has no column '{column}'")
         else:
-            kind = source.type
+            kind, of_members = source.type, source.has_members
         container = self._container
 
         def fetch(offset: int, n: int) -> memoryview:
             return container.view(start + offset, n, ahead=0)
 
-        return index.reader(kind, fetch, length, self._row_count)
+        reader = index.reader(kind, fetch, length, self._row_count)
+        if of_members and isinstance(reader, capabilities.MemberReader):
+            reader.expect_members()
+        return reader
 
     def _problem(self, where: str, error: BitlakeError) -> None:
         if self._strict:

@@ -35,7 +35,7 @@ from bitlake.errors import (
     NotFound,
     UnsupportedFeature,
 )
-from bitlake.fileindex.capabilities import Comparable, IndexReader, PayloadChecker
+from bitlake.fileindex.capabilities import Comparable, IndexReader, MemberReader, PayloadChecker
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import by_column, find_index_type, parse_index_options
@@ -290,10 +290,12 @@ class IndexCheck:
         self._payload = payload
         self._writer = index.writer(kind, options)
         self._rows = 0
+        self._of_members = False
 
     def add(self, source: IndexSource, column: pa.Array | pa.ChunkedArray) -> None:
         """Append rows; raises :class:`UnsupportedFeature` for a value that no such index can hold."""
         self._rows += len(column)
+        self._of_members = source.has_members
         source.add_to(self._writer, column)
 
     def finish(self) -> str | None:
@@ -315,7 +317,10 @@ class IndexCheck:
         def fetch(offset: int, length: int) -> bytes:
             return payload[offset : offset + length]
 
-        return self._index.reader(self._kind, fetch, len(payload), self._rows)
+        reader = self._index.reader(self._kind, fetch, len(payload), self._rows)
+        if self._of_members and isinstance(reader, MemberReader):
+            reader.expect_members()
+        return reader
 
 
 @dataclass(frozen=True, slots=True)
