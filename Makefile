@@ -30,7 +30,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test check long engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help environments demo test check long full-counts engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -55,6 +55,10 @@ stress: $(READY)
 ## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute
 long: $(READY) $(CLASSES)
 	$(PYTEST) -m long $(ARGS)
+
+## full-counts  the full numbers of random predicates over indexes of expressions, members and text, and of aggregates (hours)
+full-counts: $(READY)
+	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/table/test_expression_indexes.py tests/table/test_member_indexes.py tests/table/test_text_indexes.py tests/scan/test_aggregation.py $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)

@@ -10,7 +10,7 @@ import pytest
 import bitlake
 from bitlake import Lake, Table
 from bitlake.errors import InvalidRequest
-from tests.long import long
+from tests.long import full, long
 from tests.member_predicates import INDEXES, SCHEMA, predicate, rows
 
 
@@ -23,7 +23,7 @@ def ids(table: Table, where: str) -> list[int]:
     return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("count", [60, long(20_000)])
+@pytest.mark.parametrize("count", [60, long(full(600, 20_000))])
 def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -> None:
     tables = [lake.create_table(f"t{count}{i}", SCHEMA, options=o) for i, o in enumerate((INDEXES, {}))]
     for number in range(3):

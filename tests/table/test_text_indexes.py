@@ -18,7 +18,7 @@ from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataField, parse_type
-from tests.long import long
+from tests.long import full, long
 from tests.random_texts import random_needle, random_pattern, random_text
 
 SCHEMA = pa.schema([("id", pa.int64()), ("message", pa.string())])
@@ -81,7 +81,7 @@ def ids(table: Table, where: str) -> list[int]:
     return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("count", [150, long(30_000)])
+@pytest.mark.parametrize("count", [150, long(full(1_000, 30_000))])
 def test_random_conditions_find_what_a_full_scan_finds(pair: tuple[Table, Table, list[str | None]], count: int) -> None:
     with_indexes, without, texts = pair
     draw = random.Random(17)
