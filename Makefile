@@ -58,7 +58,7 @@ long: $(READY) $(CLASSES)
 
 ## full-counts  the full numbers of random predicates over indexes of expressions, members and text, and of aggregates (hours)
 full-counts: $(READY)
-	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/table/test_expression_indexes.py tests/table/test_member_indexes.py tests/table/test_text_indexes.py tests/scan/test_aggregation.py $(ARGS)
+	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/table/test_expression_indexes.py tests/table/test_member_indexes.py tests/table/test_text_indexes.py tests/scan/test_aggregation.py tests/fileindex/test_ngram.py tests/fileindex/test_tokens.py $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)

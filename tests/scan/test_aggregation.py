@@ -178,7 +178,7 @@ def is_number(column: str) -> bool:
 
 @pytest.mark.parametrize("seed", [*range(4), *(long(seed) for seed in range(4, full(34, 206)))])
 def test_random_aggregates(tmp_path: Path, seed: int) -> None:
-    """50 aggregates of a random table: `make long` makes that 10,300."""
+    """50 aggregates of a random table: `make full-counts` makes that 10,300."""
     rng = random.Random(seed)
     table = random_table(bitlake.connect(str(tmp_path)), rng)
     rows = table.scan().to_arrow().to_pylist()
