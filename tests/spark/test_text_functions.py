@@ -49,7 +49,9 @@ def _regex(rng: random.Random, texts: list[str | None]) -> str:
 @pytest.mark.parametrize("seed", [0, *map(long, range(1, 40))])
 def test_conditions_on_text_have_spark_s_answers(spark: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
-    texts = [random_text(rng) for _ in range(60)] + ["abc\r\n", "abc\n", "error\r", "a\u0085", "error\u2028"]
+    # Short texts: Java searches a long one for minutes if an expression makes it backtrack.
+    texts = [text and text[:200] for text in (random_text(rng) for _ in range(60))]
+    texts += ["abc\r\n", "abc\n", "error\r", "a\u0085", "error\u2028"]
     conditions: list[str] = []
     rows = pa.table({"s": pa.array(texts, pa.string())})
     expected = []

@@ -50,7 +50,15 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
 from bitlake.spark.dml.merge_few import commit_append, merge_few
-from bitlake.spark.dml.merge_source import Source, key_predicates, new_columns, new_rows, source_of, unmatched
+from bitlake.spark.dml.merge_source import (
+    Source,
+    filter_above,
+    key_predicates,
+    new_columns,
+    new_rows,
+    source_of,
+    unmatched,
+)
 from bitlake.spark.dml.target import Gathered, Target, gather
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import query
@@ -187,12 +195,14 @@ class _Merge:
         chosen, pair = action(clauses), f", {self.source.row} AS {PAIR}" if kept is not None else ""
         inner = f"{target.path} AS file, {target.index} AS position, {chosen} AS action{pair}"
         if kept is None or not self.missing:
-            outer, where = "*", " WHERE action IS NOT NULL"
+            outer, acting = "*", True
         else:  # of pairs that are left as they are, only that there is one
             at = (f"CASE WHEN action IS NOT NULL THEN {c} END AS {c}" for c in ("file", "position"))
-            outer, where = f"{', '.join(at)}, action, {PAIR}", ""
+            outer, acting = f"{', '.join(at)}, action, {PAIR}", False
         before = f"SELECT {outer} FROM (SELECT {self.source.hint}{inner} FROM"
-        frame = target.query(before, f"{join}){where}", positions=True)
+        frame = target.query(before, f"{join})", positions=True)
+        if acting:
+            frame = filter_above(frame, F.col("action").isNotNull())
         if kept is not None:
             self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
             frame = self.pairs.frame.where("action IS NOT NULL").select("file", "position", "action")
@@ -264,7 +274,7 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
                 found = of.query(
                     f"SELECT {source.hint}{items(target, clauses, kept)} FROM", f"{join} {source.item} {on}"
                 )
-                rows = stack.enter_context(_kept(name, found.where(F.col(ACTION).isNotNull())))
+                rows = stack.enter_context(_kept(name, filter_above(found, F.col(ACTION).isNotNull())))
                 if _count(target, clauses, rows, done):
                     rows = rows.dropDuplicates(_old_keys(target))
                 frames.append(_written(target, rows, clauses))

@@ -43,7 +43,7 @@ from bitlake.runtime import LocalRunner, Runner
 from bitlake.scan.reader import DRIVER_BYTES, DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
-from bitlake.spark.dml.merge_source import Source, key_predicates, new_rows
+from bitlake.spark.dml.merge_source import Source, filter_above, key_predicates, new_rows
 from bitlake.spark.dml.target import Gathered, Target, gathered
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.local_relation import local_frame
@@ -243,12 +243,13 @@ def _pairs(
         ids += _old_keys(target)
     chosen.append(f"{source.row} AS {ROW}")
     before = f"SELECT * FROM (SELECT {hint}{', '.join(chosen)} FROM"
-    where = "" if missing else f" WHERE {ACTION} IS NOT NULL"
     near = _Near(target, source)
     context = target.context
     with context.views([source.frame.coalesce(1)]) as (view,):
-        join = f"JOIN {quoted(view)} AS {quoted(source.alias)} ON ({statement.condition})){where}"
+        join = f"JOIN {quoted(view)} AS {quoted(source.alias)} ON ({statement.condition}))"
         frame = replace(target, pushed=pushed).query(before, join, positions=places, read=near.read)
+        if not missing:
+            frame = filter_above(frame, F.col(ACTION).isNotNull())
     new = new_rows(target, frame, making, *[F.col(i) for i in ids], others=True)
     number = F.monotonically_increasing_id()
     with spark_errors(doing), tagged(context.spark):

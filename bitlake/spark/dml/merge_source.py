@@ -278,5 +278,16 @@ def new_rows(
         for number, values in stored.items():
             column = column.when(chosen == number, values[i])
         columns.append(column.alias(field.name))
-    rows = frame if others else frame.where(chosen.isin(list(stored)))
+    rows = frame if others else filter_above(frame, chosen.isin(list(stored)))
     return rows.select(*(columns if stored else []), *more)
+
+
+def filter_above(frame: DataFrame, condition: Column) -> DataFrame:
+    """The frame's rows that a condition keeps, evaluated for no row that the frame's joins leave out.
+
+    Spark pushes a filter below a join, and there a clause's condition may raise an error for rows that match nothing.
+    It pushes none below a column that is not deterministic.
+    """
+    number = "__bitlake_number"
+    rows = frame.withColumn(number, F.monotonically_increasing_id())
+    return rows.where(condition & (F.col(number) >= 0)).drop(number)

@@ -173,3 +173,22 @@ def test_a_row_that_several_rows_delete_counts_once(lake: bitlake.Lake, kind: st
     ).collect()
     assert tuple(done[0]) == (3, 0, 2, 1)
     assert sorted(map(tuple, lake.sql("SELECT id, a FROM t").collect())) == [(3, 3), (9, 0)]
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("name", TABLES)
+def test_conditions_are_not_evaluated_for_rows_without_a_match(
+    lake: bitlake.Lake, name: str, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not few:
+        monkeypatch.setattr(merge, "merge_few", lambda *_: None)
+    options = ", ".join(f"'{k}' = '{v}'" for k, v in TABLES[name].items())
+    lake.sql("CREATE TABLE t (id INT NOT NULL, a INT, b STRING)" + (f" TBLPROPERTIES ({options})" if options else ""))
+    lake.sql("INSERT INTO t (id, a) VALUES (1, 0), (2, 0)")
+    lake.spark.sql("SELECT * FROM VALUES (1, 2), (3, 1), (2, 0) AS c(id, n)").createOrReplaceTempView("changes")
+    on = "MERGE INTO t USING changes AS s ON s.id = t.id AND s.id < 3"
+    lake.sql(f"{on} WHEN MATCHED AND s.n / (s.n - 1) > 1 THEN UPDATE SET a = s.n").collect()
+    lake.sql(
+        f"{on} AND s.n > 1 WHEN NOT MATCHED AND s.id / (s.id - 1) < 1.9 THEN INSERT (id, a) VALUES (4, n)"
+    ).collect()
+    assert sorted(map(tuple, lake.sql("SELECT id, a FROM t").collect())) == [(1, 2), (2, 0), (4, 1)]
