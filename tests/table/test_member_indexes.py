@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -121,3 +122,21 @@ def test_each_kind_skips_files(lake: Lake, index: str, where: str) -> None:
 def test_what_is_refused(lake: Lake, index: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         lake.create_table("refused", SCHEMA, options={"bitlake.index.i": index})
+
+
+def test_rows_of_a_rare_element_are_read_by_page(tmp_path: Path) -> None:
+    count, rare = 60_000, [30_000, 30_001]
+    tags = [[f"t{i % 50}", None][: i % 3] for i in range(count)]
+    for row in rare:
+        tags[row] = ["t1", "rare"]
+    entries = [[(f"k{i % 20}", i)] for i in range(count)]
+    m = pa.array(entries, pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"id": range(count), "tags": tags, "m": m, "s": [{"a": i, "b": f"b{i % 9}"} for i in range(count)]})
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", rows.schema, options={"bitlake.index.i": "bitmap(element(tags))"})
+    table.append(rows)
+    for columns in (["id", "tags"], ["id", "m", "s"], ["id"]):
+        scan = table.scan(columns, where="array_contains(tags, 'rare')")
+        assert scan.to_arrow().equals(rows.take(pa.array(rare)).select(columns).cast(scan.to_arrow().schema))
+        metrics = scan.plan().metrics
+        assert 0 < metrics.data_bytes_read < metrics.data_bytes / 4

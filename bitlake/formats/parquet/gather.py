@@ -42,8 +42,10 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.bytes import varint
+from bitlake.errors import CorruptError
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, OPTIONAL, SchemaNode
+from bitlake.formats.parquet.thrift import ThriftReader
 from bitlake.lazy_modules import compute as pc
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -61,6 +63,8 @@ DICTIONARY = (PLAIN_DICTIONARY, 8)
 DICTIONARY_PAGE = 2
 _PAGE_HEADERS = {0: 0x2C, DICTIONARY_PAGE: 0x4C}
 """By the kind of page, how the Thrift field of its own header begins: fields 5 and 7, after 3."""
+_DATA_HEADERS = (5, 8)
+"""Thrift fields of the headers of data pages, version 1 and 2."""
 _HEAD = 40
 BLOCK_BYTES = 1 << 20
 """Decompressed bytes that are looked at together: few enough to stay in the processor's cache."""
@@ -93,7 +97,36 @@ class PageBytes:
 
 def split_page(page: memoryview) -> PageBytes | None:
     """The parts of a page; None for any that is not laid out as drawn above, or not compressed by zstd."""
-    head = bytes(page[:_HEAD])
+    head = _page_head(bytes(page[:_HEAD]))
+    if head is None:
+        return None
+    kind, size, compressed, values, encoding, at = head
+    start = len(page) - compressed
+    if start <= at or page[start : start + 4] != _MAGIC:
+        return None
+    return PageBytes(kind, size, page[at:start], page[start:], values, encoding)
+
+
+def page_values(page: memoryview) -> tuple[int, bool]:
+    """The number of values of a data page of any version, and whether these are known to be a dictionary's codes.
+
+    Of a repeated column the values are not the rows.  Raises :class:`CorruptError`.
+    """
+    head = _page_head(bytes(page[:_HEAD]))
+    if head is not None:
+        return head[3], head[4] in DICTIONARY
+    header = ThriftReader(bytes(page)).struct()
+    values = next((header[i].get(1) for i in _DATA_HEADERS if isinstance(header.get(i), dict)), None)
+    if not isinstance(values, int) or values < 0:
+        raise CorruptError("Parquet: the header of a data page has no number of values")
+    return values, False
+
+
+def _page_head(head: bytes) -> tuple[int, int, int, int, int, int] | None:
+    """Kind, size, compressed size, values, encoding of a page, and where the rest of its header begins.
+
+    None for a header that does not begin as drawn above.
+    """
     try:
         if head[0] != 0x15 or head[2] != 0x15:
             return None
@@ -110,10 +143,7 @@ def split_page(page: memoryview) -> PageBytes | None:
         encoding, _ = _varint(head, after + 1)
     except IndexError:
         return None
-    start = len(page) - compressed
-    if start <= at or page[start : start + 4] != _MAGIC:
-        return None
-    return PageBytes(kind, size, page[at:start], page[start:], values, encoding)
+    return kind, size, compressed, values, encoding, at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -291,14 +291,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk:
-    """Pages of a chunk to fetch: its pieces, its dictionary and data offsets in them, values and pages."""
+    """Pages of a chunk to fetch: its pieces, its dictionary and data offsets in them, values and pages.
+
+    ``values`` is None for pages of a nested column: only their headers contain their numbers of values.
+    """
 
     group: int
     leaf: int
     pieces: list[Piece]
     dictionary: int | None
     data: int
-    values: int
+    values: int | None
     pages: int
     starts: Ints | None = None
     stops: Ints | None = None
@@ -306,19 +309,32 @@ class PlannedChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class NestedPlan:
+    """What to fetch of a nested column: chunks of its leaves, whose pages hold the same rows, and the chosen rows."""
+
+    chunks: list[PlannedChunk]
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What to fetch of a row group: flat chunks and which of their pages, nested chunks; ``cost`` is about the bytes
+    """What to fetch of a row group: flat chunks and which of their pages, nested columns; ``cost`` is about the bytes
     they decode to."""
 
     touched: Touched
     flat: list[PlannedChunk]
     choices: list[Choice]
-    nested: list[PlannedChunk]
+    nested: list[NestedPlan]
     cost: int
+
+    @property
+    def chunks(self) -> list[PlannedChunk]:
+        """The chunks of all columns."""
+        return [*self.flat, *(chunk for column in self.nested for chunk in column.chunks)]
 
     def release(self) -> None:
         """Let go of the bytes that were fetched."""
-        for chunk in (*self.flat, *self.nested):
+        for chunk in self.chunks:
             for piece in chunk.pieces:
                 piece.data = b""
 
@@ -399,7 +415,7 @@ def _as_slice(places: Ints, distinct: bool) -> slice | Ints:
 
 
 def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column], touched: Touched) -> GroupPlan:
-    """What to fetch of one row group; the offset indexes of the flat columns are in the footer's cache."""
+    """What to fetch of one row group; the offset indexes of all leaves of the columns are in the footer's cache."""
     number = touched.number
     chunks: list[PlannedChunk] = []
     chosen: list[Choice] = []
@@ -410,27 +426,53 @@ def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
         choice = choices.get(id(pages.first_rows))
         if choice is None:
             choice = choices[id(pages.first_rows)] = Choice(pages.first_rows, touched)
-        chunks.append(_plan_chunk(footer, number, column.leaf, pages, choice))
+        chunks.append(_plan_chunk(footer, number, column.leaf, pages, choice.pages, choice.values))
         chosen.append(choice)
-    whole = [_plan_whole_chunk(footer, number, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)]
+    plan = GroupPlan(touched, chunks, chosen, [plan_nested(footer, column, touched) for column in nested], 0)
     cost = 0
-    for chunk in (*chunks, *whole):
+    for chunk in plan.chunks:
         source = footer.row_groups[number].chunks[chunk.leaf]
         wanted = sum([p.stop - p.start for p in chunk.pieces])
         cost += wanted * max(1, source.uncompressed // max(1, source.compressed))
-    return GroupPlan(touched, chunks, chosen, whole, cost)
+    return replace(plan, cost=cost)
 
 
-def split_plan(footer: Footer, flat: Sequence[Column], plan: GroupPlan) -> list[GroupPlan]:
+def plan_nested(footer: Footer, column: Column, touched: Touched) -> NestedPlan:
+    """The pages of a nested column's leaves, from one row at which all of these begin a page to another.
+
+    Where a file has an offset index, its pages begin with the first value of a row.
+    """
+    leaves = range(column.leaf, column.leaf_end)
+    pages = [footer.cache.pages[touched.number, leaf] for leaf in leaves]
+    if any(p.whole for p in pages):
+        whole = [_plan_whole_chunk(footer, touched.number, leaf) for leaf in leaves]
+        return NestedPlan(whole, Choice(np.array([0, touched.rows], np.int64), touched))
+    shared = np.unique(pages[0].first_rows)
+    for p in pages[1:]:
+        if p.first_rows is not pages[0].first_rows:
+            shared = np.intersect1d(shared, p.first_rows)
+    choice = Choice(shared, touched)
+    which = np.arange(len(shared) - 1)[choice.pages]
+    chunks = []
+    for leaf, p in zip(leaves, pages):
+        first, stop = np.searchsorted(p.first_rows[:-1], (shared[which], shared[which + 1]))
+        count = stop - first
+        numbers = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+        chunks.append(_plan_chunk(footer, touched.number, leaf, p, numbers, None))
+    return NestedPlan(chunks, choice)
+
+
+def split_plan(footer: Footer, flat: Sequence[Column], nested: Sequence[Column], plan: GroupPlan) -> list[GroupPlan]:
     """The plan of a row group in parts of about ``BATCH_BYTES``; a page on the edge of two is in both."""
     touched = plan.touched
     count = min(-(-plan.cost // BATCH_BYTES), len(touched.local))
-    if count <= 1 or any(footer.cache.pages[touched.number, c.leaf].whole for c in flat):
+    leaves = [leaf for c in (*flat, *nested) for leaf in range(c.leaf, c.leaf_end)]
+    if count <= 1 or any(footer.cache.pages[touched.number, leaf].whole for leaf in leaves):
         return [plan]
     # Pages are of equal sizes, so that equal ranges of rows cost the same; edges are multiples of a page's rows.
     edges = np.linspace(0, touched.rows, count, endpoint=False)[1:] // _EDGE_ROWS * _EDGE_ROWS
     parts = [p for p in np.split(touched.local, np.searchsorted(touched.local, edges)) if len(p)]
-    return [plan_group(footer, flat, (), replace(touched, local=p)) for p in parts]
+    return [plan_group(footer, flat, nested, replace(touched, local=p)) for p in parts]
 
 
 def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
@@ -447,7 +489,9 @@ def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
     return found
 
 
-def _plan_chunk(footer: Footer, group: int, leaf: int, pages: Pages, choice: Choice) -> PlannedChunk:
+def _plan_chunk(
+    footer: Footer, group: int, leaf: int, pages: Pages, which: slice | Ints, values: int | None
+) -> PlannedChunk:
     source = footer.row_groups[group].chunks[leaf]
     if pages.whole:
         return _plan_whole_chunk(footer, group, leaf)
@@ -455,7 +499,7 @@ def _plan_chunk(footer: Footer, group: int, leaf: int, pages: Pages, choice: Cho
     # What lies before the first data page is the dictionary page, also where the footer does not say so.
     pieces = [Piece(source.start, first)] if first > source.start else []
     dictionary = 0 if pieces else None
-    starts, stops = pages.offsets[choice.pages], pages.ends[choice.pages]
+    starts, stops = pages.offsets[which], pages.ends[which]
     if len(starts) == 1:
         pieces.append(Piece(int(starts[0]), int(stops[0])))
     else:
@@ -464,7 +508,7 @@ def _plan_chunk(footer: Footer, group: int, leaf: int, pages: Pages, choice: Cho
         run_stops = stops[np.concatenate((breaks, [len(stops) - 1]))].tolist()
         pieces += [Piece(a, b) for a, b in zip(run_starts, run_stops)]
     data = first - source.start if dictionary is not None else 0
-    return PlannedChunk(group, leaf, pieces, dictionary, data, choice.values, len(starts), starts, stops)
+    return PlannedChunk(group, leaf, pieces, dictionary, data, values, len(starts), starts, stops)
 
 
 def _plan_whole_chunk(footer: Footer, group: int, leaf: int) -> PlannedChunk:

@@ -143,8 +143,10 @@ class ParquetWriter:
             "write_page_index": True,
             "store_decimal_as_integer": True,
             "write_time_adjusted_to_utc": True,
-            # Chunks are the pages: each is one batch, and a few bytes end a page.
-            "max_rows_per_page": page_rows,
+            # Chunks are the pages: each is one batch, and a few bytes end a page.  A repeated column's page ends before
+            # the last row of a chunk.  With a limit of just a chunk, Arrow adds a page without values to each second
+            # page, and reading 200,000 rows of an array, a map and a struct took 42 ms instead of 23.
+            "max_rows_per_page": 2 * page_rows,
             "data_page_size": _PAGE_END_BYTES,
             "write_batch_size": _BATCH_VALUES,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.

@@ -24,7 +24,7 @@ from bitlake.fileindex.capabilities import SampledColumn
 from bitlake.fileindex.cost import MOST_SHARE, PAGE_ROWS, SMALL_ROWS
 from bitlake.fileindex.registry import known_index_type
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.page_index import load_pages, plan_nested, split_rows
 from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
@@ -95,22 +95,21 @@ class FilePages:
             return 0.0
         footer = footer_of(self.store, self.task)
         wanted = [footer.column(n) for n in self.stored(columns)]
-        flat = [c.leaf for c in wanted if c.flat]
+        leaves = [leaf for c in wanted for leaf in range(c.leaf, c.leaf_end)]
         size = 0
-        for number, group in enumerate(footer.row_groups):
-            low, high = np.searchsorted(positions, (group.first_row, group.first_row + group.rows))
-            if low == high:
-                continue
-            local = positions[low:high] - group.first_row
-            load_pages(footer, lambda r: self.store.read_ranges(self.task.path, r), [(number, n) for n in flat])
+        for rows in split_rows(footer, positions):
+            number, local = rows.number, rows.local
+            load_pages(footer, lambda r: self.store.read_ranges(self.task.path, r), [(number, n) for n in leaves])
             starts: list[Ints] = []
             stops: list[Ints] = []
             touched: dict[int, Ints] = {}
             for c in wanted:
                 if not c.flat:
-                    size += sum(group.chunks[leaf].compressed for leaf in range(c.leaf, c.leaf_end))
+                    pieces = [p for planned in plan_nested(footer, c, rows).chunks for p in planned.pieces]
+                    starts.append(np.array([p.start for p in pieces], np.int64))
+                    stops.append(np.array([p.stop for p in pieces], np.int64))
                     continue
-                chunk, pages = group.chunks[c.leaf], footer.cache.pages[number, c.leaf]
+                chunk, pages = footer.row_groups[number].chunks[c.leaf], footer.cache.pages[number, c.leaf]
                 if pages.whole:
                     size += chunk.compressed
                     continue

@@ -123,7 +123,7 @@ def _map(
             )
         groups = range(len(footer.row_groups))
         flat = [footer.column(n).leaf for n in names if footer.column(n).flat]
-        pairs = [(g, leaf) for g in groups for leaf in flat]
+        pairs = [(g, leaf) for g in groups for n in names for leaf in _leaf_numbers(footer, n)]
         load_pages(footer, lambda wanted: store.read_ranges(task.path, wanted), pairs)
         wanted = [footer.row_groups[g].chunks[i] for g in groups for n in names for i in _leaf_numbers(footer, n)]
         column_bytes = _with_gaps([(c.start, c.start + c.compressed) for c in wanted])
@@ -151,7 +151,7 @@ def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s, rows: i
     columns = [footer.column(n) for n in names]
     flat, nested = [c for c in columns if c.flat], [c for c in columns if not c.flat]
     plans = [plan_group(footer, flat, nested, touched) for touched in split_rows(footer, positions)]
-    return _with_gaps([(p.start, p.stop) for g in plans for c in (*g.flat, *g.nested) for p in c.pieces])
+    return _with_gaps([(p.start, p.stop) for g in plans for c in g.chunks for p in c.pieces])
 
 
 def _with_gaps(places: Sequence[tuple[int, int]]) -> int:

@@ -96,6 +96,7 @@ def test_a_run_of_an_indexed_column_has_pages_of_its_own_in_every_column() -> No
     assert made["status",][:2] == [apart] * 2
     # pyarrow ends a page of lists before its last row, as it does not know yet that the row is complete.
     assert {b - 1 for b in apart[1:-1]} <= set(made["status",][2])
+    assert all(min(np.diff(rows)) > 0 for pages in made.values() for rows in pages)
 
 
 def test_pages_of_long_values_are_cut_by_bytes() -> None:

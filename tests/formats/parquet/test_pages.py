@@ -45,6 +45,8 @@ def numbers(n: int, rng: np.random.Generator) -> dict[str, pa.Array]:
         "list": pa.array([list(range(i)) for i in few.tolist()], pa.list_(pa.int32())),
         "struct": pa.array([{"a": i, "b": str(i)} for i in few.tolist()]),
         "map": pa.array([[("k", i)] * (i % 3) for i in few.tolist()], pa.map_(pa.string(), pa.int64())),
+        "texts": pa.array([[f"v{j}" if j % 3 else None for j in range(i)] for i in few.tolist()]),
+        "deep": pa.array([{"a": f"v{i}", "l": [{"b": [b"x" * i] * (i % 4), "c": i}] * (i % 3)} for i in few.tolist()]),
     }
 
 
@@ -125,6 +127,54 @@ def test_only_the_pages_that_hold_the_rows_are_fetched() -> None:
     assert table.column("id").to_pylist() == rows.tolist() and table.column_names == ["s", "id"]
     assert (stats.pages, stats.row_groups, stats.requests) == (4, 2, 4)
     assert sum(length for _, length in source.asked) == stats.bytes < len(BIG) // 10
+
+
+NESTED = pa.table(
+    {
+        "id": np.arange(40_000),
+        "tags": [[f"tag{i % 11}", None][: i % 3] if i % 7 else None for i in range(40_000)],
+        "n": [[i, i + 1] for i in range(40_000)],
+        "m": pa.array([[("a", i), ("b", 2 * i)][: i % 3] for i in range(40_000)], pa.map_(pa.string(), pa.int64())),
+        "s": [{"x": i, "y": f"text {i % 13}"} for i in range(40_000)],
+    }
+)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("column", ["tags", "n", "m", "s"])
+def test_only_pages_of_nested_columns_that_hold_the_rows_are_fetched(
+    column: str, dictionary: bool, version: str
+) -> None:
+    data = parquet(
+        NESTED,
+        max_rows_per_page=1000,
+        row_group_size=20_000,
+        write_batch_size=1000,
+        data_page_version=version,
+        use_dictionary=dictionary,
+    )
+    source = Source(data)
+    footer = source.footer()
+    rows = np.array([5, 6, 5_500, 25_500, 39_999])
+    table, stats = read_rows(footer, source.fetch_ranges, rows, [column, "id"], max_gap=0)
+    assert table.equals(NESTED.select([column, "id"]).take(pa.array(rows)))
+    leaves = range(footer.column(column).leaf, footer.column(column).leaf_end)
+    assert min(len(footer.cache.pages[g, leaf].offsets) for g in (0, 1) for leaf in leaves) >= 20
+    # For each of four places at most two pages that hold it, and one without values, which Arrow adds.
+    assert stats.pages <= 4 * 3 * len(leaves) + 4
+
+
+def test_leaves_whose_pages_begin_at_different_rows() -> None:
+    """Rows whose pages of one leaf are in another page of the other, up to a row at which both begin one."""
+    rows = 3000
+    column = pa.array([[{"x": i, "y": f"a long text number {i}"}] * (i % 2) for i in range(rows)])
+    source = Source(parquet(pa.table({"c": column}), data_page_size=3000, write_batch_size=7, use_dictionary=False))
+    footer = source.footer()
+    for chosen in ([0], [1500, 1501], [7, 1000, 2999]):
+        table, _ = read_rows(footer, source.fetch_ranges, np.array(chosen), ["c"])
+        assert table.column("c").combine_chunks().equals(column.take(pa.array(chosen)))
+    assert len({footer.cache.pages[0, leaf].first_rows.tobytes() for leaf in (0, 1)}) == 2
 
 
 def test_small_gaps_are_read_along() -> None:
