@@ -15,6 +15,7 @@ from bench.advise import advise
 from bench.aggregates import aggregates
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
+from bench.join_filters import join_filters
 from bench.lineitem import lineitem
 from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
@@ -307,6 +308,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "scale": scale,
     "tpch": tpch,
     "tpch_duckdb": tpch_duckdb,
+    "join_filters": join_filters,
     "vectors": vectors,
     "pk_write": pk_write,
     "pk_growth": pk_growth,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bitlake.engine.metadata_only import Answer, answer, prepare
+from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
 from bitlake.engine.session import Session, result
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import UnsupportedFeature
@@ -85,6 +85,12 @@ def details(scan: TableScan) -> str:
     return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
 
 
+def joined(prepared: PreparedQuery, place: int) -> str:
+    """The line about the keys that narrow one of a query's scans; empty if none do."""
+    found = prepared.join_filters[place] if prepared.join_filters else None
+    return "" if found is None else f"\n  join       {found}"
+
+
 def explain_answer(answer: Answer) -> str:
     """The plan of a query that metadata and indexes answer."""
     plan = answer.scan.plan()
@@ -115,5 +121,8 @@ def explain(session: Session, statement: st.Explain) -> pa.Table:
         found = answer(session, prepared.shape, prepared.scans[0], "python")
     if found is not None:
         return result({"plan": str}, [(asked.text(explain_answer(found)),)])
-    parts = [f"{explain_text(scan.plan())}\n{binding(scan)}{details(scan)}" for scan in prepared.scans]
+    parts = [
+        f"{explain_text(scan.plan())}{joined(prepared, i)}\n{binding(scan)}{details(scan)}"
+        for i, scan in enumerate(prepared.scans)
+    ]
     return result({"plan": str}, [(asked.text("\n\n".join(parts) or "the query reads no lake table"),)])

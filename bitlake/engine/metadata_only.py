@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -38,6 +39,9 @@ from bitlake.sql.text import SqlText
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
 from bitlake.types.datatypes import TIMESTAMPS
 
+if TYPE_CHECKING:
+    from bitlake.engine.join_filters import JoinFilter
+
 MAX_GROUPS = 100_000
 """More groups than this are an engine's to count: they would all pass through memory here."""
 
@@ -47,15 +51,20 @@ class PreparedQuery:
     """A query taken apart: its tables' scans, in the order they stand in the text.
 
     ``shape``: that of a query which metadata may answer, or of which only the first rows are scanned.
+    ``join_filters``: for each scan, what a join leaves of its files.
     """
 
     analysis: QueryAnalysis
     scans: tuple[TableScan, ...]
     shape: sh.Aggregates | sh.TopRows | None = None
+    join_filters: tuple[JoinFilter | None, ...] = ()
 
 
 def prepare(session: Session, text: SqlText) -> PreparedQuery:
-    """Find the lake tables of a query and describe what each must give; nothing is read."""
+    """Find the lake tables of a query and describe what each must give.
+
+    Nothing is read, except the keys of small tables that choose the files of large ones.
+    """
     analysis, scans = session.scans(text)
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is TableScan and scan.state.schema.opts.of(opt.SPARK_READ_PATH) == "auto" for scan in scans)
@@ -64,7 +73,13 @@ def prepare(session: Session, text: SqlText) -> PreparedQuery:
     if isinstance(shape, sh.TopRows):
         first = _first_rows(session, shape, scans[0])
         scans = scans if first is None else (first,)
-    return PreparedQuery(analysis, scans, shape)
+    if not analysis.links:
+        return PreparedQuery(analysis, scans, shape)
+    # Imported lazily: only joins need it (tests/cli/test_startup.py).
+    from bitlake.engine.join_filters import add_join_filters
+
+    scans, filters = add_join_filters(analysis, scans, session.picks_rows)
+    return PreparedQuery(analysis, scans, shape, filters)
 
 
 def columns_of(scans: Sequence[TableScan]) -> dict[str, Sequence[str]]:

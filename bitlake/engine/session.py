@@ -114,6 +114,9 @@ def exact_value(table: str, column: DataField, value: Any, timezone: str) -> pa.
 class Session:
     """A session of SQL statements over a lake."""
 
+    picks_rows = False
+    """Whether the engine gains from rows that indexes choose in files that it reads anyway."""
+
     def __init__(self, catalog: Catalog, state: SessionState, to_spark: ToSpark | None = None) -> None:
         self.catalog = catalog
         self.state = state

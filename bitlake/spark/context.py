@@ -44,6 +44,8 @@ _KEPT_VIEWS = 16
 class EngineContext(Session):
     """The session of SQL statements over a lake that has a session of Spark's."""
 
+    picks_rows = True
+
     def __init__(self, catalog: Catalog, spark: SparkSession, state: SessionState) -> None:
         super().__init__(catalog, state, SparkReader(spark, catalog.store).frame)
         self._spark = spark

@@ -15,11 +15,15 @@ alone.  Why a filter may move down to source *s* (left-deep joins, as Spark buil
 
 A column without qualifier belongs to *s* if *s* has it: were there another, Spark would refuse the query as ambiguous.
 Columns of USING are merged from both sides and are left alone, as is everything beside a NATURAL join.
+
+Equalities of columns of two tables are links (:class:`KeyLink`): a term ``f.a = d.b`` filters *f* where a term of *f*
+alone would, by the values that ``b`` has in *d*.  The table below *d* stores all of these, whatever lies between: a
+derived table may group, sort or limit.  ``f.a IN (SELECT b …)`` in WHERE is such a term.  NULL never matches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -61,13 +65,26 @@ from bitlake.types import DataField
 
 
 @dataclass(frozen=True, slots=True)
+class KeyLink:
+    """Rows of one table matter only if a column equals some value of another table's column.
+
+    ``probe`` and ``build`` are places in :attr:`QueryAnalysis.tables`.  Of ``build``, its own predicate's rows count.
+    """
+
+    probe: int
+    probe_column: str
+    build: int
+    build_column: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueryAnalysis:
     """The lake tables of a query, in the order they stand in the text.
 
     ``by_spark``: the text has ``input_file_name()`` or the like, which only Spark's own file reader sets.  ``named``
     is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
     ``projects_subqueries``: an expression outside WHERE has a subquery, or may have one.  ``shape`` is that of a whole
-    query of one table.
+    query of one table.  ``links`` are equalities between columns of two tables.
     """
 
     tables: tuple[TableUse, ...]
@@ -76,6 +93,7 @@ class QueryAnalysis:
     named: QueryAnalysis | None = None
     projects_subqueries: bool = False
     shape: Aggregates | TopRows | None = None
+    links: tuple[KeyLink, ...] = ()
 
     def over(self, text: SqlText) -> QueryAnalysis:
         """The same analysis without what was read of its texts; ``text`` is the one that was analysed."""
@@ -166,10 +184,11 @@ def _file_metadata(text: SqlText, mentions: Mentions, tables: _Tables) -> FileMe
 def _analyse_text(text: SqlText, mentions: Mentions, tables: _Tables, timezone: str) -> QueryAnalysis:
     uses = find_names(text, tables.names)
     tree = _query_tree(text, uses)
+    links: tuple[KeyLink, ...] = ()
     if tree is None:
         found = [(u, False) for u in uses if not u.shadowed and tables.fields(u.name) is not None]
     else:
-        found = _from_tree(tree, uses, tables, timezone)
+        found, links = _from_tree(tree, uses, tables, timezone)
     alone = len(found) == 1
     made = tuple(_with_columns(use, named, alone, mentions, tables) for use, named in found)
     # Without a tree, any query in brackets may be one.
@@ -179,7 +198,7 @@ def _analyse_text(text: SqlText, mentions: Mentions, tables: _Tables, timezone: 
         columns, fields = tables.columns(made[0].name) or (), tables.fields(made[0].name) or {}
         if len(columns) == len(fields):  # else a star stands for columns that no name means
             shape = shape_of(text, made[0], fields, timezone, tables.names)
-    return QueryAnalysis(made, text, projects_subqueries=subqueries, shape=shape)
+    return QueryAnalysis(made, text, projects_subqueries=subqueries, shape=shape, links=links)
 
 
 class _Tables:
@@ -218,19 +237,25 @@ def _table_nodes(tree: exp.Expr) -> list[exp.Table]:
     return [t for t in scope.named_tables(tree) if isinstance(t.this, exp.Identifier)]
 
 
-def _from_tree(tree: exp.Expr, uses: Sequence[TableUse], tables: _Tables, timezone: str) -> list[tuple[TableUse, bool]]:
-    """The uses of lake tables, with the rows that matter, and whether the text names all the columns of each."""
+def _from_tree(
+    tree: exp.Expr, uses: Sequence[TableUse], tables: _Tables, timezone: str
+) -> tuple[list[tuple[TableUse, bool]], tuple[KeyLink, ...]]:
+    """The uses of lake tables, with the rows that matter, and whether the text names all the columns of each; links."""
     pushdown = Pushdown(tree, tables.fields, timezone, tables.names)
     unnamed = unnamed_tables(tree)
     by_start = {u.start: u for u in uses}
     out: dict[int, tuple[TableUse, bool]] = {}
+    starts: dict[int, int] = {}
     for node in _table_nodes(tree):
         name, span = scope.name_of(node), scope.span_of(node)
         if name is None or span is None or scope.cte_of(node, tables.names) is not None or tables.fields(name) is None:
             continue
         use = by_start.get(span[0]) or TableUse(name, *span, bool(node.alias), span[1])
         out[use.start] = _with_rows(use, pushdown, node), id(node) not in unnamed
-    return [out[start] for start in sorted(out)]
+        starts[id(node)] = use.start
+    places = {start: place for place, start in enumerate(sorted(out))}
+    links = pushdown.links({node: places[start] for node, start in starts.items()}) if len(places) > 1 else ()
+    return [out[start] for start in sorted(out)], links
 
 
 def _with_rows(use: TableUse, pushdown: Pushdown, node: exp.Table) -> TableUse:
@@ -291,6 +316,7 @@ class Pushdown:
         self.above: dict[int, list[_Above]] = {}
         self.done: set[int] = set()
         self.uses: dict[int, list[exp.Table]] = {}
+        self.scopes: dict[int, _Scope] = {}
         for table in tree.find_all(exp.Table):
             cte = scope.cte_of(table, names)
             if cte is not None:
@@ -316,7 +342,17 @@ class Pushdown:
             self._visit(consumer)
         found = self._scope(select)
         if found is not None:
+            self.scopes[id(select)] = found
             found.push()
+
+    def links(self, places: Mapping[int, int]) -> tuple[KeyLink, ...]:
+        """The equalities between columns of two of these tables, which are places by the id of their nodes."""
+        found: dict[KeyLink, None] = {}
+        for each in self.scopes.values():
+            for probe, build in each.equalities():
+                if id(probe[0]) in places and id(build[0]) in places and probe[0] is not build[0]:
+                    found[KeyLink(places[id(probe[0])], probe[1], places[id(build[0])], build[1])] = None
+        return tuple(found)
 
     def _consumer(self, select: exp.Select) -> exp.Select | None:
         node = select.parent
@@ -346,7 +382,7 @@ class Pushdown:
         if not scope.plain_source(node):
             return made
         if isinstance(node, exp.Subquery):
-            made.inner = scope.plain_query(node.this)
+            made.inner, made.origin = scope.plain_query(node.this), scope.select_of(node.this)
         elif isinstance(node, exp.Table):
             cte = scope.cte_of(node, self.names)
             if cte is None:
@@ -354,8 +390,9 @@ class Pushdown:
                 made.fields = None if name is None else self.fields(name)
                 if name is not None and name.database is not None and not node.alias:
                     made.qualifiers.add((key(name.database), key(name.table)))
-            elif len(self.uses[id(cte)]) == 1 and _unnamed(cte):
-                made.inner = scope.plain_query(cte.this)
+            elif _unnamed(cte):
+                made.inner = scope.plain_query(cte.this) if len(self.uses[id(cte)]) == 1 else None
+                made.origin = scope.select_of(cte.this)
         if made.inner is not None:
             made.lookup = scope.outputs(made.inner, self.names)
         return made
@@ -372,6 +409,17 @@ def _unnamed(cte: exp.CTE) -> bool:
     if cte.parent is None or cte.parent.args.get("recursive"):
         return False
     return alias is not None and scope.only(alias, {"this"}) and scope.only(cte, {"this", "alias"})
+
+
+_Place: TypeAlias = tuple[exp.Expr, str]
+"""A table's node, and the name of one of its columns."""
+
+
+def _terms(node: exp.Expr) -> list[exp.Expr]:
+    """The terms that AND joins."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return [t for side in (node.this, node.expression) for t in _terms(side)] if isinstance(node, exp.And) else [node]
 
 
 class _Scope:
@@ -399,6 +447,91 @@ class _Scope:
             if self._outlives(source, every):
                 for term in self.owner.above.get(id(self.select), ()):
                     self._pass_down(source, term)
+
+    def equalities(self) -> Iterator[tuple[_Place, _Place]]:
+        """Pairs of table columns of which the first is filtered by the values of the second."""
+        every = len(self.joins) + 1
+        for number, join in enumerate(self.joins, 1):
+            terms = (
+                [] if join.on is None else [(t.this, t.expression) for t in _terms(join.on) if isinstance(t, exp.EQ)]
+            )
+            probes = [s for s in self.sources if self._dropped(s, number, join)]
+            yield from self._linked([*terms, *self._merged(number, join)], number, probes)
+        where = self.select.args.get("where")
+        if where is None:
+            return
+        probes, terms = [s for s in self.sources if self._outlives(s, every)], []
+        for term in _terms(where.this):
+            if isinstance(term, exp.EQ):
+                terms.append((term.this, term.expression))
+            elif isinstance(term, exp.In) and term.args.get("query") is not None:
+                origin = self._selected(term.args["query"])
+                found = [p for s in probes if origin is not None and (p := self._filtered(s, term.this, every))]
+                yield from ((p, origin) for p in found if origin is not None)
+        yield from self._linked(terms, every, probes)
+
+    def _linked(
+        self, terms: Iterable[tuple[exp.Expr, exp.Expr]], number: int, probes: Sequence[Source]
+    ) -> Iterator[tuple[_Place, _Place]]:
+        seen = [s for s in self.sources if s.position == number or (s.position < number and self._outlives(s, number))]
+        for one, other in (pair for a, b in terms for pair in ((a, b), (b, a))):
+            for source in probes:
+                probe = self._filtered(source, one, number)
+                build = None if probe is None else self._origin([s for s in seen if s is not source], other, number)
+                if probe is not None and build is not None:
+                    yield probe, build
+
+    def _merged(self, number: int, join: Join) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+        """The columns that USING compares, where it is clear which table on the left has them."""
+        left = [s for s in self.sources if s.position < number and self._outlives(s, number)]
+        if any(s.fields is None for s in left):
+            return
+        for key in join.using - frozenset().union(*(j.using for j in self.joins[: number - 1])):
+            having = [s for s in left if s.fields is not None and key in s.fields]
+            if len(having) == 1:
+                names = [s.node.alias_or_name for s in (having[0], self.sources[number])]
+                mine, theirs = (exp.column(exp.to_identifier(key, quoted=True), table=name) for name in names)
+                yield mine, theirs
+
+    def _selected(self, query: exp.Expr) -> _Place | None:
+        """Where the values of a query's one column are stored."""
+        select = scope.select_of(query)
+        inner = None if select is None else self.owner.scopes.get(id(select))
+        if select is None or inner is None or len(select.expressions) != 1:
+            return None
+        return inner._origin_here(select.expressions[0].unalias())
+
+    def _filtered(self, source: Source, node: exp.Expr, number: int) -> _Place | None:
+        """The table and its column that a filter of a source's column can be moved down to."""
+        columns: dict[str, exp.Column] = {}
+        name = self._name(source, node, number, columns) if isinstance(node, exp.Column) else None
+        if name is None or source.fields is not None:
+            return None if name is None else (source.node, name)
+        inner = None if source.inner is None else self.owner.scopes.get(id(source.inner))
+        if inner is None:
+            return None
+        every = len(inner.joins) + 1
+        found = (inner._filtered(s, columns[name], every) for s in inner.sources if inner._outlives(s, every))
+        return next((f for f in found if f is not None), None)
+
+    def _origin(self, sources: Sequence[Source], node: exp.Expr, number: int) -> _Place | None:
+        """The table and its column that all values of a column come from, except NULL."""
+        for source in sources:
+            columns: dict[str, exp.Column] = {}
+            if source.fields is None and source.origin is not None:
+                source = replace(source, lookup=scope.outputs(source.origin, self.owner.names))
+            name = self._name(source, node, number, columns) if isinstance(node, exp.Column) else None
+            if name is not None and source.fields is not None:
+                return source.node, name
+            inner = None if name is None or source.origin is None else self.owner.scopes.get(id(source.origin))
+            found = None if inner is None or name is None else inner._origin_here(columns[name])
+            if found is not None:
+                return found
+        return None
+
+    def _origin_here(self, node: exp.Expr) -> _Place | None:
+        every = len(self.joins) + 1
+        return self._origin([s for s in self.sources if self._outlives(s, every)], node, every)
 
     def _outlives(self, source: Source, joins: int) -> bool:
         """Whether a source's columns can be seen after some joins; the right of a SEMI or ANTI join cannot."""

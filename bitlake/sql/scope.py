@@ -35,7 +35,8 @@ class Source:
     """One item of a FROM clause.
 
     ``fields`` (key → the schema's name) for a lake table, ``inner`` and ``lookup`` for a derived table whose
-    rows may be filtered inside; neither for anything else.  ``qualifiers`` may stand before its columns.  ``position``
+    rows may be filtered inside; neither for anything else.  ``origin`` is the SELECT of any derived table, which may
+    group or limit.  ``qualifiers`` may stand before its columns.  ``position``
     0 is FROM's own item, n that of join n.
     """
 
@@ -45,6 +46,7 @@ class Source:
     fields: Mapping[str, str] | None = None
     inner: exp.Select | None = None
     lookup: Lookup | None = None
+    origin: exp.Select | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +164,13 @@ def plain_query(node: exp.Expr) -> exp.Select | None:
         if projection.find(exp.Window) is not None or _UNSTABLE.search(projection.sql(dialect="spark")):
             return None
     return node
+
+
+def select_of(node: exp.Expr) -> exp.Select | None:
+    """The SELECT in brackets; None for set operations, and brackets with an order or a limit of their own."""
+    while isinstance(node, exp.Subquery) and only(node, {"this"}):
+        node = node.this
+    return node if isinstance(node, exp.Select) else None
 
 
 def outputs(select: exp.Select, names: Names = Names.FOLDED) -> Lookup:

@@ -283,7 +283,7 @@ WORDED = {
     "metadata.iceberg.storage": "disabled",
     "metadata.iceberg.storage-location": None,
 }
-OWN = {"file-index.on-unreadable": "scan", "read.spark-path": "auto"}
+OWN = {"file-index.on-unreadable": "scan", "read.spark-path": "auto", "read.join-filters": True}
 
 # The options that CoreOptions marks @Immutable.
 IMMUTABLE = {

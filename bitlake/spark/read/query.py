@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.engine.explain import details, explain_answer, explained
+from bitlake.engine.explain import details, explain_answer, explained, joined
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
@@ -235,7 +235,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     if isinstance(prepared.shape, TopRows):
         run = functools.partial(_run, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
-    for scan in scans:
+    for place, scan in enumerate(scans):
         seen = looked_at(scan) if type(scan) is TableScan else scan
         choice = choose(seen.plan(), seen.row_limit is not None)
         how = [
@@ -248,7 +248,8 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
             if files
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
-        parts.append(f"{explain_text(scan.plan())}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
+        told = f"{explain_text(scan.plan())}{joined(prepared, place)}"
+        parts.append(f"{told}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
     frame = query(context, asked.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
@@ -276,10 +277,12 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     if isinstance(statement, st.Explain):
         written = statement.query
     asked = explained(context, written)
-    scans = prepare(context, asked.query).scans
+    prepared = prepare(context, asked.query)
+    scans = prepared.scans
     plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
+    others += [f"Join filter: {kept}" for kept in prepared.join_filters if kept is not None]
     plan = "\n\n".join([*others, spark_plan(query(context, asked.query))])
     return QueryExplanation(asked.query, plain, plan)
 
