@@ -73,6 +73,17 @@ class Block(NamedTuple):
     stored: bytes
     codec: str
 
+    @staticmethod
+    def plain(records: int, data: bytes) -> Block:
+        """A block that is not compressed."""
+        return Block(records, data, data, "null")
+
+    def compressed(self, codec: str, level: int) -> Block:
+        """The block with a codec: itself, if it has it."""
+        return (
+            self if self.codec == codec else Block(self.records, self.data, _compress(self.data, codec, level), codec)
+        )
+
 
 def read_header(stream: BinaryIO, what: str, logical: bool = True) -> Header:
     """Read a container's header, its schema by :func:`check_schema`.
@@ -441,6 +452,24 @@ class AvroFormat:
         found = _stored_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what)
         return [Block(count, block, body, header.codec) for count, block, body in found]
 
+    def records(self, block: Block, what: str) -> list[tuple[dict[str, Any], bytes]]:
+        """The records of a block of this schema, each with its bytes; raises :class:`CorruptError`."""
+        stream, start = io.BytesIO(block.data), 0
+        out = []
+        try:
+            for _ in range(block.records):
+                record: Any = fastavro.schemaless_reader(stream, self.parsed, None)
+                end = stream.tell()
+                out.append((record, block.data[start:end]))
+                start = end
+        except Exception as e:  # fastavro raises nearly anything for damaged bytes
+            raise CorruptError(f"{what} cannot be decoded: {type(e).__name__}: {e}") from e
+        if start != len(block.data):
+            raise CorruptError(
+                f"{what} has a block whose {block.records:,} records do not take its {len(block.data):,} bytes"
+            )
+        return out
+
     def encode_blocks(
         self, blocks: Sequence[Block], level: int, codec: str, meta: Mapping[str, str] | None = None
     ) -> bytes:
@@ -448,7 +477,7 @@ class AvroFormat:
         header, sync = self._header(codec, meta)
         out = bytearray(header)
         for block in blocks:
-            body = block.stored if block.codec == codec else _compress(block.data, codec, level)
+            body = block.compressed(codec, level).stored
             out += zigzag(block.records) + zigzag(len(body)) + body + sync
         return bytes(out)
 

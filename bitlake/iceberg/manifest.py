@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from bitlake.codec import avro
 from bitlake.codec.avro import AvroFormat, Block
+from bitlake.codec.bytes import zigzag
 from bitlake.errors import CorruptError
 from bitlake.iceberg.values import PartitionField
 
@@ -147,12 +148,35 @@ class ManifestCodec:
         """The blocks of a manifest; None if they cannot be copied into another.  Raises :class:`CorruptError`."""
         return self.format.blocks(data, "the Iceberg manifest")
 
-    def encode_blocks(self, blocks: Sequence[Block], entries: Sequence[Entry]) -> bytes:
-        """A manifest of data files: of blocks as they are, and of entries."""
-        new = self.format.blocks(self.format.encode([_hinted(e) for e in entries], codec="null"), "the entries") or []
-        return self.format.encode_blocks(
-            [*blocks, *new], self.level, self.compression, self._header(ManifestContent.DATA)
-        )
+    def existing_blocks(self, blocks: Sequence[Block], snapshot_id: int) -> list[Block] | None:
+        """The blocks of a manifest whose entries a snapshot added, as existing entries; None: they must be decoded.
+
+        Entries that are alike up to the path of the file are found by these bytes, and only the status is another.
+        In format version 3, existing entries need row ids of their own.
+        """
+        if self.version >= 3:
+            return None
+        number = zigzag(1) + zigzag(snapshot_id)  # the second branch of a union with null
+        rest = 3 * number + zigzag(FileContent.DATA)
+        old, new = zigzag(Status.ADDED) + rest, zigzag(Status.EXISTING) + rest
+        if any(not block.data.startswith(old) or block.data.count(old) != block.records for block in blocks):
+            return None
+        return [Block.plain(block.records, block.data.replace(old, new)) for block in blocks]
+
+    def stored_blocks(self, blocks: Sequence[Block], entries: Sequence[Entry]) -> list[Block]:
+        """Blocks as they are, and blocks of entries, as :meth:`encode_blocks` stores them."""
+        data = self.format.encode_rolling([_hinted(e) for e in entries], 1 << 62, 1, "null", None, _BLOCK_BYTES)
+        new = [block for file, _ in data for block in self.format.blocks(file, "the entries") or ()]
+        return [block.compressed(self.compression, self.level) for block in (*blocks, *new)]
+
+    def encode_blocks(self, blocks: Sequence[Block]) -> bytes:
+        """A manifest of data files."""
+        return self.format.encode_blocks(blocks, self.level, self.compression, self._header(ManifestContent.DATA))
+
+    def block_entries(self, block: Block) -> list[tuple[Entry, bytes]]:
+        """The entries of a block, each with its bytes; raises :class:`CorruptError`."""
+        found = self.format.records(block, "the Iceberg manifest")
+        return [(entry, raw) for entry, (_, raw) in zip(_checked(r for r, _ in found), found, strict=True)]
 
     def decode_blocks(self, blocks: Sequence[Block]) -> list[Entry]:
         """The entries of blocks; raises :class:`CorruptError`."""
@@ -170,17 +194,7 @@ class ManifestCodec:
 
     def decode(self, data: bytes) -> list[Entry]:
         """The entries of a manifest; raises :class:`CorruptError`."""
-        out = []
-        try:
-            for entry in avro.decode(data, "the Iceberg manifest", self.format):
-                Status(entry["status"])
-                file = entry["data_file"]
-                file.setdefault("partition", {})
-                entry["data_file"] = {name: file.get(name) for name in _FILE_MEMBERS}
-                out.append(entry)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise CorruptError(f"an entry of an Iceberg manifest lacks or garbles {e}") from e
-        return out
+        return _checked(avro.decode(data, "the Iceberg manifest", self.format))
 
 
 _BLOCK_BYTES = 16_000
@@ -191,6 +205,21 @@ _FILE_MEMBERS = (
     *_MAPS,
     *("referenced_data_file", "content_offset", "content_size_in_bytes", "first_row_id"),
 )
+
+
+def _checked(records: Iterable[dict[str, Any]]) -> list[Entry]:
+    """Decoded records with all members of a file; raises :class:`CorruptError`."""
+    out = []
+    try:
+        for entry in records:
+            Status(entry["status"])
+            file = entry["data_file"]
+            file.setdefault("partition", {})
+            entry["data_file"] = {name: file.get(name) for name in _FILE_MEMBERS}
+            out.append(entry)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise CorruptError(f"an entry of an Iceberg manifest lacks or garbles {e}") from e
+    return out
 
 
 def listed_paths(data: bytes) -> Iterator[str]:

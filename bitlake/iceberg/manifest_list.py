@@ -97,15 +97,19 @@ class ManifestFile:
         )
 
     def without(self, entries: Sequence[Entry]) -> ManifestFile:
-        """The counts of a manifest without some of its existing entries."""
+        """The counts of a manifest without some of its live entries, as existing ones."""
         rows = sum(e["data_file"]["record_count"] for e in entries)
-        files = (self.files[0], self.files[1] - len(entries), self.files[2])
-        return replace(self, files=files, rows=(self.rows[0], self.rows[1] - rows, self.rows[2]))
+        return replace(self, files=(0, self.live_files - len(entries), 0), rows=(0, self.live_rows - rows, 0))
 
     @property
     def is_existing(self) -> bool:
         """Whether all its entries are existing ones, so that its blocks can be copied into another manifest."""
         return self.files[0] == self.files[2] == 0
+
+    @property
+    def is_added(self) -> bool:
+        """Whether all its entries are files that its snapshot added."""
+        return self.files[1] == self.files[2] == 0
 
     @property
     def live_files(self) -> int:

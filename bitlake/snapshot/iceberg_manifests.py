@@ -1,9 +1,10 @@
 """The manifests of an Iceberg publication: which files it lists, and how those of the base are carried over.
 
 Manifests of the base that list no changed file are carried over.  Of one that does, the blocks that list it are
-decoded and encoded again, and the others copied; that is possible where all entries have the status *existing*, so
-deleted entries get a manifest of their own, and merges leave the manifests of their own commit alone.  A removed file
-is searched for in the manifests whose partition summaries admit it, by its path in the uncompressed bytes.
+decoded and lose its entry, and the others are copied; that is possible where all entries have the status *existing*,
+or all are *added* and only the status changes (format version 2), so deleted entries get a manifest of their own, and
+merges leave the manifests of their own commit alone.  A removed file is searched for in the manifests whose partition
+summaries admit it, by its path in the uncompressed bytes.
 
 Small manifests are merged by Paimon's rule: from ``metadata.iceberg.compaction.min.file-num`` on if they have the size
 of ``manifest.target-file-size`` together, from ``metadata.iceberg.compaction.max.file-num`` on always.
@@ -177,8 +178,11 @@ class IcebergManifests:
         """Write a manifest of the live entries of ``parts``: copied blocks, and other entries."""
         if not any(m.live_files for m in parts):
             return []
-        data = self.codec.encode_blocks(blocks, entries)
-        path = java_uri(self._put(self.names.manifest(), data))
+        stored = self.codec.stored_blocks(blocks, entries)
+        data = self.codec.encode_blocks(stored)
+        path = self._put(self.names.manifest(), data)
+        self._keep(path, stored)
+        path = java_uri(path)
         return [ManifestFile.of_existing(path, len(data), parts, self.snapshot.id, self.partition)]
 
     def put_list(self, files: Sequence[ManifestFile]) -> str:
@@ -197,7 +201,10 @@ class IcebergManifests:
         paths = [self.folder.path(file_name(m.path)) for m in files]
         cached = self.folder.store.caches[_BLOCKS]
         missing = [path for path in paths if cached.get(path) is None]
-        stored = dict(zip(missing, LocalRunner(REQUESTS).run(missing, self._read_one), strict=True))
+        store = self.folder.store
+        local = store.local_path(self.folder.root) is not None  # to start threads takes longer than to read small files
+        runner = LocalRunner(1 if local else REQUESTS)
+        stored = dict(zip(missing, runner.run(missing, self._read_one), strict=True))
         return [stored.get(path) or self._read_one(path) for path in paths]
 
     def _read_one(self, path: str) -> _Stored:
@@ -212,8 +219,20 @@ class IcebergManifests:
             raise e.within(path) from e
         if found is None:
             return _Stored(None, data)
-        cache.put(path, tuple(found), len(path) + sum(len(block.data) + len(block.stored) for block in found))
-        return _Stored(tuple(found))
+        return _Stored(self._keep(path, found))
+
+    def _keep(self, path: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
+        """Keep the blocks of a manifest in the cache."""
+        kept = tuple(blocks)
+        size = len(path) + sum(len(block.data) + len(block.stored) for block in kept)
+        self.folder.store.caches[_BLOCKS].put(path, kept, size)
+        return kept
+
+    def _existing_blocks(self, file: ManifestFile, stored: _Stored) -> Sequence[Block] | None:
+        """The blocks of a manifest with all entries as existing ones; None: they must be decoded for that."""
+        if stored.blocks is None or file.is_existing:
+            return stored.blocks
+        return self.codec.existing_blocks(stored.blocks, file.added_snapshot_id) if file.is_added else None
 
     def _entries(self, file: ManifestFile, stored: _Stored) -> list[Entry]:
         """The entries of a manifest, with the row ids that they inherit."""
@@ -396,28 +415,44 @@ class IcebergManifests:
         self, file: ManifestFile, stored: _Stored, changes: Changes, gone: list[Entry]
     ) -> Sequence[ManifestFile]:
         """A manifest without the files that were removed, whose entries are put into ``gone``."""
-        blocks = stored.blocks
         paths = [*changes.removed, *changes.upgraded]
-        hit = list(blocks or ())
-        if blocks is not None and len(paths) <= _FEW_PATHS:
+        hit: Sequence[int] = range(len(stored.blocks or ()))
+        if stored.blocks is not None and len(paths) <= _FEW_PATHS:
             names = [p.encode() for p in paths]
-            hit = [block for block in blocks if any(name in block.data for name in names)]
+            hit = [i for i in hit if any(name in stored.blocks[i].data for name in names)]
             if not hit:
                 return [file]
-        copied = blocks is not None and file.is_existing
-        found = self.codec.decode_blocks(hit) if copied else self._entries(file, stored)
-        live = [e for e in found if manifests.is_live(e)]
-        for path in changes.upgraded & {e["data_file"]["file_path"] for e in live}:
-            changes.added.pop(path, None)  # only its level has changed
-        removed = [e for e in live if e["data_file"]["file_path"] in changes.removed]
-        if not removed:
+        blocks = self._existing_blocks(file, stored)
+        if blocks is None:
+            live = [e for e in self._entries(file, stored) if manifests.is_live(e)]
+            removed = self._removed_of(live, changes)
+            rest = [manifests.kept(e) for e in live if e["data_file"]["file_path"] not in changes.removed]
+            gone += removed
+            return self.put_manifests(rest) if removed else [file]
+        kept = dict(enumerate(blocks))
+        before = len(gone)
+        for i in hit:
+            entries = self._block_entries(file, blocks[i])
+            removed = self._removed_of([e for e, _ in entries], changes)
+            if removed:
+                raw = [data for e, data in entries if e["data_file"]["file_path"] not in changes.removed]
+                kept[i] = Block.plain(len(raw), b"".join(raw))
+                gone += removed
+        if len(gone) == before:
             return [file]
-        gone += removed
-        rest = [manifests.kept(e) for e in live if e["data_file"]["file_path"] not in changes.removed]
-        if not copied:
-            return self.put_manifests(rest)
-        others = [block for block in blocks or () if block not in hit]
-        return self._put_blocks(others, rest, [file.without(removed)])
+        return self._put_blocks([b for b in kept.values() if b.records], [], [file.without(gone[before:])])
+
+    def _removed_of(self, entries: Sequence[Entry], changes: Changes) -> list[Entry]:
+        """The entries of removed files; files whose level alone has changed are no longer added."""
+        for path in changes.upgraded & {e["data_file"]["file_path"] for e in entries}:
+            changes.added.pop(path, None)
+        return [e for e in entries if e["data_file"]["file_path"] in changes.removed]
+
+    def _block_entries(self, file: ManifestFile, block: Block) -> list[tuple[Entry, bytes]]:
+        try:
+            return self.codec.block_entries(block)
+        except CorruptError as e:
+            raise e.within(self.folder.path(file_name(file.path))) from e
 
     def _compact(self, data: Sequence[ManifestFile]) -> list[ManifestFile]:
         """Merge small manifests of earlier commits into one, if there are enough.
@@ -437,7 +472,7 @@ class IcebergManifests:
         blocks: list[Block] = []
         entries: list[Entry] = []
         for file, stored in zip(old, self._read(old), strict=True):
-            copied = stored.blocks if file.is_existing else None
+            copied = self._existing_blocks(file, stored)
             if copied is not None:
                 blocks += copied
             else:

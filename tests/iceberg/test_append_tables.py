@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from iceberg_reader import IcebergTable, local, sorted_rows
 
 import bitlake
 from bitlake.errors import InvalidRequest
+from bitlake.iceberg import manifest
 from bitlake.table.table import Table
 
 ON = {"metadata.iceberg.storage": "table-location"}
@@ -356,3 +358,53 @@ def test_tables_of_other_catalogs_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="'metadata.iceberg.storage' = 'hive-catalog'.*hadoop-catalog"):
         table.append(rows_of(range(3)))
     assert table.scan().to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
+def test_the_rest_of_a_manifest_is_copied_when_a_file_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """Of 250 files, only the entries beside the removed one are decoded, and none is encoded again."""
+    lake = bitlake.connect(str(tmp_path))
+    options = {**ON, "metadata.iceberg.manifest-compression": codec}
+    table = lake.create_table("t", SCHEMA, partition_by=["id"], options=options)
+    table.append(pa.table({"id": range(250), "v": ["x"] * 250, "p": ["p"] * 250}, schema=SCHEMA))
+    before = {e["data_file"]["file_path"]: e for e in iceberg(table).entries()}
+    decoded: list[int] = []
+    encoded: list[int] = []
+    checked, hinted = manifest._checked, manifest._hinted
+
+    def count_decoded(records: Any) -> list[manifest.Entry]:
+        found = checked(records)
+        decoded.append(len(found))
+        return found
+
+    def count_encoded(entry: manifest.Entry) -> manifest.Entry:
+        encoded.append(1)
+        return hinted(entry)
+
+    monkeypatch.setattr(manifest, "_checked", count_decoded)
+    monkeypatch.setattr(manifest, "_hinted", count_encoded)
+    for number in (77, 78, 200):
+        decoded.clear()
+        encoded.clear()
+        table.delete(f"id = {number}")
+        assert 0 < sum(decoded) < 150 and sum(encoded) == 1  # the deleted entry has a manifest of its own
+        after = {e["data_file"]["file_path"]: e for e in iceberg(table).entries() if e["status"] != 2}
+        del before[next(f for f in before if f"/id={number}/" in f)]
+        assert after == {f: {**e, "status": 0} for f, e in before.items()}
+    assert len(same_rows(table).rows()) == 247
+
+
+def test_values_like_the_beginning_of_an_entry(tmp_path: Path) -> None:
+    """Bounds that hold the bytes by which added entries are found: the manifest is decoded instead."""
+    lake = bitlake.connect(str(tmp_path))
+    schema = pa.schema([("id", pa.int64()), ("x", pa.binary())])
+    table = lake.create_table("t", schema, partition_by=["id"], options=ON)
+    like = b"\x02" + b"\x02\x02" * 3 + b"\x00"  # status added, snapshot and sequence numbers 1, content data
+    table.append(pa.table({"id": range(9), "x": [like * 2] * 9}, schema=schema))
+    assert all(b["value"] == like * 2 for f in iceberg(table).live() for b in f["lower_bounds"] if b["key"] == 1)
+    table.delete("id = 4")
+    found = same_rows(table)
+    assert Counter(e["status"] for e in found.entries()) == {0: 8, 2: 1}
+    assert all(b["value"] == like * 2 for f in found.live() for b in f["lower_bounds"] if b["key"] == 1)
