@@ -16,8 +16,9 @@ Rows that the scan's predicate excludes are filtered by the query, whose WHERE a
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitlake.errors import BitlakeError
 from bitlake.formats.file_format import format_of
@@ -56,48 +57,67 @@ def connect(caches: Caches) -> Any:
     return caches[_INSTANCES].get_or(os.getpid(), start, lambda _: _INSTANCE_BYTES).cursor()
 
 
-def bind_scan(connection: Any, name: str, scan: TableScan) -> None:
-    """Give a scan's columns a name in a DuckDB connection: files by a view, rows as a source, or both in one view."""
+class DirectView(NamedTuple):
+    """Rows of a table as a query over files that DuckDB reads itself, and over a source of the rest, if any."""
+
+    sql: str
+    mixed: bool
+
+
+def bind_scans(connection: Any, scans: Mapping[str, TableScan]) -> dict[str, DirectView]:
+    """Give scans names in a DuckDB connection as sources; those not named are returned as views of files, by name.
+
+    A view is text for the WITH clause of a query (:func:`with_views`): to create it costs more than most queries' plan.
+    """
+    views = {}
+    for name, scan in scans.items():
+        view = _direct_view(connection, name, scan)
+        if view is None:
+            register(connection, name, scan)
+        else:
+            views[name] = view
+    return views
+
+
+def with_views(views: Mapping[str, DirectView]) -> str:
+    """The WITH clause that names views in a query, or an empty text."""
+    # Unlike a view, DuckDB would compute a query in WITH once and keep its rows if it is named twice.
+    named = (f"{identifier(name)} AS NOT MATERIALIZED ({view.sql})" for name, view in views.items())
+    return f"WITH {', '.join(named)} " if views else ""
+
+
+def can_read(connection: Any, view: DirectView) -> bool:
+    """Whether DuckDB can open a view's files; one that is gone or damaged is reported by reading it here."""
+    try:
+        connection.sql(view.sql)
+    except import_duckdb().Error:
+        return False
+    return True
+
+
+def _direct_view(connection: Any, name: str, scan: TableScan) -> DirectView | None:
     files = direct_files(scan)
+    columns = ", ".join(map(identifier, scan.columns))
     if isinstance(files, list):
-        if _create_view(connection, name, f"SELECT {_columns(scan)} FROM {_read_parquet(files)}"):
-            scan.record("duckdb", was_read=False)
-            return
-    elif (mixed := mixed_files(scan)) is not None and _bind_mixed(connection, name, scan, *mixed):
-        return
-    _register(connection, name, scan)
-
-
-def _columns(scan: TableScan) -> str:
-    return ", ".join(map(identifier, scan.columns))
+        return DirectView(f"SELECT {columns} FROM {_read_parquet(files)}", mixed=False)
+    mixed = mixed_files(scan)
+    if mixed is None:
+        return None
+    try:
+        from bitlake.sql.duckdb_source import ScanSource  # DuckDB is optional
+    except ImportError:
+        return None  # a dataset would plan again, and read all files
+    source = f"{name}_source"
+    connection._register_arrow_source(source, ScanSource(mixed[1], prunes=False))
+    direct = f"SELECT {columns} FROM {_read_parquet(mixed[0])}"
+    return DirectView(f"{direct} UNION ALL SELECT {columns} FROM {identifier(source)}", mixed=True)
 
 
 def _read_parquet(files: list[str]) -> str:
     return f"read_parquet([{', '.join(map(text, files))}], {_OPTIONS})"
 
 
-def _create_view(connection: Any, name: str, query: str) -> bool:
-    """Whether DuckDB took the view; a file that is gone or damaged is reported by reading it here."""
-    try:
-        connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {query}")
-    except import_duckdb().Error:
-        return False
-    return True
-
-
-def _bind_mixed(connection: Any, name: str, scan: TableScan, files: list[str], rest: TableScan) -> bool:
-    try:
-        from bitlake.sql.duckdb_source import ScanSource  # DuckDB is optional
-    except ImportError:
-        return False  # a dataset would plan again, and read all files
-    source = f"{name}_source"
-    connection._register_arrow_source(source, ScanSource(rest, prunes=False))
-    columns = _columns(scan)
-    direct = f"SELECT {columns} FROM {_read_parquet(files)}"
-    return _create_view(connection, name, f"{direct} UNION ALL SELECT {columns} FROM {identifier(source)}")
-
-
-def _register(connection: Any, name: str, scan: TableScan) -> None:
+def register(connection: Any, name: str, scan: TableScan) -> None:
     """Register a scan as a source, and as a dataset where DuckDB's protocol of sources is not the one known here."""
     try:
         from bitlake.sql.duckdb_source import ScanSource  # DuckDB is optional

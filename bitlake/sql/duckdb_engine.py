@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from bitlake.sql.spark_types import OPAQUE
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit
 from bitlake.types import DataField
+
+if TYPE_CHECKING:
+    from bitlake.sql.duckdb_binding import DirectView
 
 _Columns = tuple[tuple[str, tuple[DataField, ...]], ...]
 _Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date]
@@ -67,43 +70,59 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
-    connection = _connection(tables, timezone, caches)
-    duckdb = import_duckdb()
-    try:
-        relation = _named(connection, f"({query.sql})", query.names)
-    except duckdb.Error as e:
-        raise NotTranslatable(query.sql, f"DuckDB refuses it ({e})") from e
+    from bitlake.sql.duckdb_binding import bind_scans  # DuckDB is optional
+
+    connection = _connection(timezone, caches)
+    scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}
+    for name, table in tables.items():
+        if name not in scans:
+            connection.register(name, table)
+    relation = _relation(connection, query, scans, bind_scans(connection, scans))
     for name, ours, sparks in zip(query.names, relation.types, query.types, strict=True):
         if sparks != OPAQUE and str(ours) != sparks.duckdb:
             raise NotTranslatable(name, f"the column would be {ours}, which is {sparks.sql} in Spark")
     return relation
 
 
+def _relation(connection: Any, query: Translation, scans: Mapping[str, TableScan], views: dict[str, DirectView]) -> Any:
+    from bitlake.sql.duckdb_binding import can_read, register, with_views  # DuckDB is optional
+
+    try:
+        relation = _named(connection, f"({query.sql})", query.names, with_views(views))
+    except import_duckdb().Error as e:
+        unreadable = {name for name, view in views.items() if not can_read(connection, view)}
+        if not unreadable:
+            raise NotTranslatable(query.sql, f"DuckDB refuses it ({e})") from e
+        for name in unreadable:
+            register(connection, name, scans[name])
+        return _relation(connection, query, scans, {n: v for n, v in views.items() if n not in unreadable})
+    for name, view in views.items():
+        if not view.mixed:
+            scans[name].record("duckdb", was_read=False)
+    return relation
+
+
 def relation_of(table: pa.Table, timezone: str, caches: Caches) -> Any:
     """An Arrow table, in which columns may share a name, as a relation."""
-    apart = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
-    return _named(_connection({"answer": apart}, timezone, caches), "answer", table.schema.names)
+    connection = _connection(timezone, caches)
+    connection.register("answer", table.rename_columns([f"c{i}" for i in range(table.num_columns)]))
+    return _named(connection, "answer", table.schema.names)
 
 
-def _connection(tables: Mapping[str, TableScan | pa.Table], timezone: str, caches: Caches) -> Any:
+def _connection(timezone: str, caches: Caches) -> Any:
     duckdb = import_duckdb()
-    from bitlake.sql.duckdb_binding import bind_scan, connect
+    from bitlake.sql.duckdb_binding import connect
 
     connection = connect(caches)
     try:
         connection.execute("SET TimeZone = ?", [timezone])
     except duckdb.Error as e:
         raise NotTranslatable(timezone, "DuckDB has no such time zone") from e
-    for name, table in tables.items():
-        if isinstance(table, TableScan):
-            bind_scan(connection, name, table)
-        else:
-            connection.register(name, table)
     return connection
 
 
-def _named(connection: Any, source: str, names: Sequence[str]) -> Any:
-    return connection.sql(f"SELECT * FROM {source} AS q({', '.join(map(identifier, names))})")
+def _named(connection: Any, source: str, names: Sequence[str], clause: str = "") -> Any:
+    return connection.sql(f"{clause}SELECT * FROM {source} AS q({', '.join(map(identifier, names))})")
 
 
 def fetch(relation: Any, limit: int = 0) -> pa.Table:

@@ -483,7 +483,9 @@ def _like_with(e: Expressions, node: exp.Like, escape: str) -> Value:
     word = "NOT LIKE" if node.args.get("negate") else "LIKE"
     name = named("{} LIKE {}", value, pattern)
     name = f"(NOT {name})" if name is not None and node.args.get("negate") else name
-    return Value(f"({value.sql} {word} {pattern.sql} ESCAPE {text(escape)})", ty.BOOLEAN, name)
+    # DuckDB compares with a compiled pattern only where no escape is given.
+    escaped = f" ESCAPE {text(escape)}" if escape in pattern.literal else ""
+    return Value(f"({value.sql} {word} {pattern.sql}{escaped})", ty.BOOLEAN, name)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -542,9 +544,10 @@ def _of_decimals(node: exp.Expr, symbol: str, left: Value, right: Value) -> Valu
         raise NotTranslatable(node, f"the product has more than {ty.MAX_PRECISION} places")
     if symbol in "+-%":
         scale = max(a.type.scale, b.type.scale)
-        whole = max(v.type.precision - v.type.scale for v in (a, b))
-        exact = ty.decimal(whole + scale + (symbol != "%"), scale)
-        return Value(cast_sql(f"{cast(node, a, exact)} {symbol} {cast(node, b, exact)}", kind), kind)
+        # DuckDB's sum has one digit more than its operands, as Spark's, except that 38 is the most.
+        digits = max(v.type.precision - v.type.scale for v in (a, b)) + scale
+        operands = [cast(node, v, ty.decimal(digits, scale)) for v in (a, b)]
+        return Value(cast_sql(f" {symbol} ".join(operands), kind), kind)
     return Value(cast_sql(f"{a.sql} {symbol} {b.sql}", kind), kind)
 
 
