@@ -48,6 +48,7 @@ from bitlake.fileindex.keyed import chunks
 from bitlake.fileindex.payload import Fetch, LazyBytes, Section
 from bitlake.fileindex.selection import Selection
 
+UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
 VERSION = 1
@@ -68,7 +69,8 @@ _SAMPLE_BYTES = 1 << 20
 """Bytes of text that are sampled to choose the rows of a block."""
 DENSE_SHARE = 0.5
 _DENSE_FROM = 16
-_MOST_IN_TABLE = 1 << 18
+_RANKS = 8
+"""Codes of a position that are combined one by one: of 400 MB of log lines, a position has 3 codes on average."""
 LEAST_BYTES = 1024
 """The bytes that a payload may take even for a small column."""
 _USEFUL_BYTES = 512
@@ -117,16 +119,154 @@ class SignatureShape:
     bits_for_a_code: int
 
 
-Held = npt.NDArray[np.uint8] | UInt32s
-"""The distinct codes of a block: a bit set of all codes (uint8, highest bit first), or a list (uint32)."""
+class BlockCodes(ABC):
+    """Collects the distinct codes of blocks of rows."""
 
+    def __init__(self, code_bits: int) -> None:
+        self._code_bits = code_bits
+        self._blocks = 0
 
-class CodeExtractor(ABC):
-    """Finds the codes of text."""
+    def __len__(self) -> int:
+        return self._blocks
+
+    def add(self, texts: Sequence[pa.Array]) -> None:
+        """Add a block of strings without NULL."""
+        self._add(texts)
+        self._blocks += 1
 
     @abstractmethod
-    def codes(self, texts: Sequence[pa.Array]) -> Held:
-        """Return the distinct codes of some strings without NULL, as a bit set or in any order."""
+    def _add(self, texts: Sequence[pa.Array]) -> None:
+        """Keep the distinct codes of the next block."""
+
+    @abstractmethod
+    def counts(self) -> UInt32s:
+        """Return the number of blocks that hold each code."""
+
+    @abstractmethod
+    def of_block(self, block: int) -> UInt32s:
+        """Return the codes of a block."""
+
+    @abstractmethod
+    def signatures(self, functions: int, height: int, chosen: Bools) -> list[UInt8s]:
+        """Return for each 8 blocks a byte for each of ``height`` signature rows; the first block has the highest bit.
+
+        ``chosen`` are the codes that have bits.
+        """
+
+
+class CodeSets(BlockCodes):
+    """Keeps a bit for each code and block, for texts that have a large share of all codes.
+
+    ``mark(texts, seen)`` sets ``seen[code]`` to 1 for each code; it may write anything behind the last code.
+    Memory: 2^(bits of a code) bytes for each 8 blocks.
+    """
+
+    def __init__(self, code_bits: int, mark: Callable[[Sequence[pa.Array], UInt8s], None]) -> None:
+        super().__init__(code_bits)
+        self._mark = mark
+        self._seen = self._shifted = np.zeros(0, np.uint8)
+        self._planes: list[UInt8s] = []
+        """For each 8 blocks a byte for each code, whose bits are the blocks."""
+
+    def _add(self, texts: Sequence[pa.Array]) -> None:
+        count = 1 << self._code_bits
+        if not len(self._seen):
+            self._seen, self._shifted = np.empty(count + 1, np.uint8), np.empty(count, np.uint8)
+        self._seen[:] = 0
+        self._mark(texts, self._seen)
+        if self._blocks % 8 == 0:
+            self._planes.append(np.zeros(count, np.uint8))
+        # Shifting bytes takes numpy eight times as long as multiplying them.
+        np.multiply(self._seen[:count], np.uint8(128 >> self._blocks % 8), out=self._shifted)
+        self._planes[-1] |= self._shifted
+
+    def counts(self) -> UInt32s:
+        """See :class:`BlockCodes`."""
+        counts = np.zeros(1 << self._code_bits, np.uint32)
+        for plane in self._planes:
+            counts += np.bitwise_count(plane)
+        return counts
+
+    def of_block(self, block: int) -> UInt32s:
+        """See :class:`BlockCodes`."""
+        return np.flatnonzero(self._planes[block // 8] & np.uint8(128 >> block % 8)).astype(np.uint32)
+
+    def signatures(self, functions: int, height: int, chosen: Bools) -> list[UInt8s]:
+        """See :class:`BlockCodes`."""
+        codes = np.flatnonzero(chosen).astype(np.uint32)
+        positions = positions_of(codes, functions, height)
+        gather = _ByPosition(np.repeat(codes, functions), positions.ravel(), height)
+        return [gather.together(plane) for plane in self._planes]
+
+
+class _ByPosition:
+    """Combines the bytes of all codes that have the same position.
+
+    Positions are ordered by their numbers of codes, so that the codes of rank r in their positions are those of the
+    first positions: each rank takes one gather and one OR.  ``reduceat`` combines what is left of long groups.
+    """
+
+    def __init__(self, codes: UInt32s, positions: npt.NDArray[np.int64], height: int) -> None:
+        order = np.argsort(positions)
+        codes, positions = codes[order].astype(np.intp), positions[order]
+        starts = np.flatnonzero(np.diff(positions, prepend=-1))
+        sizes = np.diff(starts, append=len(positions))
+        longest = np.argsort(-sizes)
+        starts, sizes = starts[longest], sizes[longest]
+        self._height = height
+        self._positions = positions[starts]
+        counts = [int(np.count_nonzero(sizes > rank)) for rank in range(_RANKS + 1)]
+        self._ranks = [codes[starts[:count] + rank] for rank, count in enumerate(counts[:-1]) if count]
+        rest = sizes[: counts[-1]] - _RANKS
+        self._rest_starts = np.cumsum(rest) - rest
+        places = np.arange(rest.sum()) + np.repeat(starts[: len(rest)] + _RANKS - self._rest_starts, rest)
+        self._rest = codes[places]
+
+    def together(self, values: UInt8s) -> UInt8s:
+        """Return for each position the bits that one of its codes has in ``values``."""
+        out = np.zeros(self._height, np.uint8)
+        if self._ranks:
+            found = values[self._ranks[0]]
+            for codes in self._ranks[1:]:
+                found[: len(codes)] |= values[codes]
+            if len(self._rest):
+                found[: len(self._rest_starts)] |= np.bitwise_or.reduceat(values[self._rest], self._rest_starts)
+            out[self._positions] = found
+        return out
+
+
+class CodeLists(BlockCodes):
+    """Keeps a list of each block's codes, for texts that have few of all codes."""
+
+    def __init__(self, code_bits: int, codes: Callable[[Sequence[pa.Array]], UInt32s]) -> None:
+        super().__init__(code_bits)
+        self._codes = codes
+        self._lists: list[UInt32s] = []
+
+    def _add(self, texts: Sequence[pa.Array]) -> None:
+        self._lists.append(self._codes(texts))
+
+    def counts(self) -> UInt32s:
+        """See :class:`BlockCodes`."""
+        counts = np.zeros(1 << self._code_bits, np.uint32)
+        for codes in self._lists:
+            counts[codes] += 1
+        return counts
+
+    def of_block(self, block: int) -> UInt32s:
+        """See :class:`BlockCodes`."""
+        return self._lists[block]
+
+    def signatures(self, functions: int, height: int, chosen: Bools) -> list[UInt8s]:
+        """See :class:`BlockCodes`."""
+        columns = []
+        for first in range(0, len(self._lists), 8):
+            bits = np.zeros((height, 8), bool)
+            for i, held in enumerate(self._lists[first : first + 8]):
+                for each in positions_of(held[chosen[held]], functions, height).T:
+                    bits[each, i] = True
+            columns.append(np.packbits(bits))
+        return columns
 
 
 class SignatureWriter:
@@ -136,9 +276,9 @@ class SignatureWriter:
     2^(bits of a code - 3) bytes for each block.
     """
 
-    def __init__(self, shape: SignatureShape, extractor: CodeExtractor, rows: int | None, share: float) -> None:
+    def __init__(self, shape: SignatureShape, codes: BlockCodes, rows: int | None, share: float) -> None:
         self._shape = shape
-        self._extractor = extractor
+        self._codes = codes
         self._block_rows = rows
         self._share = share
         self._pending: list[pa.Array] = []
@@ -146,9 +286,6 @@ class SignatureWriter:
         self._pending_bytes = 0
         self._rows = 0
         self._text_bytes = 0
-        self._blocks: list[Held] = []
-        self._counts = np.zeros(0, np.uint32)
-        """The blocks that hold each code."""
 
     def add(self, column: pa.Array | pa.ChunkedArray) -> None:
         """Add a column's values."""
@@ -191,68 +328,40 @@ class SignatureWriter:
 
     def _index(self, texts: list[pa.Array]) -> None:
         self._text_bytes += sum(map(text_bytes, texts))
-        held = self._extractor.codes(texts)
-        if not len(self._counts):
-            self._counts = np.zeros(1 << self._shape.code_bits, np.uint32)
-        if held.dtype == np.uint8:
-            self._counts += np.unpackbits(held.view(np.uint8))
-        else:
-            self._counts[held] += 1
-        self._blocks.append(held)
-
-    def _codes(self, block: int, left_out: Bools) -> UInt32s:
-        """The codes of a block without some."""
-        held = self._blocks[block]
-        if held.dtype == np.uint8:
-            return np.flatnonzero(np.unpackbits(held.view(np.uint8)).view(bool) & ~left_out).astype(np.uint32)
-        return held.view(np.uint32)[~left_out[held]]
+        self._codes.add(texts)
 
     def _close(self) -> None:
         if self._block_rows is None:
             self._block_rows = self._rows_for_a_block()
         if self._pending_rows:
             self._take_blocks(self._block_rows, whole=False)
-        if not len(self._counts):
-            self._counts = np.zeros(1 << self._shape.code_bits, np.uint32)
 
     def finish(self) -> bytes:
         """Return the payload."""
         self._close()
         assert self._block_rows is not None
-        blocks = len(self._blocks)
-        is_dense = (self._counts > DENSE_SHARE * blocks) & (blocks >= _DENSE_FROM)
+        blocks = len(self._codes)
+        counts = self._codes.counts()
+        is_dense = (counts > DENSE_SHARE * blocks) & (blocks >= _DENSE_FROM)
         dense = serialize(bitmap_of(np.flatnonzero(is_dense)))
         width = row_width(blocks)
         budget = 8 * (max(LEAST_BYTES, int(self._share * self._text_bytes)) - _HEAD.size - len(dense)) // width
-        codes_a_block = float(self._counts[~is_dense].sum()) / max(1, blocks)
+        codes_a_block = float(counts[~is_dense].sum()) / max(1, blocks)
         useful = max(int(codes_a_block * self._shape.bits_for_a_code), 8 * _USEFUL_BYTES // width)
         height = max(8, min(budget, useful, (1 << 33) // width))
         shape = self._shape
         head = _HEAD.pack(
             VERSION, shape.code_bits, shape.functions, shape.parameter, self._rows, self._block_rows, height, len(dense)
         )
-        return b"".join((head, dense, self._matrix(height, width, is_dense)))
+        return b"".join((head, dense, self._matrix(height, width, (counts > 0) & ~is_dense)))
 
-    def _matrix(self, height: int, width: int, is_dense: Bools) -> bytes:
-        columns = []
-        positions = self._positions(height)
-        for first in range(0, len(self._blocks), 8):
-            bits = np.zeros((height, min(width, 8)), bool)
-            for i in range(min(8, len(self._blocks) - first)):
-                for each in positions(self._codes(first + i, is_dense)).T:
-                    bits[each, i] = True
-            columns.append(np.packbits(bits))
+    def _matrix(self, height: int, width: int, chosen: Bools) -> bytes:
+        columns = self._codes.signatures(self._shape.functions, height, chosen)
         if not columns:
             return bytes(-(-height * width // 8))
+        if width < 8:
+            return np.packbits(np.unpackbits(columns[0][:, None], axis=1, count=width)).tobytes()
         return columns[0].tobytes() if len(columns) == 1 else np.stack(columns, axis=1).tobytes()
-
-    def _positions(self, height: int) -> Callable[[UInt32s], npt.NDArray[np.int64]]:
-        """Return a function from codes to positions: from a table, where one is shorter than the blocks' codes."""
-        functions, count = self._shape.functions, 1 << self._shape.code_bits
-        if len(self._blocks) < _DENSE_FROM or count > _MOST_IN_TABLE:
-            return lambda codes: positions_of(codes, functions, height)
-        table = positions_of(np.arange(count, dtype=np.uint32), functions, height)
-        return lambda codes: table[codes]
 
     def check(self, payload: bytes) -> str | None:
         """See :class:`bitlake.fileindex.capabilities.PayloadChecker`: no block may be denied one of its codes."""
@@ -266,10 +375,11 @@ class SignatureWriter:
         bits = reader.matrix()
         dense = mask_of(reader.dense, 0, 1 << head.code_bits)
         wrong = 0
-        for block in range(len(self._blocks)):
-            positions = positions_of(self._codes(block, dense), head.functions, head.height)
+        for block in range(len(self._codes)):
+            codes = self._codes.of_block(block)
+            positions = positions_of(codes[~dense[codes]], head.functions, head.height)
             wrong += not bits[positions, block].all()
-        return f"it denies codes that {wrong:,} of {len(self._blocks):,} blocks of rows hold" if wrong else None
+        return f"it denies codes that {wrong:,} of {len(self._codes):,} blocks of rows hold" if wrong else None
 
 
 def _plain(chunk: pa.Array) -> pa.Array:

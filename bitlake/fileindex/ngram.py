@@ -28,11 +28,11 @@ from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
-    CodeExtractor,
-    Held,
+    CodeSets,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
+    UInt8s,
     UInt32s,
     describe_signature,
     stored_rows,
@@ -56,7 +56,6 @@ _WITHOUT_CASE = ((0x0000, 0x007F), (0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 
 """ASCII, and blocks of characters that equal their lower case, to which no other character is folded."""
 _REPLACEMENT = 0xFFFD
 """Stands for bytes that are not UTF-8 in the texts that Spark matches."""
-_PADDING = 8
 _WINDOW = 1 << 16
 """Bytes at a time, so that their temporaries stay in the processor's cache."""
 
@@ -68,71 +67,92 @@ def supports(kind: DataType) -> bool:
 
 def gram_codes(folded: bytes, n: int) -> UInt32s:
     """Return the codes of the grams of a folded text, one for each byte but the last n - 1."""
-    return _Codes(n).of(np.frombuffer(folded + bytes(_PADDING), np.uint8), 0, max(0, len(folded) - n + 1))
+    grams = _Grams(n, max(4, len(folded)))
+    return grams.codes(np.frombuffer(folded, np.uint8), 0)[: max(0, len(folded) - n + 1)]
 
 
-class _Codes:
-    """Computes codes in memory that is used again: new pages take longer than the arithmetic."""
+class _Grams:
+    """Computes the codes of a window of text at a time, in memory that is used again: new pages take longer.
 
-    def __init__(self, n: int) -> None:
+    numpy computes quickest with values that are aligned and side by side.  So the window is copied four times, each
+    time one byte further: the words of copy p are those of the text at the offsets 4 k + p, and gram 4 k + p has the
+    code [p, k].
+    """
+
+    def __init__(self, n: int, window: int) -> None:
         self._n = n
-        self._out = self._other = np.zeros(0, np.uint32)
+        self._window = window
+        words = -(-window // 4)
+        self._phases = np.zeros((4, words + 2), np.dtype("<u4"))
+        self._out, self._other = np.empty(4 * words, np.uint32), np.empty(4 * words, np.uint32)
+        self._places = np.empty(4 * words, np.intp)
+        self._folded, self._is_upper = np.empty(window + 16, np.uint8), np.empty(window + 16, np.uint8)
 
-    def of(self, padded: npt.NDArray[np.uint8], start: int, count: int) -> UInt32s:
-        """Return the codes of ``count`` grams from ``start`` on; the array is used again by the next call."""
-        if len(self._out) < count:
-            self._out, self._other = np.empty(count, np.uint32), np.empty(count, np.uint32)
-        out, other = self._out[:count], self._other[:count]
-        # A view of the 4 bytes at each offset, which overlap.
-        first = np.ndarray((count,), np.dtype("<u4"), padded, offset=start, strides=(1,))
+    def codes(self, text: UInt8s, at: int) -> UInt32s:
+        """Return the codes of the grams that begin in the window at ``at``; the first of them is first."""
+        words = -(-min(self._window, len(text) - at) // 4)
+        return self._compute(text, at, words).reshape(4, words).T.ravel().astype(np.uint32)
+
+    def _compute(self, text: UInt8s, at: int, words: int) -> npt.NDArray[np.intp]:
+        """Return the code of gram 4 k + p of the window at place p * ``words`` + k; the next call uses it again."""
+        self._fill(text[at : at + 4 * words + 11], words)
+        out, other = self._out[: 4 * words].reshape(4, words), self._other[: 4 * words].reshape(4, words)
+        np.multiply(self._phases[:, :words], np.uint32(0x9E3779B1), out=out)
         if self._n == 3:
-            np.bitwise_and(first, np.uint32(0xFFFFFF), out=out)
-            np.multiply(out, np.uint32(0x9E3779B1), out=out)
-        else:
-            np.multiply(first, np.uint32(0x9E3779B1), out=out)
+            np.bitwise_and(self._phases[:, :words], np.uint32(0xFFFFFF), out=out)
+            out *= np.uint32(0x9E3779B1)
         if self._n > 4:
-            last = np.ndarray((count,), np.dtype("<u4"), padded, offset=start + self._n - 4, strides=(1,))
-            np.multiply(last, np.uint32(0x85EBCA6B), out=other)
-            np.add(out, other, out=out)
+            for phase in range(4):
+                later, last = divmod(phase + self._n - 4, 4)
+                np.multiply(self._phases[last, later : later + words], np.uint32(0x85EBCA6B), out=other[phase])
+            out += other
         np.right_shift(out, np.uint32(15), out=other)
-        np.bitwise_xor(out, other, out=out)
-        np.multiply(out, np.uint32(0xC2B2AE35), out=out)
-        return np.right_shift(out, np.uint32(32 - CODE_BITS), out=out)
+        out ^= other
+        out *= np.uint32(0xC2B2AE35)
+        out >>= np.uint32(32 - CODE_BITS)
+        places = self._places[: 4 * words]
+        np.copyto(places, out.ravel())  # to index with them: of other integers numpy makes these more slowly
+        return places
 
+    def _fill(self, part: UInt8s, words: int) -> None:
+        """Fold a part of the text, and copy it; behind its end are zeros."""
+        is_upper, folded = self._is_upper[: len(part)], self._folded[: len(part)]
+        np.subtract(part, np.uint8(65), out=is_upper)
+        np.less(is_upper, np.uint8(26), out=is_upper.view(np.bool_))
+        np.multiply(is_upper, np.uint8(32), out=is_upper)
+        np.bitwise_or(part, is_upper, out=folded)
+        size = 4 * (words + 2)
+        self._folded[len(part) : size + 3] = 0
+        for phase in range(4):
+            self._phases[phase].view(np.uint8)[:size] = self._folded[phase : phase + size]
 
-class _Grams(CodeExtractor):
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._codes = _Codes(n)
-        self._outside = 1 << CODE_BITS
-        self._seen = np.zeros(self._outside + 1, bool)
-        """Whether each code is seen, and a place for grams that cross the end of a row."""
-
-    def codes(self, texts: Sequence[pa.Array]) -> Held:
-        self._seen[:] = False
+    def mark(self, texts: Sequence[pa.Array], seen: UInt8s) -> None:
+        """Set ``seen[code]`` to 1 for all grams of some strings without NULL; its last place is for no code."""
         for chunk in texts:
-            if self._see(chunk):
+            if self._mark(chunk, seen):
                 for c, into in _FOLDED_INTO_ASCII.items():
                     chunk = pc.replace_substring(chunk, c, into)
-                self._see(chunk)
-        return np.packbits(self._seen[: self._outside])
+                self._mark(chunk, seen)
 
-    def _see(self, chunk: pa.Array) -> bool:
-        """Add the codes of a chunk; return whether it has characters that are folded into ASCII."""
+    def _mark(self, chunk: pa.Array, seen: UInt8s) -> bool:
+        """Mark the codes of a chunk; return whether it has characters that are folded into ASCII."""
         starts, data = string_buffers(chunk)
         first = int(starts[0])
-        text = data[first : int(starts[-1])].tobytes()
-        padded = np.frombuffer(text.translate(_FOLD) + bytes(_PADDING), np.uint8)
-        crossing = ((starts[1:] - first)[:, None] - np.arange(1, self._n)).ravel()
-        crossing = crossing[crossing >= 0]
-        # Rows shorter than a gram put them out of order.
-        crossing.sort()
-        for at in range(0, len(text), _WINDOW):
-            codes = self._codes.of(padded, at, min(_WINDOW, len(text) - at))
-            low, high = np.searchsorted(crossing, (at, at + len(codes)))
-            codes[crossing[low:high] - at] = self._outside
-            self._seen[codes] = True
-        return not text.isascii() and any(c.encode() in text for c in _FOLDED_INTO_ASCII)
+        text, ends = data[first : int(starts[-1])], starts[1:] - first
+        lag = np.arange(1, self._n)[:, None]
+        for at in range(0, len(text), self._window):
+            count = min(self._window, len(text) - at)
+            words = -(-count // 4)
+            places = self._compute(text, at, words)
+            low, high = np.searchsorted(ends, (at, at + count + self._n - 2), "right")
+            crossing = (ends[low:high] - at - lag).ravel()
+            crossing = np.concatenate((crossing[(crossing >= 0) & (crossing < count)], np.arange(count, 4 * words)))
+            places[(crossing & 3) * words + (crossing >> 2)] = len(seen) - 1
+            seen[places] = 1
+        if not len(text) or text.max() < 0x80:
+            return False
+        whole = text.tobytes()
+        return any(c.encode() in whole for c in _FOLDED_INTO_ASCII)
 
 
 class NgramWriter(SignatureWriter):
@@ -143,7 +163,9 @@ class NgramWriter(SignatureWriter):
             raise InvalidRequest(f"cannot index values of type {kind}; {ACCEPTS}")
         n = GRAM_BYTES.of(options) or 5
         shape = SignatureShape(CODE_BITS, 1, n, _BITS_FOR_A_CODE)
-        super().__init__(shape, _Grams(n), ROWS.of(options), SIZE_SHARE.of(options) or 0.05)
+        super().__init__(
+            shape, CodeSets(CODE_BITS, _Grams(n, _WINDOW).mark), ROWS.of(options), SIZE_SHARE.of(options) or 0.05
+        )
 
 
 class NgramReader(SignatureReader):

@@ -372,6 +372,11 @@ class IndexBuilder:
         self.problems: list[str] = []
         """Indexes that the file is written without, and why: their format cannot hold a value, or it has none."""
 
+    @property
+    def indexes(self) -> int:
+        """The number of indexes that are built."""
+        return len(self._specs)
+
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch's rows; the batch has at least the indexed columns."""
         columns: dict[str, pa.Array | pa.ChunkedArray] = {}

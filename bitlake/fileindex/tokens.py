@@ -25,7 +25,7 @@ from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
-    CodeExtractor,
+    CodeLists,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
@@ -56,7 +56,7 @@ def supports(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and kind.root is Root.VARCHAR
 
 
-class CodesOfTokens(CodeExtractor):
+class CodesOfTokens:
     """Hashes the tokens of text."""
 
     def __init__(self) -> None:
@@ -116,7 +116,9 @@ class TokensWriter(SignatureWriter):
         if not supports(kind):
             raise InvalidRequest(f"cannot index values of type {kind}; {ACCEPTS}")
         shape = SignatureShape(CODE_BITS, _FUNCTIONS, TOKENIZER, _BITS_FOR_A_CODE)
-        super().__init__(shape, CodesOfTokens(), ROWS.of(options), SIZE_SHARE.of(options) or 0.05)
+        super().__init__(
+            shape, CodeLists(CODE_BITS, CodesOfTokens().codes), ROWS.of(options), SIZE_SHARE.of(options) or 0.05
+        )
 
 
 class TokensReader(SignatureReader):
