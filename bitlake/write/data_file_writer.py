@@ -4,7 +4,8 @@ indexes.
 :class:`RollingWriter` writes the rows of one partition and bucket, and builds the indexes of each file in one pass;
 subclasses add paths and manifest entries (:class:`DataFileWriter` here, for append tables;
 :mod:`bitlake.mergetree.key_value_file`).  Order of writes: the data file, then its ``.index`` file; nothing refers to
-either before a commit does.  Memory: one row group, and the state of the index builders.
+either before a commit does.  A thread builds the indexes while the rows are encoded.  Memory: one row group, rows of as
+many bytes that wait to be indexed, and the state of the index builders.
 
 :class:`DataFileFactory` forms the path and the manifest entry of each file.  :func:`indexed_columns` reads back the
 columns from which indexes of finished files are built.  :func:`rows_per_file` measures bytes per row on the table's
@@ -16,7 +17,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -55,6 +58,8 @@ log = logging.getLogger("bitlake")
 
 _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
+_BACKGROUND_BYTES = 1 << 20
+"""Rows of fewer bytes are indexed by the calling thread: starting a thread takes longer than it saves."""
 
 
 def store_index(
@@ -121,8 +126,63 @@ class FileShape:
         )
 
 
+class _BackgroundIndexes:
+    """Builds a file's indexes in a thread while the calling thread encodes its rows: both release Python's lock.
+
+    Mutable.  Small batches are indexed by the calling thread.  At most ``most_bytes`` of rows wait for the thread.
+    Errors of the thread are raised by a later call.
+    """
+
+    def __init__(self, builder: IndexBuilder, most_bytes: int) -> None:
+        self.builder = builder
+        self._most_bytes = most_bytes
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows, in order."""
+        size = rows.nbytes
+        if self._pool is None:
+            if size < _BACKGROUND_BYTES or not self.builder.indexes:
+                self.builder.add(rows)
+                return
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="bitlake-index")
+        self._waiting.append((self._pool.submit(self.builder.add, rows), size))
+        self._bytes += size
+        while self._bytes > self._most_bytes or self._waiting[0][0].done():
+            self._take()
+            if not self._waiting:
+                break
+
+    def finish(self) -> Callable[[], bytes]:
+        """Begin to finish the indexes; return a function that waits for the container's bytes."""
+        if self._pool is None:
+            return lambda: self.builder.finish(checksums=True)
+        container = self._pool.submit(self.builder.finish, checksums=True)
+
+        def wait() -> bytes:
+            while self._waiting:
+                self._take()
+            index = container.result()
+            self.stop()
+            return index
+
+        return wait
+
+    def stop(self) -> None:
+        """End the thread; what waits for it is left out."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _take(self) -> None:
+        future, size = self._waiting.popleft()
+        future.result()
+        self._bytes -= size
+
+
 class RollingWriter(abc.ABC):
-    """Writes rows into files of about ``shape.target`` bytes.  Mutable, one thread.
+    """Writes rows into files of about ``shape.target`` bytes.  Mutable, for one thread.
 
     A context manager: leaving it by an exception deletes every file it wrote.
     """
@@ -135,7 +195,7 @@ class RollingWriter(abc.ABC):
         self._written_paths: list[str] = []
         self._writer: FileWriter | None = None
         self._output: Any = None
-        self._builder: IndexBuilder | None = None
+        self._indexes: _BackgroundIndexes | None = None
         self._name = ""
         self.problems: list[str] = []
         """Indexes that could not be built, and why."""
@@ -171,12 +231,12 @@ class RollingWriter(abc.ABC):
             while part.num_rows:
                 if self._writer is None:
                     self._open()
-                assert self._writer is not None and self._builder is not None
+                assert self._writer is not None and self._indexes is not None
                 room = part.num_rows if shape.most_rows is None else shape.most_rows - self._writer.row_count
                 head, part = part.slice(0, room), part.slice(room)
                 with _writing(self._written_paths[-1]):
                     self._writer.write(self._stored(head))
-                self._builder.add(head)
+                self._indexes.add(head)
                 count_rows(written=head.num_rows)
                 full = shape.most_rows is not None and self._writer.row_count >= shape.most_rows
                 if full or self._writer.bytes_written >= shape.target:
@@ -189,6 +249,8 @@ class RollingWriter(abc.ABC):
 
     def abort(self) -> None:
         """Delete every file of this writer."""
+        if self._indexes is not None:
+            self._indexes.stop()
         if self._output is not None:
             with contextlib.suppress(OSError, StorageUnavailable):
                 getattr(self._output, "discard", self._output.close)()
@@ -211,24 +273,31 @@ class RollingWriter(abc.ABC):
                 group_bytes=shape.group_bytes,
                 page_bytes=shape.page_bytes,
                 page_rows=shape.page_rows,
-                clustered=[spec.column for spec in shape.indexes if known_index_type(spec.index_type).selects_rows],
+                clustered=[spec.column for spec in shape.indexes if _has_clusters(spec)],
             )
-        self._builder = IndexBuilder(shape.indexes, shape.indexed)
+        self._indexes = _BackgroundIndexes(IndexBuilder(shape.indexes, shape.indexed), shape.group_bytes)
 
     def _close(self) -> None:
         if self._writer is None:
             return
-        assert self._builder is not None
+        assert self._indexes is not None
+        index = self._indexes.finish()
         with _writing(self._written_paths[-1]):
             written = self._writer.close()
             self._output.close()
-        index = self._builder.finish(checksums=True)
-        for problem in self._builder.problems:
+        container = index()
+        for problem in self._indexes.builder.problems:
             log.warning("%s: %s", self._name, problem)
             self.problems.append(f"{self._name}: {problem}")
-        entry = self._entry(self._name, written, index)
-        self._writer = self._output = self._builder = None
+        entry = self._entry(self._name, written, container)
+        self._writer = self._output = self._indexes = None
         self._entries.append(entry)
+
+
+def _has_clusters(spec: IndexSpec) -> bool:
+    """Whether pages should begin and end with rows of one value: not for text, of which parts are looked up."""
+    index_type = known_index_type(spec.index_type)
+    return index_type.selects_rows and not index_type.tests_text
 
 
 # --- sizes of files and pages -----------------------------------------------------------------------------------------
