@@ -18,6 +18,7 @@ SCHEMA = pa.schema(
         ("seen", pa.timestamp("us", "UTC")),
         ("addr", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
         ("m", pa.map_(pa.string(), pa.string())),
+        ("payload", pa.string()),
     ]
 )
 INDEXES = {
@@ -32,6 +33,9 @@ INDEXES = {
     "bitlake.index.by_hour.timezone": "Europe/Berlin",
     "bitlake.index.by_city": "bitmap(addr.city)",
     "bitlake.index.by_key": "bitmap(upper(m['k']))",
+    "bitlake.index.by_user": "bitmap(get_json_object(payload, '$.user.id'))",
+    "bitlake.index.by_hash": "bitmap(pmod(hash(email), 8))",
+    "bitlake.index.by_hashes": "bsi(hash(n, price) % 5)",
 }
 WORDS = [
     "",
@@ -54,6 +58,16 @@ WORDS = [
     "%_",
 ]
 CITIES = ["Ulm", "ulm", "Köln", None]
+PAYLOADS = [
+    '{"user": {"id": "a"}}',
+    '{"user": {"name": "a", "id": 7}, "user": {"id": 8}}',
+    '{"user": {"id": null}, "user": {"id": "b\\u00e9\\n"}} trailing',
+    '{"user": {"id": true}}',
+    '{"user": []}',
+    '{"user": {"id": "a"}',
+    "not json",
+    "",
+]
 START = dt.datetime(2024, 12, 30, 22)
 
 
@@ -72,6 +86,7 @@ def rows(draw: random.Random, first: int, count: int) -> pa.Table:
             "seen": some(moment.replace(tzinfo=dt.UTC)),
             "addr": some({"city": draw.choice(CITIES), "zip": some(draw.randrange(3))}),
             "m": some([("k", some(draw.choice(WORDS)))] if draw.random() < 0.7 else [("other", "a")]),
+            "payload": some(draw.choice(PAYLOADS)),
         }
 
     return pa.Table.from_pylist([row(i) for i in range(first, first + count)], SCHEMA)
@@ -100,6 +115,11 @@ def leaf(draw: random.Random) -> str:
             "addr.city IS NOT NULL",
             f"upper(m['k']) {op} '{word.upper()}'",
             f"n {op} {number}",
+            f"get_json_object(payload, '$.user.id') {op} '{draw.choice(('a', '7', 'bé', 'true', 'x'))}'",
+            "get_json_object(payload, '$.user.id') IS NULL",
+            "get_json_object(payload, '$.user.id') LIKE 'b%'",
+            f"pmod(hash(email), 8) {op} {number % 9}",
+            f"hash(n, price) % 5 {op} {number % 6 - 3}",
         )
     )
 

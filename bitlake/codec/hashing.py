@@ -99,10 +99,11 @@ def string_buffers(array: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
-def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
+def murmur_bytes(array: pa.Array, seed: int | Int32s = 42) -> Int32s:
     """Murmur3-32 of every value of a string or binary array, its last ``length % 4`` bytes mixed one by one, signed.
 
-    That tail rule is Paimon's (a ``BinaryString``'s hash code), not the reference's.  int32 per row.
+    That tail rule is Paimon's (a ``BinaryString``'s hash code) and Spark's, not the reference's.  int32 per row.
+    ``seed``: of all rows, or of each row.
     """
     starts, data = string_buffers(array)
     lengths = np.diff(starts)
@@ -110,7 +111,7 @@ def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
     order = np.argsort(-lengths, kind="stable")
     at, lengths = starts[:-1][order], lengths[order]
     words = _words(data, 4)
-    h = np.full(len(at), seed, np.uint32)
+    h = np.broadcast_to(np.asarray(seed, np.int32), (len(at),))[order].view(np.uint32)
     whole = lengths // 4
     for i in range(int(whole[0]) if len(whole) else 0):
         n = int(np.searchsorted(-whole, -i, side="left"))
@@ -119,13 +120,27 @@ def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
         rows = np.flatnonzero(lengths % 4 > i)
         signed = data[at[rows] + 4 * whole[rows] + i].view(np.int8).astype(np.int32)
         h[rows] = _murmur_mix(h[rows], signed.view(np.uint32))
-    h ^= lengths.astype(np.uint32)
+    out = np.empty(len(h), np.int32)
+    out[order] = _murmur_last(h, lengths.astype(np.uint32))
+    return out
+
+
+def murmur_numbers(values: npt.NDArray[Any], seed: int | Int32s = 42) -> Int32s:
+    """Murmur3-32 of int32 values, or of int64 values as two words, lower one first."""
+    seeds = np.broadcast_to(np.asarray(seed, np.int32), values.shape)
+    words = np.ascontiguousarray(values).astype(f"<i{values.itemsize}", copy=False).view("<u4")
+    h = seeds.copy().view(np.uint32)
+    for word in words.reshape(len(values), values.itemsize // 4).T:
+        h = _murmur_mix(h, word)
+    return _murmur_last(h, np.uint32(values.itemsize))
+
+
+def _murmur_last(h: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32] | np.uint32) -> Int32s:
+    h = h ^ lengths
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     h ^= h >> np.uint32(16)
-    out = np.empty(len(h), np.int32)
-    out[order] = h.view(np.int32)
-    return out
+    return h.view(np.int32)
 
 
 def _words(data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[Any]:

@@ -27,6 +27,7 @@ from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions import wall_clock
 from bitlake.expressions.array_functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.casts import sql_type
+from bitlake.expressions.json_path import path_text
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.sql_text import python_literal, quote
 from bitlake.expressions.term_binder import KERNELS, REMEDY, VALUE, RowsTest, TermBinder, call_sql, term_type
@@ -53,6 +54,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
     + ("length", "octet_length", "coalesce", "greatest", "least", "cast")
     + ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "hour", "minute", "second")
     + ("date_add", "date_sub", "datediff", "last_day", "add_months", "trunc", "date_trunc")
+    + ("get_json_object", "hash", "pmod")
     + ("rlike", "has_token", "has_all_tokens", "has_any_token")
     + ("element", "keys")
     + ("+", "-", "*", "/", "%", "div", "negative", "abs", "sign"),
@@ -267,6 +269,8 @@ def _constants_behind(term: Typed) -> list[Typed]:
             return [_constant(quote(sought))]
         case "has_token" | "has_all_tokens" | "has_any_token", tokens:
             return [_constant(quote(token)) for token in tokens]
+        case "get_json_object", names:
+            return [_constant(quote(path_text(names)))]
         case "trunc", unit:
             return [_constant(quote(unit))]
     return []

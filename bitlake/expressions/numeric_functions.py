@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int32s, murmur_bytes, murmur_numbers
 from bitlake.errors import EvaluationFailed
 from bitlake.expressions.casts import cast_typed, scaled, unscaled
 from bitlake.expressions.terms import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
+    INT,
     Bound,
     Function,
     Kernel,
@@ -32,7 +34,7 @@ from bitlake.expressions.terms import (
 from bitlake.expressions.tree import Op
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import INTEGER_BITS, INTEGERS, AtomicType, Root
+from bitlake.types.datatypes import INTEGER_BITS, INTEGERS, TIMESTAMPS, AtomicType, Root
 
 _FLOATS = (Root.FLOAT, Root.DOUBLE)
 NUMBERS = frozenset((*INTEGERS, *_FLOATS, Root.DECIMAL))
@@ -182,6 +184,20 @@ def _remainder(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     return pa.array(found, arrow_type(term.type), mask=null)
 
 
+def _bind_positive_remainder(arguments: Sequence[Typed], zone: str) -> Bound:
+    a, divisor = arguments
+    kind = common_number(a, divisor)
+    number = divisor.parameter if divisor.is_literal else None
+    if kind.root not in INTEGERS or not isinstance(number, int) or number < 1:
+        raise Refused("only integers are divided, and by a constant above 0")
+    return _operands(arguments, kind, zone), kind, None
+
+
+def _positive_remainder(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    a, divisor = arrays
+    return pa.array(np.mod(_numbers(a), _numbers(divisor)), arrow_type(term.type), mask=mask_of(a))
+
+
 def _bind_same(arguments: Sequence[Typed], zone: str) -> Bound:
     (a,) = arguments
     return arguments, numeric(a), None
@@ -297,6 +313,50 @@ def _width_bucket(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Arra
     return pa.array(np.where(before, 0, np.where(after, buckets + 1, inside)), pa.int64(), mask=none)
 
 
+# --- hashes -----------------------------------------------------------------------------------------------------------
+
+_SEED = 42
+_SMALL = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.DATE})
+_HASHED = frozenset((*_SMALL, Root.BIGINT, *_FLOATS, Root.DECIMAL, *TIMESTAMPS, Root.VARCHAR, Root.VARBINARY))
+
+
+def _bind_hash(arguments: Sequence[Typed], zone: str) -> Bound:
+    if not arguments:
+        raise Refused("it needs a value")
+    for a in arguments:
+        if a.root not in _HASHED or (a.root is Root.DECIMAL and (as_decimal(a).precision or 0) > 18):
+            raise Refused(f"{a.sql} is {a.type}, of which no hash is computed")
+    return arguments, INT, None
+
+
+def _hash(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    """Spark's Murmur3 hash: each value's hash is the seed of the next one's, and a NULL leaves it as it is."""
+    found = np.full(rows, _SEED, np.int32)
+    for argument, array in zip(term.arguments, arrays, strict=True):
+        assert argument.root is not None
+        found = hashed(array, argument.root, found)
+    return pa.array(found)
+
+
+def hashed(array: pa.Array, root: Root, seeds: Int32s) -> Int32s:
+    """Spark's hash of each value of an array in the Arrow type of a term, each with its seed."""
+    if root in (Root.VARCHAR, Root.VARBINARY):
+        found = murmur_bytes(array, seeds)
+    elif root is Root.DECIMAL:
+        found = murmur_numbers(unscaled(array), seeds)
+    elif root in _FLOATS:
+        numbers = _numbers(array) + 0.0  # -0.0 as 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        found = murmur_numbers(numbers.view(np.int32 if root is Root.FLOAT else np.int64), seeds)
+    else:
+        if root is Root.BOOLEAN:
+            array = array.cast(pa.int32())
+        elif root is Root.DATE or root in TIMESTAMPS:
+            array = array.view(pa.int32() if root is Root.DATE else pa.int64())
+        found = murmur_numbers(_numbers(array).astype(np.int32 if root in _SMALL else np.int64), seeds)
+    return np.where(array.is_null().to_numpy(zero_copy_only=False), seeds, found) if array.null_count else found
+
+
 NUMERIC_FUNCTIONS = {
     "+": Function(_bind_sum, _arithmetic("add")),
     "-": Function(_bind_sum, _arithmetic("subtract")),
@@ -304,6 +364,8 @@ NUMERIC_FUNCTIONS = {
     "/": Function(_bind_quotient, _quotient),
     "div": Function(_bind_whole, _whole),
     "%": Function(_bind_remainder, _remainder),
+    "pmod": Function(_bind_positive_remainder, _positive_remainder),
+    "hash": Function(_bind_hash, _hash),
     "negative": Function(_bind_same, _negative),
     "abs": Function(_bind_same, _absolute),
     "sign": Function(_bind_sign, _sign),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlglot import Token, TokenType
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
@@ -33,6 +33,10 @@ class SparkSql(Spark):
 
         def _warn_unsupported(self) -> None:
             return
+
+    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
+        """The path of ``get_json_object`` as it is written: sqlglot accepts some that Spark does not."""
+        return path
 
 
 SPARK_SQL = SparkSql()

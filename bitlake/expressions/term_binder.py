@@ -19,6 +19,7 @@ from bitlake.expressions.array_functions import ARRAY_FUNCTIONS
 from bitlake.expressions.casts import CAST, cast_typed, sql_type
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
+from bitlake.expressions.json_path import JSON_FUNCTIONS
 from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
 from bitlake.expressions.numeric_functions import (
     GREATEST,
@@ -330,7 +331,7 @@ class TermBinder:
             near = difflib.get_close_matches(function, NAMES, 3, 0.6)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise refusal(sql, f"it has no function '{function}'{hint}")
-        if any(a.is_null for a in arguments) and function != "isnan":
+        if any(a.is_null for a in arguments) and function not in ("isnan", "hash"):
             return Typed("literal", STRING, (), None, "NULL")
 
         def bound() -> Typed:
@@ -530,7 +531,7 @@ _SPECIAL_KERNELS: dict[str, Kernel] = {
     "is null": _unary(lambda array: array.is_null()),
     "is not null": _unary(lambda array: array.is_valid()),
 }
-FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS, **TEXT_TESTS, **ARRAY_FUNCTIONS}
+FUNCTIONS = {**NUMERIC_FUNCTIONS, **TEXT_FUNCTIONS, **TIME_FUNCTIONS, **TEXT_TESTS, **ARRAY_FUNCTIONS, **JSON_FUNCTIONS}
 KERNELS = {**FUNCTIONS, **{name: Function(_bound_by_binder, kernel) for name, kernel in _SPECIAL_KERNELS.items()}}
 _SPECIAL = frozenset(
     (*COMPARISONS, "and", "or", "not", "is null", "is not null")

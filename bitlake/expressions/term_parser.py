@@ -236,6 +236,8 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return _any_element(node, condition)
         case exp.Anonymous(expressions=[array, exp.Array() as others]) if str(node.this).lower() == "arrays_overlap":
             return "arrays_overlap", [array, *_present(node, others.expressions)]
+        case exp.JSONExtractScalar():
+            return "get_json_object", [node.this, node.expression]
         case exp.RegexpLike() if not node.args.get("flag"):
             return "rlike", [node.this, node.expression]
         case exp.Anonymous(expressions=[text, exp.Array() as tokens]) if str(node.this).lower() in TOKEN_LISTS:

@@ -30,6 +30,7 @@ from bitlake.scan.reader import tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.sql import spark_types as ty
+from bitlake.sql.duckdb_kernels import register_kernels
 from bitlake.sql.duckdb_values import identifier, text
 from bitlake.types import DataField, arrow_type
 
@@ -52,6 +53,7 @@ def connect(caches: Caches) -> Any:
     def start() -> Any:
         instance = import_duckdb().connect()
         instance.execute("SET GLOBAL parquet_metadata_cache = true")  # footers, by path and time of change
+        register_kernels(instance)
         return instance
 
     return caches[_INSTANCES].get_or(os.getpid(), start, lambda _: _INSTANCE_BYTES).cursor()

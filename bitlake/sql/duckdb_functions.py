@@ -12,9 +12,12 @@ from typing import Any
 
 from sqlglot import exp
 
+from bitlake.expressions.json_path import path_names
+from bitlake.expressions.terms import Refused
 from bitlake.sql import scope
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
+from bitlake.sql.duckdb_kernels import HASHES, JSON_VALUE
 from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
 from bitlake.sql.duckdb_values import NotTranslatable, Value, cast, cast_sql, checked, divided, in_known_years, text
 from bitlake.sql.spark_types import SparkType
@@ -408,6 +411,41 @@ def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
 # --- functions that sqlglot knows by name only ------------------------------------------------------------------------
 
 
+@translates(exp.JSONExtractScalar)
+def _json_value(e: Expressions, node: exp.JSONExtractScalar) -> Value:
+    value, path = _only_text(e, node, node.this), e.value(node.expression)
+    if not isinstance(path.literal, str):
+        raise NotTranslatable(node, "only a path that is written out is known to mean the same")
+    try:
+        path_names(path.literal)
+    except Refused as refused:
+        raise NotTranslatable(node, str(refused)) from refused
+    return Value(f"{JSON_VALUE}({value.sql}, {text(path.literal)})", ty.STRING, call_name(e, node, value, path))
+
+
+_SEED = "42"
+
+
+def _hash(node: exp.Expr, values: Sequence[Value], name: str | None) -> Value:
+    """Spark's hash: each value's hash is the seed of the next one's."""
+    sql = _SEED
+    for value in values:
+        kind = value.type
+        if kind == ty.NULL:
+            continue
+        if kind.is_integer or kind == ty.BOOLEAN:
+            wide = ty.BIGINT if kind == ty.BIGINT else ty.INT
+            argument = cast_sql(value.sql, wide)
+        elif kind == ty.DATE:
+            wide, argument = ty.INT, cast_sql(f"datediff('day', DATE '1970-01-01', {value.sql})", ty.INT)
+        elif kind == ty.STRING and not value.char:
+            wide, argument = kind, value.sql
+        else:
+            raise NotTranslatable(node, f"it differs for values of type {kind.sql}")
+        sql = f"{HASHES[wide.duckdb][0]}({argument}, {sql})"
+    return Value(sql, ty.INT, name)
+
+
 @translates(exp.Anonymous, args="this expressions")
 def _by_name(e: Expressions, node: exp.Anonymous) -> Value:
     word = str(node.this).lower()
@@ -424,6 +462,8 @@ def _by_name(e: Expressions, node: exp.Anonymous) -> Value:
             by = cast(node, right, rest.type)
             sql = f"(CASE WHEN {rest.sql} < 0 THEN ({rest.sql} + {by}) % {by} ELSE {rest.sql} END)"
             return Value(cast_sql(sql, rest.type), rest.type, name)
+        case "hash", [_, *_]:
+            return _hash(node, values, name)
         case "make_date", [_, _, _] if all(v.type.is_integer for v in values):
             parts = ", ".join(cast(node, v, ty.INT) for v in values)
             return Value(f"make_date({parts})", ty.DATE, name)

@@ -307,6 +307,15 @@ def test_an_error_of_duckdbs_is_one_of_ours(lake: bitlake.Lake) -> None:
     assert "bug" not in done.stderr
 
 
+def test_functions_in_this_process_leave_nothing_open_at_the_end(lake: bitlake.Lake) -> None:
+    """DuckDB reported leaks on stderr for a script that kept its lake and a result."""
+    code = f"import bitlake; lake = bitlake.connect({lake.path!r})\n"
+    code += "q = \"SELECT get_json_object(status, '$.a'), hash(status, id, day) FROM orders WHERE id = 1\"\n"
+    code += "result = lake.sql(q, engine='duckdb'); print(len(result.fetchall()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_wall_clocks_of_every_precision(tmp_path: Path, unit: str) -> None:
     """DuckDB has a type for each; Spark has microseconds."""

@@ -11,9 +11,10 @@ import pytest
 
 import bitlake
 from bitlake import Lake, Table
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions import indexed
 from bitlake.scan.plan import Plan
+from bitlake.sql.duckdb_engine import fetch
 from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
 from tests.long import full, long
 
@@ -116,6 +117,21 @@ def test_rows_without_a_value_leave_their_file_without_the_index(lake: Lake, cap
     plan = plan_of(table, "CAST(v AS INT) = 2 AND v <> 'x'")
     assert plan.metrics.files_read == 2  # the file without the index, and the one with the value
     assert table.count("v <> 'x' AND CAST(v AS INT) = 2") == 1
+
+
+def test_json_that_only_spark_can_tell_leaves_its_file_without_the_index(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = pa.array(['{"a": {"b": "x"}}', '{"a": {"b": 0.5}}', '{"a": {"b": "z"}}', "not json"])
+    table = one_file_each(lake, "json", "bitmap(get_json_object(v, '$.a.b'))", texts)
+    assert "index 'bitmap' of column 'get_json_object(v, '$.a.b')' is not written" in caplog.text
+    where = "get_json_object(v, '$.a.b') = 'z' AND v <> '{\"a\": {\"b\": 0.5}}'"
+    assert plan_of(table, where).metrics.files_read == 2  # the file without the index, and the one with the value
+    assert table.count(where) == 1
+    found = lake.sql(f"SELECT v FROM json WHERE {where}", engine="duckdb").fetchall()
+    assert found == [(texts[2].as_py(),)]
+    with pytest.raises(EvaluationFailed, match="only Spark can tell"):
+        fetch(lake.sql("SELECT get_json_object(v, '$.a.b') FROM json", engine="duckdb"))
 
 
 @pytest.mark.parametrize(
