@@ -97,6 +97,8 @@ def connect(
     Lake('s3://bucket/shop')
     """
     budget = _budget(cache_bytes)
+    if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
+        raise InvalidRequest(f"spark is a SparkSession, such as SparkSession.builder.getOrCreate(), and not {spark!r}")
     folder = str(path) if catalog == REST else _absolute(path)
     settings = {} if catalog != REST and scheme_of(folder) == "file" else _configured(spark)
     external = _external(spark, settings) if external_paths is None else _listed(external_paths)
@@ -118,9 +120,10 @@ def register(spark: SparkSession) -> None:
     >>> lake.spark.read.format("paimon").load(table.path).count()
     6
     """
-    # Imported lazily: PySpark is optional.
-    from bitlake.spark.source import data_source
-
+    try:
+        from bitlake.spark.source import data_source  # imported lazily: PySpark is optional
+    except ModuleNotFoundError as e:
+        raise _spark_is_missing(e) from e
     data_source.register(spark)
 
 
@@ -613,9 +616,7 @@ class Lake:
                 from bitlake.spark.engine import SparkEngine
                 from bitlake.spark.session import get_or_create
             except ModuleNotFoundError as e:
-                raise InvalidRequest(
-                    f"SQL runs on Spark, and {e.name} is not installed: `{install_command('spark')}`"
-                ) from e
+                raise _spark_is_missing(e) from e
             self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._session)
         return self._engine
 
@@ -740,6 +741,10 @@ def _external(spark: SparkSession | None, settings: Mapping[str, str]) -> Sequen
 
 def _parted(paths: str | None) -> list[str]:
     return [p.strip() for p in (paths or "").split(",") if p.strip()]
+
+
+def _spark_is_missing(error: ModuleNotFoundError) -> InvalidRequest:
+    return InvalidRequest(f"SQL runs on Spark, and {error.name} is not installed: `{install_command('spark')}`")
 
 
 def _configured(spark: SparkSession | None) -> Mapping[str, str]:

@@ -76,7 +76,17 @@ ROWS = pa.table({"i": [1]}, schema=SCHEMA)
 WRONG: list[tuple[Any, str]] = [
     (lambda lake, t: t.append([{"i": 1}]), r"not dict; pa.Table.from_pylist"),
     (lambda lake, t: t.append({"i": [1]}), r"not dict; pa.Table.from_pydict"),
-    (lambda lake, t: t.append(None), "not NoneType"),
+    (lambda lake, t: t.append(None), "not NoneType$"),
+    (lambda lake, t: t.head("3"), "limit must be a whole number, and is '3'"),
+    (lambda lake, t: next(t.to_batches(batch_size=2.5)), "batch_size must be a whole number, and is 2.5"),
+    (lambda lake, t: t.count("i = :v"), "':v' .a parameter without a value; name it in args"),
+    (lambda lake, t: t.count("i = ?"), "a parameter without a value; name it in args"),
+    (lambda lake, t: t.count("i IN (:v)", args={"v": [1, 2]}), r"a list is not one value; .* use col\(…\).isin"),
+    (lambda lake, t: bitlake.connect(lake.path, spark="local[2]"), r"spark is a SparkSession, .* not 'local\[2\]'"),
+    (
+        lambda lake, t: lake.create_table("x", pa.table({"u": pa.array([1], pa.uint64())})),
+        "column 'u': Arrow type uint64",
+    ),
     (lambda lake, t: t.overwrite("i"), "not str"),
     (lambda lake, t: t.scan(columns="i"), r"columns are a list of names, such as \['i'\]"),
     (lambda lake, t: t.scan(where=5), "a condition is SQL text, .* and not 5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -36,4 +37,6 @@ def allow_pandas() -> None:
     if hooks and "pyarrow" in sys.modules:
         import pyarrow
 
-        pyarrow.table({}).to_pandas()  # Arrow remembers that pandas is missing until it has to make something of it
+        # Arrow remembers that pandas is missing until it has to make something of it.
+        with contextlib.suppress(ModuleNotFoundError):
+            pyarrow.table({}).to_pandas()

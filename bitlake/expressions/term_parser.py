@@ -158,6 +158,8 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
     """A constant with its type.  Arithmetic of integers is not folded: its type decides whether it overflows."""
     if node.find(exp.Column, exp.Bracket):
         return None
+    if isinstance(node, exp.Placeholder):
+        raise Inexpressible(node, "a parameter without a value; name it in args")
     # The negative of a cast may overflow the cast's type.
     inner = node.this if isinstance(node, exp.Neg) and not isinstance(node.this, exp.Cast) else node
     if not isinstance(inner, exp.Literal | exp.Null | exp.Boolean | exp.RawString | exp.HexString | exp.Cast):
@@ -330,6 +332,8 @@ def _special(node: exp.Expr, tz: str, again: Callable[[exp.Expr], Term]) -> Term
         case exp.In() if node.expressions and not any(node.args.get(k) for k in ("query", "unnest", "field")):
             each = tuple(CallTerm("=", (again(node.this), again(e))) for e in node.expressions)
             return each[0] if len(each) == 1 else CallTerm("or", each)
+        case exp.Array():
+            raise Inexpressible(node, "a list is not one value; give IN a parameter for each, or use col(…).isin(…)")
     raise Inexpressible(node, "it is none of the functions that a scan computes")
 
 

@@ -6,6 +6,7 @@ The Spark layer, DML and compaction work on this class; users get the facade :cl
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,7 @@ class TableScan:
 
     def limit(self, rows: int | None) -> TableScan:
         """At most this number of rows, in no particular order."""
-        if rows is not None and rows < 0:
+        if rows is not None and _whole("limit", rows) < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
         if rows is None and self.row_limit is None and not self.order:
             return self
@@ -226,7 +227,7 @@ class TableScan:
 
     def to_batches(self, batch_size: int | None = None) -> Iterator[pa.RecordBatch]:
         """Read in batches, file after file in the plan's order; closing the iterator stops the reading."""
-        if batch_size is not None and batch_size < 1:
+        if batch_size is not None and _whole("batch_size", batch_size) < 1:
             raise InvalidRequest(f"batch_size must be positive, and is {batch_size}")
         for table in self._tables():
             yield from table.to_batches(max_chunksize=batch_size)
@@ -387,6 +388,13 @@ class TableScan:
 
 
 @by_identity
+def _whole(name: str, value: object) -> int:
+    """The value of an argument; raises :class:`InvalidRequest` unless it is a whole number."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidRequest(f"{name} must be a whole number, and is {value!r}")
+    return operator.index(value)
+
+
 def _required(schema: pa.Schema) -> list[int]:
     """The places of the columns that are NOT NULL."""
     return [i for i, f in enumerate(schema) if not f.nullable]

@@ -49,7 +49,14 @@ def columns_of(table: str, schema: pa.Schema) -> list[ColumnSpec]:
             f"{type(schema).__name__}"
         )
     number = NextId(-1)
-    return [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
+    return [ColumnSpec(f.name, _type(table, f, number), _comment(f)) for f in schema]
+
+
+def _type(table: str, field: pa.Field, number: NextId) -> DataType:
+    try:
+        return from_arrow(field.type, field.nullable, next_id=number)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"table '{table}': column '{field.name}': {e}") from e
 
 
 def _comment(field: pa.Field) -> str | None:

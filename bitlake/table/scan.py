@@ -211,6 +211,10 @@ class Scan:
         0         4   SENT   120.0  2026-01-02
         1         5   PAID    60.0  2026-01-03
         """
+        try:
+            import pandas  # noqa: F401 (optional; Arrow's own error names no command)
+        except ModuleNotFoundError as e:
+            raise InvalidRequest("pandas is not installed: `pip install pandas`") from e
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> pl.DataFrame:

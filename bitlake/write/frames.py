@@ -45,10 +45,10 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
         for batch in rows:
             if not isinstance(batch, pa.Table | pa.RecordBatch):
-                raise _not_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
+                raise _not_rows(batch, "from_pylist" if isinstance(batch, Mapping) else None)
             yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     else:
-        raise _not_rows(rows, "from_pydict(")
+        raise _not_rows(rows, "from_pydict" if isinstance(rows, Mapping) else None)
 
 
 def counted(tables: Iterable[pa.Table], count: Callable[[int], None]) -> Iterator[pa.Table]:
@@ -154,8 +154,6 @@ def _reader(rows: Any) -> pa.RecordBatchReader:
         raise InvalidRequest(f"rows must be {_KINDS}, not {type(rows).__name__}: {e}") from e
 
 
-def _not_rows(value: object, constructor: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"rows must be {_KINDS}, not {type(value).__name__}; "
-        f"pa.Table.{constructor}…, schema=table.arrow_schema) makes a table"
-    )
+def _not_rows(value: object, constructor: str | None) -> InvalidRequest:
+    hint = "" if constructor is None else f"; pa.Table.{constructor}(…, schema=table.arrow_schema) makes a table"
+    return InvalidRequest(f"rows must be {_KINDS}, not {type(value).__name__}{hint}")

@@ -51,6 +51,43 @@ def test_no_jvm_and_no_engine_is_needed(tmp_path: Path, missing: tuple[str, ...]
     assert printed in done.stdout
 
 
+_NOTHING = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j", "pandas", "polars", "duckdb"):
+            raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
+sys.meta_path.insert(0, Missing())
+import bitlake
+lake = bitlake.connect({path!r})
+table = lake.table("t")
+assert table.to_arrow().num_rows == table.count() == table.dataset().count_rows() == 3
+for ask in (table.to_pandas, table.scan().to_pandas, table.to_polars, table.lazy, table.to_duckdb,
+            table.scan().to_spark, lambda: lake.spark, lambda: lake.sql("SELECT 1"), lambda: lake.read("t"),
+            lambda: lake.sql("SELECT 1", engine="duckdb"), lambda: bitlake.register(None)):
+    try:
+        ask()
+    except bitlake.errors.InvalidRequest as e:
+        print(e)
+from bitlake.cli.app import main
+sys.argv = ["bitlake", "--lake", {path!r}, "sql", "--engine", "spark", "SELECT id FROM t"]
+sys.exit(main())
+"""
+
+
+def test_each_missing_engine_is_one_error(lake: bitlake.Lake) -> None:
+    """No Spark, DuckDB, Polars or pandas: what needs one says so, with the command that installs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _NOTHING.format(path=str(lake.path))], capture_output=True, text=True, check=False
+    )
+    commands = [re.sub(r".* is not installed: `(pip install .*)`$", r"\1", line) for line in done.stdout.splitlines()]
+    pandas, polars, duckdb, spark = "pip install pandas", *map(install_command, ("polars", "duckdb", "spark"))
+    assert commands == [*[pandas] * 2, *[polars] * 2, duckdb, *[spark] * 4, duckdb, spark], done.stdout
+    # The command has no traceback, and is not "a bug in bitlake".
+    assert done.returncode == 1
+    assert re.fullmatch(rf"(starting Spark.*\n)?error: .*`{re.escape(spark)}`\n", done.stderr), done.stderr
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> bitlake.Lake:
     lake = bitlake.connect(tmp_path / "lake")
