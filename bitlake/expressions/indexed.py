@@ -54,7 +54,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
     + ("length", "octet_length", "coalesce", "greatest", "least", "cast")
     + ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "hour", "minute", "second")
     + ("date_add", "date_sub", "datediff", "last_day", "add_months", "trunc", "date_trunc")
-    + ("get_json_object", "hash", "pmod")
+    + ("get_json_object", "hash", "pmod", "split")
     + ("rlike", "has_token", "has_all_tokens", "has_any_token")
     + ("element", "keys")
     + ("+", "-", "*", "/", "%", "div", "negative", "abs", "sign"),
@@ -181,7 +181,7 @@ def values_of(expression: IndexedExpression, batch: pa.RecordBatch) -> pa.Array:
     rows = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
     for name, column in rows.items():
         _check_text(name, column)
-    if len(names) == 1:
+    if len(names) == 1 and not has_members(expression):
         ((name, column),) = rows.items()
         if pa.types.is_dictionary(column.type) and len(column.dictionary) < len(column):
             with contextlib.suppress(EvaluationFailed):  # perhaps for a dictionary value that no row has
@@ -265,7 +265,7 @@ def _constants_behind(term: Typed) -> list[Typed]:
             return [_constant(str(count))]
         case "replace", (sought, put):
             return [_constant(quote(sought)), _constant(quote(put))]
-        case "instr" | "rlike", sought:
+        case "instr" | "rlike" | "split", sought:
             return [_constant(quote(sought))]
         case "has_token" | "has_all_tokens" | "has_any_token", tokens:
             return [_constant(quote(token)) for token in tokens]

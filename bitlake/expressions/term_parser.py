@@ -238,6 +238,8 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return _any_element(node, condition)
         case exp.Anonymous(expressions=[array, exp.Array() as others]) if str(node.this).lower() == "arrays_overlap":
             return "arrays_overlap", [array, *_present(node, others.expressions)]
+        case exp.RegexpSplit():
+            return "split", [node.this, node.expression]
         case exp.JSONExtractScalar():
             return "get_json_object", [node.this, node.expression]
         case exp.RegexpLike() if not node.args.get("flag"):

@@ -126,7 +126,7 @@ class Refused(Exception):
 
 
 Kernel = Callable[[Typed, Sequence[pa.Array], int], pa.Array]
-Bound = tuple[Sequence[Typed], AtomicType, Any]
+Bound = tuple[Sequence[Typed], DataType, Any]
 """The arguments with their casts, the result's type, and the kernel's parameter."""
 
 

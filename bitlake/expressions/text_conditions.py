@@ -2,7 +2,7 @@
 
 Indexes of text evaluate these instead of the predicate, which is evaluated again over the rows that they leave.  Each
 is a *necessary* condition, derived from the predicate's constants: the literal texts of a LIKE pattern, the literals
-that every match of a regular expression contains, the words that ``has_token`` looks for.
+that every match of a regular expression contains, the words that ``has_token`` and ``array_contains(split(…))`` seek.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import Typed
+from bitlake.expressions.text_functions import separators
+from bitlake.expressions.tokens import tokens_of
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
 
 
@@ -68,6 +70,8 @@ def term_condition(term: Typed, leaf: Predicate | None) -> TextCondition | None:
     ``leaf`` is about the term's value, whatever column it names; None: the term is TRUE.
     """
     match term:
+        case Typed("element", arguments=(Typed("split", arguments=(Typed("column", parameter=column),)) as split,)):
+            return _piece_condition(column, separators(split.parameter), leaf)
         case Typed("lower", arguments=(Typed("column", parameter=column),)) if leaf is not None:
             return None if not isinstance(leaf, _LEAVES) else _lower(leaf_condition(replace(leaf, column=column)))
         case Typed("instr", arguments=(Typed("column", parameter=column),), parameter=str() as text):
@@ -84,6 +88,20 @@ def term_condition(term: Typed, leaf: Predicate | None) -> TextCondition | None:
 
 
 _LEAVES = (Comparison, In, Like, IsNull)
+
+
+def _piece_condition(column: str, at: str, leaf: Predicate | None) -> TextCondition | None:
+    """Return what a text has that holds one of some pieces between separators: the tokens of one, or it as a whole."""
+    match leaf:
+        case Comparison(_, Op.EQ, str() as value):
+            values: tuple[str, ...] = (value,)
+        case In(_, listed, False) if all(isinstance(v, str) for v in listed):
+            values = tuple(listed)
+        case _:
+            return None
+    if any(tokens_of(separator) for separator in at):
+        return TextCondition(column, TextUnit.EXACT, tuple((value,) for value in values))
+    return TextCondition(column, TextUnit.TOKEN, tuple(tuple(tokens_of(value)) for value in values))
 
 
 def _lower(condition: TextCondition | None) -> TextCondition | None:

@@ -1,20 +1,21 @@
-"""Functions that test text: RLIKE, and bitlake's ``has_token``, ``has_all_tokens`` and ``has_any_token``.
+"""Functions that test text: RLIKE, bitlake's ``has_token``, ``has_all_tokens``, ``has_any_token``; and ``split``.
 
-Patterns and tokens are constants.  Tokens are those of :mod:`bitlake.expressions.tokens`.
+Patterns, separators and tokens are constants.  Tokens are those of :mod:`bitlake.expressions.tokens`.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from bitlake.expressions.java_regex import java_regex
-from bitlake.expressions.terms import BOOLEAN, Bound, Function, Refused, Typed
+from bitlake.expressions.terms import BOOLEAN, STRING, Bound, Function, Refused, Typed
 from bitlake.expressions.tokens import has_token, tokens_of
 from bitlake.lazy_modules import compute as pc
-from bitlake.types.datatypes import Root
+from bitlake.types.datatypes import ArrayType, Root
 
 TOKEN_LISTS = frozenset({"has_all_tokens", "has_any_token"})
 """Functions whose second argument in SQL is an array of tokens; as terms, the tokens follow the text."""
@@ -76,9 +77,44 @@ def _either(a: pa.Array, b: pa.Array) -> pa.Array:
     return pc.or_(a, b)
 
 
+_WHITESPACE = " \t\n\x0b\f\r"
+"""Java's ``\\s``."""
+_ONE_CHARACTER = re.compile(r"(?s)[^\\\[\](){}.*+?^$|]|\\[ -/:-@\[-`{-~]")
+
+
+def separators(pattern: str) -> str:
+    r"""Return the characters that a pattern of ``split`` separates at: one character, ``\s`` or ``\s+``.
+
+    Raises :class:`Refused` for another pattern.
+
+    >>> separators(r"\|")
+    '|'
+    """
+    if pattern in (r"\s", r"\s+"):
+        return _WHITESPACE
+    if _ONE_CHARACTER.fullmatch(pattern) is None:
+        raise Refused(f"'{pattern}' is not one character, \\s or \\s+")
+    return pattern[-1]
+
+
+def _bind_split(arguments: Sequence[Typed], zone: str) -> Bound:
+    text, pattern = arguments
+    separators(_constant_text(pattern))
+    return [_text_column(text)], ArrayType(STRING), pattern.parameter
+
+
+def _split(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    at = separators(term.parameter)
+    if len(at) == 1:
+        return pc.split_pattern(arrays[0], at)
+    repeated = "+" if term.parameter.endswith("+") else ""
+    return pc.split_pattern_regex(arrays[0], f"[{at}]{repeated}")
+
+
 TEXT_TESTS = {
     "rlike": Function(_bind_rlike, _rlike),
     "has_token": Function(_bind_one, _has(_both)),
     "has_all_tokens": Function(_bind_several, _has(_both)),
     "has_any_token": Function(_bind_several, _has(_either)),
+    "split": Function(_bind_split, _split),
 }

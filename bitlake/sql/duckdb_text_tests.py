@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import Refused
-from bitlake.expressions.text_functions import TOKEN_LISTS
+from bitlake.expressions.text_functions import TOKEN_LISTS, separators
 from bitlake.expressions.tokens import token_regex, tokens_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, named, translates
@@ -38,6 +38,27 @@ def _ilike(e: Expressions, node: exp.ILike) -> Value:
     like = exp.Like(this=exp.Lower(this=node.this.copy()), expression=exp.Literal.string(pattern.lower()))
     like.set("negate", node.args.get("negate"))
     return e.value(like).named(None)
+
+
+@translates(exp.ArrayContains, args="this expression")
+def _has_piece(e: Expressions, node: exp.ArrayContains) -> Value:
+    """``array_contains(split(…), 'x')``; other arrays are not read."""
+    split = node.this
+    if not isinstance(split, exp.RegexpSplit) or split.args.get("limit") is not None:
+        raise NotTranslatable(node, "only the pieces of split are searched")
+    value, pattern, piece = (
+        e.require(node, e.value(o), "STRING") for o in (split.this, split.expression, node.expression)
+    )
+    if not isinstance(pattern.literal, str) or not isinstance(piece.literal, str):
+        raise NotTranslatable(node, "only a pattern and a text that are written out are known to mean the same")
+    try:
+        at = separators(pattern.literal)
+    except Refused as refused:
+        raise NotTranslatable(node, str(refused)) from refused
+    regex = f"[{at}]{'+' if pattern.literal.endswith('+') else ''}"
+    function, by = ("string_split", at) if len(at) == 1 else ("string_split_regex", regex)
+    name = named("array_contains(split({}, {}, -1), {})", value, pattern, piece)
+    return Value(f"list_contains({function}({value.sql}, {text(by)}), {piece.sql})", ty.BOOLEAN, name)
 
 
 def token_test(e: Expressions, node: exp.Anonymous) -> Value:

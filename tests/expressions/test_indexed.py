@@ -66,6 +66,7 @@ def expression(text: str, timezone: str = "UTC") -> IndexedExpression:
         ("lower(m['k'])", "lower(m['k'])"),
         ("get_json_object(email, '$[\\'a\\'].b')", "get_json_object(email, '$.a.b')"),
         ("pmod(hash(email, n), 8)", "pmod(hash(email, n), 8)"),
+        ("element(split(email, ' '))", "element(split(email, ' '))"),
         ("HASH(n) % 8", "(hash(n) % 8)"),
         ("concat(email, '@zone=UTC')", "concat(email, '@zone=UTC')"),
     ],

@@ -46,6 +46,13 @@ def _regex(rng: random.Random, texts: list[str | None]) -> str:
     return rng.choice(("", "", "^")) + "".join(parts) + rng.choice(("", "", "$"))
 
 
+_PATTERNS = [" ", "e", "日", "%", "/", "\n", "\\", r"\s", r"\s+", r"\.", r"\|", r"\\"]
+
+
+def _split(rng: random.Random) -> str:
+    return f"split(s, {quote(rng.choice(_PATTERNS))})"
+
+
 @pytest.mark.parametrize("seed", [0, *map(long, range(1, 40))])
 def test_conditions_on_text_have_spark_s_answers(spark: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
@@ -59,6 +66,7 @@ def test_conditions_on_text_have_spark_s_answers(spark: SparkSession, seed: int)
         pattern = random_pattern(rng, texts)
         condition = rng.choice(
             (f"s RLIKE {quote(_regex(rng, texts))}", f"s ILIKE {quote(pattern)}", f"s NOT ILIKE {quote(pattern)}")
+            + (f"array_contains({_split(rng)}, {quote(random_needle(rng, texts))})", f"size({_split(rng)}) > 2")
         )
         try:
             bound = bind(parse_predicate(condition), FIELDS)

@@ -140,3 +140,14 @@ def test_rows_of_a_rare_element_are_read_by_page(tmp_path: Path) -> None:
         assert scan.to_arrow().equals(rows.take(pa.array(rare)).select(columns).cast(scan.to_arrow().schema))
         metrics = scan.plan().metrics
         assert 0 < metrics.data_bytes_read < metrics.data_bytes / 4
+
+
+def test_words_of_a_text_are_members(lake: Lake) -> None:
+    options = {"bitlake.index.words": "bitmap(element(split(v, ' ')))"}
+    table = lake.create_table("words", pa.schema([("v", pa.string())]), options=options)
+    for text in ("a b", "b  c", None):
+        table.append(pa.table({"v": pa.array([text, text], pa.string()).dictionary_encode()}))
+    for word, rows in (("a", 2), ("b", 4), ("", 2), ("b c", 0)):
+        scan = table.scan(where=f"array_contains(split(v, ' '), '{word}')")
+        assert (scan.count(), scan.plan().metrics.files_read) == (rows, rows // 2)
+    assert table.scan(where="array_contains(split(v, ','), 'a b')").count() == 2
