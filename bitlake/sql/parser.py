@@ -23,6 +23,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.expressions.sql_text import quote
+from bitlake.formatting import one_line
 from bitlake.metadata.schema import SetTableComment, near
 from bitlake.sql import dml
 from bitlake.sql import statements as st
@@ -120,6 +121,8 @@ def describe(c: Cursor) -> Statement | None:
     if c.word() == "HISTORY" and c.kind(1) is not None:
         c.i += 1
         return describe_history(c)
+    if c.word() == "DETAIL" and c.kind(1) is not None:
+        raise UnsupportedFeature("DESCRIBE DETAIL is a statement of Delta Lake")  # parse_statement says what to use
     described = c.looking_at("QUERY") and c.word(1) in QUERY_STARTS
     if described or (c.word() in QUERY_STARTS - {"TABLE"} and c.kind(1) is not None):
         c.i += described
@@ -168,6 +171,14 @@ def parse_statement(text: str) -> Statement:
     statements about tables that are not implemented.
     """
     cursor = Cursor(SqlText(text))
+    try:
+        return _statement(cursor, text)
+    except (InvalidRequest, UnsupportedFeature) as e:
+        _refuse_of_other_formats(" ".join(cursor.text.raw(token) for token in cursor.tokens))
+        raise e
+
+
+def _statement(cursor: Cursor, text: str) -> Statement:
     for token in cursor.tokens:
         if token.token_type is TokenType.SEMICOLON:
             raise InvalidRequest(f"one statement at a time; a second one starts after {caret(text, token.start)}")
@@ -493,6 +504,73 @@ def _rolled_back(what: str, table: str, moment: str, by_time: bool) -> NoReturn:
         f"latest one and deletes those after it; INSERT OVERWRITE {table} SELECT * FROM {table} "
         f"{'TIMESTAMP' if by_time else 'VERSION'} AS OF {shown} writes its rows again and keeps the history"
     )
+
+
+_TABLE = r"(?P<table>[^ ]+(?: \. [^ ]+)*)"
+_SOURCE = r"(?P<source>[^ ]+(?: \. [^ ]+)*)"
+_ELSEWHERE = (
+    (
+        f"DESC(RIBE)? DETAIL {_TABLE}",
+        "DESCRIBE EXTENDED {table} shows the folder, the columns and the options, and SELECT count(*), "
+        "sum(file_size_in_bytes) FROM {table}$files the number and the size of the files",
+    ),
+    (
+        f"CONVERT TO (DELTA|ICEBERG) {_TABLE}",
+        "CALL sys.migrate_table(source_type => 'parquet', table => 'name') takes a table of Parquet files over",
+    ),
+    (
+        f"GENERATE [^ ]+ FOR TABLE {_TABLE}",
+        "CALL sys.create_iceberg_metadata(table => '{table}') publishes a table for engines that read Iceberg",
+    ),
+    (
+        f"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?{_TABLE} ((SHALLOW|DEEP) )?CLONE {_SOURCE}.*",
+        "CREATE TABLE {table} AS SELECT * FROM {source} copies the rows, and CALL sys.create_branch(table => "
+        "'{source}', branch => 'name') makes a branch that shares the files",
+    ),
+    (f"REORG TABLE {_TABLE} .*", "CALL sys.compact(table => '{table}') removes deleted rows from the files"),
+    (
+        f"FSCK REPAIR TABLE {_TABLE}.*",
+        "CALL sys.verify(table => '{table}') checks every file, and CALL sys.remove_unexisting_files(table => "
+        "'{table}') removes lost ones from the table",
+    ),
+    (
+        f"ALTER TABLE {_TABLE} (ADD|DROP|REPLACE) PARTITION FIELD .*",
+        "partition columns are chosen when a table is made: CREATE TABLE … PARTITIONED BY (…) AS SELECT * FROM {table}",
+    ),
+    (
+        f"ALTER TABLE {_TABLE} WRITE .*",
+        "CALL sys.compact(table => '{table}', order_strategy => 'zorder', order_by => 'a,b') sorts the rows",
+    ),
+    (
+        f"ALTER TABLE {_TABLE} (SET|DROP) IDENTIFIER FIELDS .*",
+        "the primary key is chosen when a table is made: CREATE TABLE … TBLPROPERTIES ('primary-key' = '…')",
+    ),
+    (
+        rf"ALTER TABLE {_TABLE} CREATE (OR REPLACE )?BRANCH (IF NOT EXISTS )?(?P<ref>[^ ]+).*",
+        "CALL sys.create_branch(table => '{table}', branch => '{ref}') makes a branch",
+    ),
+    (
+        f"ALTER TABLE {_TABLE} DROP BRANCH (IF EXISTS )?(?P<ref>[^ ]+)",
+        "CALL sys.delete_branch(table => '{table}', branch => '{ref}') deletes a branch",
+    ),
+    (
+        f"ALTER TABLE {_TABLE} DROP TAG (IF EXISTS )?(?P<ref>[^ ]+)",
+        "ALTER TABLE {table} DELETE TAG {ref} deletes a tag",
+    ),
+    (f"ALTER TABLE {_TABLE} DROP FEATURE .*", "ALTER TABLE {table} SET TBLPROPERTIES (…) sets options"),
+)
+"""Statements of Delta Lake and Iceberg, tokens with one space between, and what to run instead."""
+
+
+def _refuse_of_other_formats(tokens: str) -> None:
+    """Raise :class:`UnsupportedFeature` for a statement of :data:`_ELSEWHERE`."""
+    for pattern, instead in _ELSEWHERE:
+        found = re.fullmatch(pattern, tokens.rstrip("; "), re.I | re.S)
+        if found is not None:
+            names = {name: part.replace(" . ", ".") for name, part in found.groupdict().items() if part is not None}
+            raise UnsupportedFeature(
+                f"'{one_line(tokens, 60)}' is a statement of another format. In bitlake, {instead.format(**names)}"
+            )
 
 
 # --- Iceberg ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -328,3 +329,8 @@ def test_a_misspelt_column_is_answered_with_the_tables_own(
 def test_a_misspelt_column_to_set(lake: bitlake.Lake) -> None:
     with pytest.raises(NotFound, match=r"table 'default\.t' has no column 'bb'; did you mean b\?"):
         lake.sql("UPDATE t SET bb = 1")
+
+
+def test_system_tables_by_their_names_in_iceberg(lake: bitlake.Lake) -> None:
+    with pytest.raises(NotFound, match=re.escape("'t' is a table, and its system tables are named t$snapshots")):
+        lake.sql("SELECT * FROM t.snapshots")

@@ -56,6 +56,7 @@ ZORDER = {"order_strategy": "zorder", "order_by": "a,b"}
         ),
         # Not a statement of Delta's: the table is called history.
         ("DESCRIBE HISTORY", st.Describe(TableName(None, "HISTORY"))),
+        ("DESCRIBE DETAIL", st.Describe(TableName(None, "DETAIL"))),
         ("OPTIMIZE spark_catalog.db.t", st.Other("OPTIMIZE spark_catalog.db.t")),
     ],
 )
@@ -121,6 +122,32 @@ def test_snapshots_expire_after_five_days_as_in_iceberg(monkeypatch: pytest.Monk
         ("CALL system.rewrite_data_files('t', 'sort')", InvalidRequest, "needs a sort_order"),
         ("CALL system.rewrite_data_files('t', 'sort', 'a DESC')", UnsupportedFeature, "sort_order = 'a DESC'"),
         ("CALL system.remove_orphan_files(table => 't', location => 'x')", UnsupportedFeature, "takes no 'location'"),
+        ("DESCRIBE DETAIL db.t", UnsupportedFeature, "DESCRIBE EXTENDED db.t shows the folder"),
+        ("CONVERT TO DELTA parquet.`/x`", UnsupportedFeature, "CALL sys.migrate_table(source_type => 'parquet'"),
+        (
+            "GENERATE symlink_format_manifest FOR TABLE t",
+            UnsupportedFeature,
+            "sys.create_iceberg_metadata(table => 't')",
+        ),
+        (
+            "CREATE TABLE a SHALLOW CLONE db.t",
+            UnsupportedFeature,
+            "CREATE TABLE a AS SELECT * FROM db.t copies the rows, and CALL sys.create_branch(table => 'db.t', branch",
+        ),
+        ("create or replace table a clone t version as of 3", UnsupportedFeature, "CREATE TABLE a AS SELECT * FROM t"),
+        ("REORG TABLE t APPLY (PURGE)", UnsupportedFeature, "CALL sys.compact(table => 't')"),
+        ("FSCK REPAIR TABLE t DRY RUN", UnsupportedFeature, "CALL sys.verify(table => 't')"),
+        (
+            "ALTER TABLE t ADD PARTITION FIELD bucket(4, id)",
+            UnsupportedFeature,
+            "PARTITIONED BY (…) AS SELECT * FROM t",
+        ),
+        ("ALTER TABLE t WRITE ORDERED BY id;", UnsupportedFeature, "CALL sys.compact(table => 't', order_strategy"),
+        ("ALTER TABLE t SET IDENTIFIER FIELDS id", UnsupportedFeature, "TBLPROPERTIES ('primary-key' = '…')"),
+        ("ALTER TABLE db.t CREATE BRANCH b", UnsupportedFeature, "sys.create_branch(table => 'db.t', branch => 'b')"),
+        ("ALTER TABLE t DROP BRANCH b", UnsupportedFeature, "CALL sys.delete_branch(table => 't', branch => 'b')"),
+        ("ALTER TABLE t DROP TAG v1", UnsupportedFeature, "ALTER TABLE t DELETE TAG v1"),
+        ("ALTER TABLE t DROP FEATURE deletionVectors", UnsupportedFeature, "ALTER TABLE t SET TBLPROPERTIES"),
         ("VACUUM t RETAIN many HOURS", InvalidRequest, "RETAIN many HOURS: expected a number of hours"),
     ],
 )

@@ -148,6 +148,10 @@ def _near_table(context: EngineContext, name: str) -> str:
     database, _, table = name.rpartition(".")
     database = database or context.database
     if not context.catalog.database_exists(database):
+        owner, _, owned = database.rpartition(".")  # t.snapshots, as Iceberg names what is t$snapshots here
+        owner = owner or context.database
+        if context.catalog.database_exists(owner) and owned in context.catalog.tables(owner):
+            return f"; '{owned}' is a table, and its system tables are named {database}$snapshots, {database}$files …"
         return f": database '{database}' does not exist{near(database, context.catalog.databases())}"
     return near(table, context.catalog.tables(database))
 
