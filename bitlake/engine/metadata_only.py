@@ -6,15 +6,20 @@ Both engines decide here what metadata answer.  Where a data file would have to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bitlake.engine.session import Session
-from bitlake.engine.target import exact_scan, is_plain
+from bitlake.engine.target import exact_scan, is_plain, is_plain_column
 from bitlake.errors import EvaluationFailed, InvalidRequest
+from bitlake.expressions.binder import bind
+from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.term_binder import TermBinder
+from bitlake.expressions.tree import IndexedExpression, Predicate, has_computed
+from bitlake.expressions.tree import columns_of as columns_judged
+from bitlake.fileindex.registry import indexed_expressions
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.scan.aggregate_values import (
@@ -135,7 +140,8 @@ class Answer:
 
 def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str) -> Answer | None:
     """The aggregates of a query, or None where an engine is to read the data; ``engine`` is for the log of scans."""
-    exact = exact_scan(session, scan, shape.predicate)
+    computes = shape.predicate is not None and has_computed(shape.predicate)
+    exact = _indexed_scan(session, scan, shape.predicate) if computes else exact_scan(session, scan, shape.predicate)
     if exact is None:
         return None
     by_name = {f.name: f for f in exact.state.schema.fields}
@@ -155,6 +161,27 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
         name = item.column if item.kind == sh.KEY and item.column else sh.item_name(number)
         fields.append(DataField(number, name, _type_of(item, by_name)))
     return Answer(tuple(fields), pa.table(columns, names=[f.name for f in fields]), exact)
+
+
+def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
+    """The scan with all of a WHERE that computes, if declared indexes of expressions may evaluate it exactly."""
+    schema = scan.state.schema
+    expressions = indexed_expressions(schema.options, schema.fields)
+    # Terms are evaluated as in ANSI mode.
+    if predicate is None or not expressions or not session.is_on("spark.sql.ansi.enabled", default=True):
+        return None
+    try:
+        bound = bind(predicate, schema.fields, session.timezone)
+    except InvalidRequest:
+        return None
+    judged = judged_by_indexes(bound)
+    if not judged.exact or has_computed(judged.predicate):
+        return None
+    for column in columns_judged(judged.predicate):
+        known = column in expressions if isinstance(column, IndexedExpression) else is_plain_column(column, schema)
+        if not known:
+            return None
+    return replace(scan, predicate=None, _planned=[]).where_bound(bound)
 
 
 def _type_of(item: sh.Item, fields: Mapping[str, DataField]) -> DataType:

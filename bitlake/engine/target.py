@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,7 +15,7 @@ from bitlake.expressions.parser import ColumnOf
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.file_store_table import FileStoreTable
-from bitlake.metadata.schema import near
+from bitlake.metadata.schema import TableSchema, near
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.sql import statements as st
@@ -110,15 +110,15 @@ def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -
         bound = bind(predicate, fields, session.timezone)
     except InvalidRequest:
         return None
-    types = {f.name: f.type for f in fields}
-    if not all(is_plain(_type_of(column, types)) for column in columns_of(bound)):
+    if not all(is_plain_column(column, scan.state.schema) for column in columns_of(bound)):
         return None
     return scan if bound == scan.predicate else bare.where_bound(bound)
 
 
-def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
-    made = types[column.column if isinstance(column, MapKey) else column]
-    return made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made
+def is_plain_column(column: str, schema: TableSchema) -> bool:
+    """:func:`is_plain` of a column, or of the values of a map's key."""
+    made = schema.field(column.column if isinstance(column, MapKey) else column).type
+    return is_plain(made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made)
 
 
 def is_plain(made: DataType) -> bool:

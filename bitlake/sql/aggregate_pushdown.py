@@ -6,7 +6,8 @@
   c``, ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
   The keys of GROUP BY are columns, and terms over one column each, such as ``date_trunc('MONTH', day)``.
 
-Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  A query that has
+Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  That of Aggregates may
+compute, for indexes of expressions.  A query that has
 neither shape runs as any other.
 
 The residual is HAVING, ORDER BY, LIMIT, and expressions over the aggregates.  Its text is the query's with three edits,
@@ -32,7 +33,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.term_parser import Inexpressible, term_of
 from bitlake.expressions.terms import Term, names_in
-from bitlake.expressions.tree import Predicate
+from bitlake.expressions.tree import Predicate, has_computed
 from bitlake.metadata.schema import Names
 from bitlake.scan.aggregate_values import AVG, COUNT, COUNT_DISTINCT, COUNT_ROWS, MAX, MIN, SUM
 from bitlake.sql import scope
@@ -260,7 +261,7 @@ class _Shaper:
         """The keys of GROUP BY besides columns, as they are written."""
         self.metadata = bool(use.metadata)
         where = select.args.get("where")
-        self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
+        self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of, computes=True)
         _need(where is None or self.predicate is not None)
 
     def shape(self) -> Aggregates | TopRows:
@@ -400,6 +401,7 @@ class _Shaper:
     # --- top rows ---
 
     def top_rows(self) -> TopRows:
+        _need(self.predicate is None or not has_computed(self.predicate))
         offset = self.number("offset") if self.select.args.get("offset") else 0
         rows = self.number("limit") + offset
         self.check_rowwise()

@@ -62,6 +62,44 @@ def test_what_an_answer_does_not_suffice_for_reads_data(lake: bitlake.Lake) -> N
     ]
 
 
+def test_indexes_of_expressions_answer_counts(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    options = {
+        "bitlake.index.a": "bitmap(lower(s))",
+        "bitlake.index.b": "bitmap(get_json_object(p, '$.a'))",
+        "file-index.bitmap.columns": "kind",
+    }
+    rows = {
+        "s": ["Ada", "BOB", None],
+        "p": ['{"a": 1}', "x", '{"a": "1"}'],
+        "kind": ["k", "k", "l"],
+    }
+    table = lake.create_table("t", pa.table(rows), options=options)
+    table.append(pa.table({**rows, "s": ["bob", "Eve", "eve"]}))
+    asked = {
+        "SELECT count(*) FROM t WHERE lower(s) = 'bob'": [(2,)],
+        "SELECT count(*) AS n FROM t WHERE lower(s) <> 'eve' AND kind = 'k'": [(3,)],
+        "SELECT count(*) FROM t WHERE NOT lower(s) IN ('bob', 'ada')": [(2,)],
+        "SELECT count(*) FROM t WHERE get_json_object(p, '$.a') = '1'": [(4,)],
+        "SELECT kind, count(*) FROM t WHERE lower(s) >= 'bob' GROUP BY kind ORDER BY kind": [("k", 3), ("l", 1)],
+        "SELECT EXISTS(SELECT 1 FROM t WHERE lower(s) = 'zoe')": [(False,)],
+    }
+    for text, answer in asked.items():
+        (plan,) = lake.sql(f"EXPLAIN {text}", engine="duckdb")["plan"].to_pylist()
+        assert "no data file is opened" in plan and fetched(lake, text) == answer, text
+    # Without an exact index, an engine computes.
+    for text in (
+        "SELECT count(*) FROM t WHERE upper(s) = 'BOB'",
+        "SELECT count(*) FROM t WHERE lower(s) = 'bob' OR upper(s) = 'EVE'",
+        "SELECT s FROM t WHERE lower(s) = 'bob' LIMIT 1",
+    ):
+        (plan,) = lake.sql(f"EXPLAIN {text}", engine="duckdb")["plan"].to_pylist()
+        assert "no data file is opened" not in plan, text
+    without_data(lake, "true")
+    for text, answer in asked.items():
+        assert fetched(lake, text) == answer, text
+
+
 def test_answers_have_the_types_of_queries(tmp_path: Path) -> None:
     """Of Arrow's, those that DuckDB has for Spark's, by either way."""
     lake = bitlake.connect(tmp_path)

@@ -64,6 +64,10 @@ def test_spark_finds_the_same_rows_by_members(lake: bitlake.Lake) -> None:
         if i % 15 == 0:
             query = f"SELECT id FROM indexed WHERE {where}"
             assert sorted(r["id"] for r in lake.sql(query).collect()) == expected, where
+    for where in ("array_contains(tags, 'a')", "map_contains_key(m, 'a')"):
+        (count,) = lake.sql(f"SELECT count(*) AS n FROM plain WHERE {where}").collect()
+        assert lake.sql(f"SELECT count(*) AS n FROM indexed WHERE {where}").collect() == [count]
+        assert "LocalTableScan [n#" in str(lake.explain(f"SELECT count(*) AS n FROM indexed WHERE {where}"))
     plan = lake.explain("SELECT id FROM indexed WHERE array_contains(tags, 'nowhere')")
     assert "0 of 2 read; skipped by file index: 2" in str(plan)
 
@@ -80,6 +84,16 @@ def test_statements_on_spark(lake: bitlake.Lake) -> None:
         3,
         3,
     )
+    for where, count in (("lower(email) = 'bob'", 1), ("lower(email) <> 'bob'", 2), ("length(email) = 3", 3)):
+        text = f"SELECT count(*) AS n FROM t WHERE {where}"
+        assert [r["n"] for r in lake.sql(text).collect()] == [count]
+        assert ("LocalTableScan [n#" in str(lake.explain(text))) == ("lower" in where)
+    counts = "SELECT count(*) AS n FROM t WHERE lower(email) = 'bob'"
+    try:  # values are computed as in ANSI mode
+        lake.sql("SET spark.sql.ansi.enabled = false")
+        assert "LocalTableScan [n#" not in str(lake.explain(counts))
+    finally:
+        lake.sql("RESET spark.sql.ansi.enabled")
     plan = lake.explain("SELECT id FROM t WHERE lower(email) = 'bob'")
     assert "1 of 3 read; skipped by file index: 2" in str(plan)
     assert [r["id"] for r in lake.sql("SELECT id FROM t WHERE lower(email) = 'bob'").collect()] == [1]

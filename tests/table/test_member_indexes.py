@@ -147,7 +147,7 @@ def test_words_of_a_text_are_members(lake: Lake) -> None:
     table = lake.create_table("words", pa.schema([("v", pa.string())]), options=options)
     for text in ("a b", "b  c", None):
         table.append(pa.table({"v": pa.array([text, text], pa.string()).dictionary_encode()}))
-    for word, rows in (("a", 2), ("b", 4), ("", 2), ("b c", 0)):
+    for word, count in (("a", 2), ("b", 4), ("", 2), ("b c", 0)):
         scan = table.scan(where=f"array_contains(split(v, ' '), '{word}')")
-        assert (scan.count(), scan.plan().metrics.files_read) == (rows, rows // 2)
+        assert (scan.count(), scan.plan().metrics.files_read) == (count, count // 2)
     assert table.scan(where="array_contains(split(v, ','), 'a b')").count() == 2
