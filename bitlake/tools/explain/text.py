@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from bitlake.expressions.sql_text import to_sql
 from bitlake.formatting import counted, human_bytes, printable
 from bitlake.scan.metadata_only import DATA
 from bitlake.scan.plan import Plan, PlannedFile, SkippedFile
+from bitlake.types import AtomicType, Root
 
 MAX_FILES = 50
 _MAX_RUNS = 8
@@ -71,7 +73,7 @@ def explain_text(plan: Plan) -> str:
     lines += [f"  warning    {p}" for p in plan.problems]
     if unopened:
         lines.append(f"  no data file is opened: {counted(len(plan.files), 'file')} answered without")
-    lines += _files(plan.root, to_read, plan.skipped)
+    lines += _files(plan, to_read, plan.skipped)
     return printable("\n".join(lines))
 
 
@@ -164,15 +166,18 @@ def _reasons(plan: Plan) -> str:
     return "; skipped by " + ", ".join(f"{reason}: {n:,}" for reason, n in sorted(plan.metrics.files_skipped.items()))
 
 
-def _files(root: str, files: Sequence[PlannedFile], skipped: Sequence[SkippedFile]) -> list[str]:
+def _files(plan: Plan, files: Sequence[PlannedFile], skipped: Sequence[SkippedFile]) -> list[str]:
     lines = []
+    dates = [
+        f.name for f in plan.schema.partition_fields if isinstance(f.type, AtomicType) and f.type.root is Root.DATE
+    ]
     for file in files[:MAX_FILES]:
-        lines.append(f"  + {_short(root, file.path)}: {describe_choice(file)}")
+        lines.append(f"  + {_named(plan.root, file.path, dates)}: {describe_choice(file)}")
         lines += [f"      not asked: {why}" for why in file.unused_indexes]
     if len(files) > MAX_FILES:
         lines.append(f"  + … {len(files) - MAX_FILES:,} more files to read")
     for gone in skipped[:MAX_FILES]:
-        lines.append(f"  - {_short(root, gone.path)}: skipped by {gone.reason.value}: {gone.detail}")
+        lines.append(f"  - {_named(plan.root, gone.path, dates)}: skipped by {gone.reason.value}: {gone.detail}")
     if len(skipped) > MAX_FILES:
         lines.append(f"  - … {len(skipped) - MAX_FILES:,} more files skipped")
     return lines
@@ -193,6 +198,15 @@ def describe_choice(file: PlannedFile) -> str:
     sure = "" if file.selection.exact else ", to be filtered again"
     rows = row_ranges(file.selection.positions(file.row_count))
     return f"{file.chosen_rows:,} of {file.row_count:,} rows{by}{where}{sure}: rows {rows}"
+
+
+def _named(root: str, path: str, dates: Sequence[str]) -> str:
+    """A path below the root, and the dates of folders that are named by days since 1970."""
+    short = _short(root, path)
+    pairs = [part.partition("=")[::2] for part in short.split("/")] if dates else []
+    days = [(name, int(value)) for name, value in pairs if name in dates and re.fullmatch("-?[0-9]{1,6}", value)]
+    named = ", ".join(f"{name}={np.datetime64(day, 'D')}" for name, day in days)
+    return f"{short} ({named})" if named else short
 
 
 def _short(root: str, path: str) -> str:

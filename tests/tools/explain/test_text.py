@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -152,5 +153,8 @@ def test_partitions_are_named_by_dates(lake: bitlake.Lake) -> None:
     """They were named by days since 1970, as their folders are."""
     days = pa.array([20_600, 20_601], pa.date32())
     table = lake.create_table("t", pa.table({"id": [1, 2], "day": days}), partition_by=["day"])
-    assert "partition day=2026-05-28 fails day = DATE '2026-05-27'" in table.scan(where="day = '2026-05-27'").explain()
+    text = table.scan(where="day = '2026-05-27'").explain()
+    assert "partition day=2026-05-28 fails day = DATE '2026-05-27'" in text
+    assert re.search(r"\+ day=20600/bucket-0/\S+ \(day=2026-05-27\): its one row", text)
+    assert re.search(r"- day=20601/bucket-0/\S+ \(day=2026-05-28\): skipped", text)
     assert {p.name for p in table.maintenance.report().parts} == {"day=2026-05-27", "day=2026-05-28"}
