@@ -532,6 +532,7 @@ class Lake:
         >>> lake.table("copy").count()
         6
         """
+        _require_spark()
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
         found = self._catalog.find(self._identify(name))
@@ -552,6 +553,7 @@ class Lake:
         >>> table.count("status = 'SENT'")
         2
         """
+        _require_spark()
         from bitlake.spark.dml.merge import MergeBuilder
 
         return MergeBuilder(self.sql, name, source, on, alias, source_alias)
@@ -606,6 +608,7 @@ class Lake:
         >>> lake.explanation("SELECT order_id FROM orders WHERE status = 'SENT'", analyze=True)
         QueryExplanation(1 scan: SELECT order_id FROM orders WHERE status = 'SENT')
         """
+        _require_spark()
         from bitlake.spark.read.query import explain_query
 
         return explain_query(self._sql_engine().context, text, analyze)
@@ -743,8 +746,15 @@ def _parted(paths: str | None) -> list[str]:
     return [p.strip() for p in (paths or "").split(",") if p.strip()]
 
 
+def _require_spark() -> None:
+    try:
+        import bitlake.spark.session  # noqa: F401 (imports PySpark, which is optional)
+    except ModuleNotFoundError as e:
+        raise _spark_is_missing(e) from e
+
+
 def _spark_is_missing(error: ModuleNotFoundError) -> InvalidRequest:
-    return InvalidRequest(f"SQL runs on Spark, and {error.name} is not installed: `{install_command('spark')}`")
+    return InvalidRequest(f"this runs on Spark, and {error.name} is not installed: `{install_command('spark')}`")
 
 
 def _configured(spark: SparkSession | None) -> Mapping[str, str]:

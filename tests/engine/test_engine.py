@@ -64,7 +64,9 @@ table = lake.table("t")
 assert table.to_arrow().num_rows == table.count() == table.dataset().count_rows() == 3
 for ask in (table.to_pandas, table.scan().to_pandas, table.to_polars, table.lazy, table.to_duckdb,
             table.scan().to_spark, lambda: lake.spark, lambda: lake.sql("SELECT 1"), lambda: lake.read("t"),
-            lambda: lake.sql("SELECT 1", engine="duckdb"), lambda: bitlake.register(None)):
+            lambda: lake.sql("SELECT 1", engine="duckdb"), lambda: bitlake.register(None),
+            lambda: lake.merge("t", "t", "a = b"), lambda: lake.write_stream(None, "t", "checkpoint"),
+            lambda: lake.read_stream("t"), lambda: lake.explain("SELECT 1"), lambda: lake.plans("SELECT 1")):
     try:
         ask()
     except bitlake.errors.InvalidRequest as e:
@@ -82,7 +84,7 @@ def test_each_missing_engine_is_one_error(lake: bitlake.Lake) -> None:
     )
     commands = [re.sub(r".* is not installed: `(pip install .*)`$", r"\1", line) for line in done.stdout.splitlines()]
     pandas, polars, duckdb, spark = "pip install pandas", *map(install_command, ("polars", "duckdb", "spark"))
-    assert commands == [*[pandas] * 2, *[polars] * 2, duckdb, *[spark] * 4, duckdb, spark], done.stdout
+    assert commands == [*[pandas] * 2, *[polars] * 2, duckdb, *[spark] * 4, duckdb, *[spark] * 6], done.stdout
     # The command has no traceback, and is not "a bug in bitlake".
     assert done.returncode == 1
     assert re.fullmatch(rf"(starting Spark.*\n)?error: .*`{re.escape(spark)}`\n", done.stderr), done.stderr
