@@ -56,8 +56,11 @@ stress: $(READY)
 long: $(READY) $(CLASSES)
 	$(PYTEST) -m long $(ARGS)
 
-## full-counts  the full numbers of random predicates over indexes of expressions, members and text, and of aggregates (hours)
+## full-counts  the full numbers of random predicates over indexes of expressions, members and text, of aggregates, and of tables with such indexes that Paimon (Java) and pypaimon rewrite (hours)
 full-counts: $(READY)
+	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
+	@PYTHONPATH=tests $(BIN)/python -m interop.paimon_java
+	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m interop tests/interop/test_expression_indexes.py $(ARGS)
 	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/table/test_expression_indexes.py tests/table/test_member_indexes.py tests/table/test_text_indexes.py tests/scan/test_aggregation.py tests/fileindex/test_ngram.py tests/fileindex/test_tokens.py $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)

@@ -53,8 +53,17 @@ def dump(warehouse: Path | str, table: str, native: bool = False, **equal: Any) 
 
 def append(warehouse: Path | str, table: str, rows: pa.Table) -> None:
     """Append an Arrow table with pypaimon, in one commit."""
+    _write("append", warehouse, table, rows)
+
+
+def overwrite(warehouse: Path | str, table: str, rows: pa.Table) -> None:
+    """Replace all rows of a table by those of an Arrow table with pypaimon, in one commit."""
+    _write("overwrite", warehouse, table, rows)
+
+
+def _write(op: str, warehouse: Path | str, table: str, rows: pa.Table) -> None:
     with tempfile.TemporaryDirectory(prefix="bitlake-pypaimon-") as folder:
         file = Path(folder) / "rows.arrow"
         with pa.ipc.new_file(str(file), rows.schema) as out:
             out.write_table(rows)
-        _ask("append", warehouse, table, file)
+        _ask(op, warehouse, table, file)

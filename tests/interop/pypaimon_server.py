@@ -1,7 +1,7 @@
-"""Runs in pypaimon's own environment: reads and appends to tables on request.  Started by pypaimon_peer.py.
+"""Runs in pypaimon's own environment: reads and writes tables on request.  Started by pypaimon_peer.py.
 
 A request is a line of JSON, ``{"op", "warehouse", "table", "where", "native", "file"}``; data goes through the Arrow
-file named in it (written for "read", read for "append"); the answer is ``{"rows": n}`` or ``{"error": text}``.
+file named in it (written for "read", else read); the answer is ``{"rows": n}`` or ``{"error": text}``.
 """
 
 import base64
@@ -45,9 +45,16 @@ def read(table, request):
 
 
 def append(table, request):
+    return write(table.new_batch_write_builder(), request)
+
+
+def overwrite(table, request):
+    return write(table.new_batch_write_builder().overwrite(), request)
+
+
+def write(builder, request):
     with pa.ipc.open_file(request["file"]) as source:
         data = source.read_all()
-    builder = table.new_batch_write_builder()
     write, commit = builder.new_write(), builder.new_commit()
     try:
         write.write_arrow(data)
@@ -64,7 +71,7 @@ def main():
         request = json.loads(line)
         try:
             table = CatalogFactory.create({"warehouse": request["warehouse"]}).get_table(request["table"])
-            answer = {"rows": {"read": read, "append": append}[request["op"]](table, request)}
+            answer = {"rows": {"read": read, "append": append, "overwrite": overwrite}[request["op"]](table, request)}
         except Exception:  # noqa: BLE001 - everything goes back to the test that asked
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), file=answers, flush=True)

@@ -12,6 +12,8 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import org.apache.paimon.append.AppendCompactCoordinator;
+import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
@@ -25,14 +27,19 @@ import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.reader.RecordReaderIterator;
+import org.apache.paimon.table.AppendOnlyFileStoreTable;
+import org.apache.paimon.table.BucketMode;
+import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
+import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.source.DataSplit;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
@@ -57,7 +64,7 @@ import org.apache.paimon.types.RowType;
  *   schema WAREHOUSE  DB.TABLE
  * </pre>
  *
- * <p>A write merges, looks up and compacts as Paimon's own batch jobs do; "full" compacts every bucket of the table fully. Rows
+ * <p>A write merges, looks up and compacts as Paimon's own batch jobs do; "full" compacts every bucket of the table fully, and the small files of one without buckets. Rows
  * of changes begin with their kind (+I, -U, +U, -D).
  *
  * <p>The answer is rows as JSON arrays, one a line, then one line that is a JSON object: {"splits":n,"files":n,"rows":n} or
@@ -177,7 +184,9 @@ public class PaimonPeer {
 
     private static void write(Table table, String[] request, PrintStream out) throws Exception {
         RowType type = table.rowType();
-        boolean full = request[3].equals("full");
+        boolean all = request[3].equals("full");
+        boolean unaware = ((FileStoreTable) table).bucketMode() == BucketMode.BUCKET_UNAWARE;
+        boolean full = all && !unaware;
         int rows = Integer.parseInt(request[4]);
         BatchWriteBuilder builder = table.newBatchWriteBuilder();
         java.io.File spill = java.nio.file.Files.createTempDirectory("paimon-peer").toFile();
@@ -203,7 +212,21 @@ public class PaimonPeer {
             if (full) for (Object[] pb : touched.values()) write.compact((BinaryRow) pb[0], (Integer) pb[1], true);
             commit.commit(write.prepareCommit());
         }
+        if (all && unaware) compactSmallFiles((AppendOnlyFileStoreTable) table);
         out.println("{\"rows\":" + rows + "}");
+    }
+
+    private static void compactSmallFiles(AppendOnlyFileStoreTable table) throws Exception {
+        List<CommitMessage> messages = new ArrayList<>();
+        BaseAppendFileStoreWrite write = table.store().newWrite("peer");
+        try (BatchTableCommit commit = table.newBatchWriteBuilder().newCommit()) {
+            for (AppendCompactTask task : new AppendCompactCoordinator(table, false).run()) {
+                messages.add(task.doCompact(table, write));
+            }
+            commit.commit(messages);
+        } finally {
+            write.close();
+        }
     }
 
     private static void touch(Map<String, Object[]> touched, DataSplit split) {
