@@ -17,6 +17,8 @@ Sources: Paimon's ``IcebergCommitCallback``; the Iceberg specification, "Deletio
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,9 +48,9 @@ from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_schema
 
-_FEW_PATHS = 64
-"""Up to this many removed files, blocks are searched for their paths before they are decoded: 10,000 entries are
-searched for one path in about a millisecond, and decoded in 150 ms.
+_FEW_PATHS = 4
+"""Up to this many removed files, blocks are searched for each of their paths, which takes less than to list all paths.
+10,000 entries are searched for one path in about half a millisecond, all are listed in three, and decoded in 150.
 """
 
 
@@ -416,10 +418,9 @@ class IcebergManifests:
     ) -> Sequence[ManifestFile]:
         """A manifest without the files that were removed, whose entries are put into ``gone``."""
         paths = [*changes.removed, *changes.upgraded]
-        hit: Sequence[int] = range(len(stored.blocks or ()))
-        if stored.blocks is not None and len(paths) <= _FEW_PATHS:
-            names = [p.encode() for p in paths]
-            hit = [i for i in hit if any(name in stored.blocks[i].data for name in names)]
+        hit: Sequence[int] = ()
+        if stored.blocks is not None:
+            hit = _blocks_with(stored.blocks, paths)
             if not hit:
                 return [file]
         blocks = self._existing_blocks(file, stored)
@@ -504,6 +505,21 @@ class IcebergManifests:
             before.rows + added.rows - removed.rows,
             max(0, before.size + added.size - removed.size),
         )
+
+
+def _blocks_with(blocks: Sequence[Block], paths: Sequence[str]) -> Sequence[int]:
+    """The numbers of the blocks that may list a file of these paths; all that list one are among them.
+
+    A path ends with the control character that is the length of the file's format.
+    """
+    wanted = {path.encode() for path in paths}
+    if len(wanted) <= _FEW_PATHS:
+        return [i for i, block in enumerate(blocks) if any(path in block.data for path in wanted)]
+    folder = os.path.commonprefix(list(paths)).rpartition("/")[0]  # noqa: RUF071 (cut at a slash; URIs, too)
+    listed = re.compile(re.escape(f"{folder}/".encode()) + rb"[^\x00-\x1f]+")
+    if not folder or not all(map(listed.fullmatch, wanted)):
+        return range(len(blocks))
+    return [i for i, block in enumerate(blocks) if not wanted.isdisjoint(listed.findall(block.data))]
 
 
 def least_level(schema: TableSchema) -> int:

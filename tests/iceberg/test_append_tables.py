@@ -394,6 +394,10 @@ def test_the_rest_of_a_manifest_is_copied_when_a_file_is_removed(
         del before[next(f for f in before if f"/id={number}/" in f)]
         assert after == {f: {**e, "status": 0} for f, e in before.items()}
     assert len(same_rows(table).rows()) == 247
+    decoded.clear()
+    table.delete("id BETWEEN 100 AND 109")
+    assert 0 < sum(decoded) < 150
+    assert len(same_rows(table).rows()) == 237
 
 
 def test_values_like_the_beginning_of_an_entry(tmp_path: Path) -> None:
