@@ -37,7 +37,7 @@ from bitlake.fileindex.block_signature import (
     describe_signature,
     stored_rows,
 )
-from bitlake.fileindex.capabilities import IndexOption, IndexType, integer
+from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, SampledRead, integer
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
@@ -253,6 +253,15 @@ class _NgramIndex(IndexType):
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         describe_signature(section, payload, "bytes of a gram")
+
+    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+        return {}
+
+    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
+        return read.beyond_first, None
+
+    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
+        return payload_bytes * self.row_scale(column.rows, column.file_rows)
 
     def stored_rows(self, payload: LazyBytes) -> int | None:
         return stored_rows(payload)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.expressions.tree import Predicate
+from bitlake.expressions.binder import bind
+from bitlake.expressions.tree import Predicate, all_of, conjuncts
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formatting import one_line
 from bitlake.runtime import Runner
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
+from bitlake.sql.table_references import TableUse
 from bitlake.sql.text import SqlText, TableName
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import advise
@@ -83,7 +85,19 @@ def _uses(text: SqlText, table: Sequence[DataField], resolve: Resolve, timezone:
         return fields[name]
 
     found = analyse_query(text, remembered, timezone)
-    return [Query(use.predicate, use.columns) for use in found.tables if fields.get(use.name) is table]
+    return [Query(_rows(use, table, timezone), use.columns) for use in found.tables if fields.get(use.name) is table]
+
+
+def _rows(use: TableUse, table: Sequence[DataField], timezone: str) -> Predicate | None:
+    """What a query says of a table's rows, without terms that only Spark evaluates."""
+    terms = [] if use.predicate is None else [use.predicate]
+    for term in () if use.computed is None else conjuncts(use.computed):
+        try:
+            bind(term, table, timezone)
+        except BitlakeError:
+            continue
+        terms.append(term)
+    return all_of(terms) if terms else None
 
 
 def advise_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.tree import And, Comparison
+from bitlake.expressions.tree import And, Comparison, has_computed
 from bitlake.sql.text import TableName
 from bitlake.sql.workload import read_workload
 from bitlake.types import DataField, from_arrow
@@ -29,7 +30,7 @@ def resolve(name: TableName) -> Sequence[DataField] | None:
     return {"orders": ORDERS, "other": OTHER}.get(name.table.lower())
 
 
-def read(*texts: str) -> list[tuple[object, tuple[str, ...] | None]]:
+def read(*texts: str) -> list[tuple[Any, tuple[str, ...] | None]]:
     return [(q.where, q.columns) for q in read_workload(texts, ORDERS, resolve, "UTC").queries]
 
 
@@ -70,6 +71,15 @@ def test_odd_texts_are_counted_and_none_fails() -> None:
     assert len(found.queries) >= 7
     assert found.elsewhere >= 2 and found.no_queries >= 3
     assert any("never closed" in text for text in found.unread)
+
+
+def test_functions_of_queries_are_asked_about() -> None:
+    ((where, _),) = read("SELECT id FROM orders WHERE id = 1 AND lower(status) = 'new' AND my_function(status) > 3")
+    assert isinstance(where, And) and [has_computed(c) for c in where.children] == [False, True]
+    ((where, _),) = read("SELECT id FROM orders WHERE status LIKE '%x%' OR lower(status) = 'y'")
+    assert where is not None and has_computed(where)
+    ((where, _),) = read("SELECT id FROM orders WHERE my_function(status) > 3")
+    assert where is None
 
 
 def test_a_lake_takes_queries_of_its_tables(tmp_path: Path) -> None:

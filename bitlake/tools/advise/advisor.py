@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from bitlake.errors import InvalidRequest, reading_table
-from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.expressions.tree import IndexedExpression, Predicate, leaves_of
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.mergetree.rescale import rescale
@@ -58,6 +58,7 @@ from bitlake.tools.advise.questions import (
     unite,
     units_of,
 )
+from bitlake.tools.advise.sources import places_of, source_field, text_column
 from bitlake.tools.advise.trial import Trial, try_run
 from bitlake.tools.report.facts import index_coverage
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
@@ -185,7 +186,7 @@ def index_sizes(table: FileStoreTable) -> dict[tuple[str, str], int]:
 
 
 def _columns(question: Question) -> frozenset[str]:
-    return sources_of(question.predicate)
+    return question.sources
 
 
 SAMPLE_ROWS = 500_000
@@ -255,19 +256,16 @@ class _Advisor:
         built = {(i.column, i.kind) for i in coverage if i.files > policy.BUILT * len(files)}
         before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
         tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
-        units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
+        units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.judged)))
         candidates = [c for all_ in tried.values() for c in all_]
         trials: list[Trial] = self.runner.run(
             runs, partial(try_run, self.scan.store, units=units, candidates=candidates, schema=schema)
         )
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
-        advised = [
-            self._column(f, estimator, tried.get(f.name, []), questions, now.get(f.name, []), before, built)
-            for f in schema.fields
-        ]
+        advised = self._advised(estimator, tried, questions, now, before, built)
         after = _after(before, advised)
-        options, unset = policy.option_changes(schema.options, advised)
+        options, unset = policy.option_changes(schema.options, advised, schema.fields)
         name = self.scan.state.name
         found = [
             advise_sort(estimator, questions, after, name, self.asked is None),
@@ -303,8 +301,13 @@ class _Advisor:
         found = [f for f in schema.fields if policy.is_profiled(f) and f.name not in schema.partition_keys]
         if self.asked is None:
             return found
-        named = {c for q in self.asked.questions for c in sources_of(q.predicate)} | set(self.asked.masked)
-        return [f for f in found if f.name in named]
+        named = {c for q in self.asked.questions for c in q.sources} | set(self.asked.masked)
+        return [*(f for f in found if f.name in named), *self._expressions()]
+
+    def _expressions(self) -> list[DataField]:
+        """The expressions that given questions are about."""
+        named = {c for q in ([] if self.asked is None else self.asked.questions) for c in q.sources}
+        return [source_field(c) for c in sorted(named) if isinstance(c, IndexedExpression)]
 
     def _questions(self, schema: TableSchema, columns: Mapping[str, ColumnProfile]) -> list[Question]:
         if self.asked is None:
@@ -326,14 +329,39 @@ class _Advisor:
         now: Mapping[str, Sequence[policy.Candidate]],
     ) -> list[policy.Candidate]:
         profile = columns.get(field.name)
-        if profile is None or not any(field.name in sources_of(q.predicate) for q in questions):
+        if profile is None or not any(field.name in q.sources for q in questions):
             return []
         most = max(p[field.name].distinct for p in profiled if field.name in p)
         there = list(now.get(field.name, ()))
         kinds = {c.index_type for c in there}
-        return there + [c for c in policy.candidates_of(field, profile, most) if c.index_type not in kinds]
+        tests_text = any(text_column(leaf) == field.name for q in questions for leaf in leaves_of(q.judged))
+        found = policy.candidates_of(field, profile, most, tests_text=tests_text)
+        return there + [c for c in found if c.index_type not in kinds]
 
     # --- what is chosen -----------------------------------------------------------------------------------------------
+
+    def _advised(
+        self,
+        estimator: Estimator,
+        tried: Mapping[str, Sequence[policy.Candidate]],
+        questions: Sequence[Question],
+        now: Mapping[str, Sequence[policy.Candidate]],
+        before: Mapping[str, policy.Candidate],
+        built: Collection[tuple[str, str]],
+    ) -> list[policy.ColumnAdvice]:
+        """What each column and expression should have; of two for the same tests, the one that saves less is second."""
+
+        def advice(field: DataField, present: Mapping[str, policy.Candidate]) -> policy.ColumnAdvice:
+            name = field.name
+            return self._column(field, estimator, tried.get(name, []), questions, now.get(name, []), present, built)
+
+        fields = [*self.scan.state.schema.fields, *self._expressions()]
+        advised = [advice(f, before) for f in fields]
+        rivals = [_rival(a, advised, questions) for a in advised]
+        return [
+            advice(f, {**before, **rival}) if rival else alone
+            for f, alone, rival in zip(fields, advised, rivals, strict=True)
+        ]
 
     def _column(
         self,
@@ -345,7 +373,7 @@ class _Advisor:
         present: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
     ) -> policy.ColumnAdvice:
-        asked = [q for q in questions if field.name in sources_of(q.predicate)]
+        asked = [q for q in questions if field.name in q.sources]
         # A column's own index is compared with none; one on a further column must save more than those already there.
         others = {} if field.name in present else present
         trial = policy.ColumnTrial(
@@ -381,10 +409,28 @@ class _Advisor:
 def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
     found: dict[str, list[policy.Candidate]] = {}
     for spec in parse_index_options(schema.options, schema.fields):
-        if spec.column in schema.field_names:
+        if spec.column in schema.field_names or isinstance(spec.column, IndexedExpression):
             made = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
             found.setdefault(spec.column, []).append(made)
     return found
+
+
+def _rival(
+    advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], questions: Sequence[Question]
+) -> dict[str, policy.Candidate]:
+    """The index that saves more and evaluates tests that a new index would; that one must save enough beside it."""
+    if advice.to_build is None:
+        return {}
+    pairs = {places for q in questions for leaf in leaves_of(q.judged) if len(places := places_of(leaf)) > 1}
+    saved = advice.to_build.bytes_saved
+    for other in advised:
+        better = other.to_build is not None and (other.to_build.bytes_saved, other.column) > (saved, advice.column)
+        if better and any({other.column, advice.column} == set(pair) for pair in pairs):
+            assert other.to_build is not None
+            return {
+                other.column: policy.Candidate(other.column, other.to_build.index_type, other.to_build.options),
+            }
+    return {}
 
 
 def _after(

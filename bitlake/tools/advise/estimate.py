@@ -43,6 +43,7 @@ from bitlake.tools.advise.questions import (
     together,
     units_of,
 )
+from bitlake.tools.advise.sources import places_of
 from bitlake.tools.advise.trial import Answer, Trial, selection_of
 
 
@@ -192,7 +193,7 @@ class FileWeigher:
 
     def weigh(self, question: Question, indexes: Indexes, engine: str) -> Weight:
         """What the question reads of the whole file, with these indexes, where an engine reads."""
-        selections, asked = self._select(question.predicate, indexes)
+        selections, asked = self._select(question.judged, indexes)
         if all(s.is_empty for s in selections):
             return Weight(self._elsewhere(question, indexes, engine), asked)
         chosen: list[Ints] | None = None
@@ -215,12 +216,12 @@ class FileWeigher:
         """What is read, on average, of a file whose runs do not hold a value, as the rest of it may."""
         if self.pages.told and not self._seen(self.pages.possible(question.predicate)[0]):
             return self._bare(question, engine)  # nothing is known of an index there: it saves nothing
-        names = {leaf.column for leaf in leaves_of(question.predicate)}
+        names = {leaf.column for leaf in leaves_of(question.judged)}
         profile = self.columns.get(min(names)) if len(names) == 1 and question.picked else None
         left = self.pages.task.row_count - self.rows
-        if profile is None or left <= 0 or not self.pages.told:
+        if profile is None or profile.name not in indexes or left <= 0 or not self.pages.told:
             return 0.0
-        values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(question.predicate))
+        values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(question.judged))
         chance = -math.expm1(-left * values / max(profile.distinct, 1.0))
         if known_index_type(indexes[profile.name].index_type).selects_rows:
             return chance * self.pages.fetched(question.needed, np.array([self.runs[0][0].start], np.int64))
@@ -244,7 +245,7 @@ class FileWeigher:
     def _late(self, question: Question) -> float:
         judged = tuple(sorted(sources_of(question.predicate)))
         rest = tuple(n for n in question.needed if n not in judged)
-        matching = self.matching(question.predicate)
+        matching = self.matching(question.judged)
         count = sum(len(m) for m in matching)
         if not self.pages.stored(judged) or not self.pages.stored(rest):
             return self.pages.whole(question.needed)
@@ -305,13 +306,15 @@ class FileWeigher:
         for run, trial in self.runs:
             asked: dict[Predicate, Selection] = {}
             for unit in units:
-                candidate = indexes.get(min(sources_of(unit)))
-                built = None if candidate is None else trial.built.get(candidate)
-                answer = None if built is None else built.answers.get(unit)
-                if candidate is None or built is None or answer is None:
-                    continue
-                asked[unit] = selection_of(trial, answer, unit)
-                size += self._index_bytes(candidate, answer, run) / len(self.runs)
+                for place in places_of(unit):
+                    candidate = indexes.get(place)
+                    built = None if candidate is None else trial.built.get(candidate)
+                    answer = None if built is None else built.answers.get(unit)
+                    if candidate is None or answer is None:
+                        continue
+                    selection = selection_of(trial, answer, unit)
+                    asked[unit] = selection if unit not in asked else asked[unit].both(selection)
+                    size += self._index_bytes(candidate, answer, run) / len(self.runs)
             found.append(_combine(predicate, asked) if asked else Selection.all())
         return found, size
 
@@ -433,7 +436,8 @@ class Estimator:
 
     def weigh(self, question: Question, indexes: Indexes) -> Weight:
         """About what a question reads of the table, where these indexes are there."""
-        used = {c: i for c, i in indexes.items() if c in question.needed}
+        asked = question.sources.union(question.needed)
+        used = {c: i for c, i in indexes.items() if c in asked}
         key = (question.predicate, question.columns, tuple(sorted(used.items(), key=lambda i: i[0])))
         known = self._known.get(key)
         if known is None:

@@ -8,15 +8,24 @@ advisor (:func:`advisor_call`).  A trial builds indexes from a sample of the row
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bitlake.expressions.indexed import has_members, zone_of
 from bitlake.expressions.sql_text import name as plain
 from bitlake.expressions.sql_text import quote
-from bitlake.expressions.tree import Leaf
-from bitlake.fileindex.capabilities import ColumnFacts, IndexType
-from bitlake.fileindex.registry import IndexSpec, changed_index_options, index_types
+from bitlake.expressions.tree import IndexedExpression, Leaf
+from bitlake.fileindex.capabilities import ColumnFacts, IndexType, MemberWriter
+from bitlake.fileindex.named_index import TIMEZONE, declaration
+from bitlake.fileindex.registry import (
+    IndexSpec,
+    changed_index_options,
+    index_types,
+    known_index_type,
+    parse_index_options,
+)
 from bitlake.formatting import counted, human_bytes
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.plan import PlannedFile
@@ -46,6 +55,9 @@ _MERGED = 0.5
 """Where a larger part of the bytes is in files merged by key, no index helps."""
 _FEW_ROWS = 0.02
 """Where indexes leave less than that part of the rows of the files to read, another one saves little."""
+
+_NAME_LENGTH = 40
+"""Of the name of an index that is advised."""
 
 NOT_ASKED = "no query asks about it"
 
@@ -200,8 +212,13 @@ def is_profiled(field: DataField) -> bool:
     return isinstance(field.type, AtomicType) and field.type.root is not Root.VARIANT
 
 
-def candidates_of(field: DataField, profile: ColumnProfile, most_in_run: int) -> list[Candidate]:
-    """The indexes worth trying on a column; ``most_in_run``: the most distinct values that a run has of it."""
+def candidates_of(
+    field: DataField, profile: ColumnProfile, most_in_run: int, *, tests_text: bool = False
+) -> list[Candidate]:
+    """The indexes worth trying on a column; ``most_in_run``: the most distinct values that a run has of it.
+
+    Indexes of text are tried where queries test the text.
+    """
     if profile.distinct <= 1 and not profile.nulls:
         return []
     facts = ColumnFacts(field.type, profile.distinct, most_in_run)
@@ -209,9 +226,17 @@ def candidates_of(field: DataField, profile: ColumnProfile, most_in_run: int) ->
     # Of equally good indexes the first is advised: one that selects rows.
     for index in sorted(index_types(), key=lambda t: not t.selects_rows):
         options = index.trial_options(facts) if index.supports(field.type) else None
+        if options is not None and index.tests_text and not tests_text:
+            options = None
+        if options is not None and _has_members(field) and not isinstance(index.writer(field.type, {}), MemberWriter):
+            options = None
         if options is not None:
             candidates.append(Candidate(field.name, index.name, tuple(options.items())))
     return candidates
+
+
+def _has_members(field: DataField) -> bool:
+    return isinstance(field.name, IndexedExpression) and has_members(field.name)
 
 
 def worthwhile(found: IndexEstimate, table_bytes: int) -> bool:
@@ -418,22 +443,49 @@ def _words(questions: Sequence[Question]) -> str:
 
 
 def option_changes(
-    options: Mapping[str, str], columns: Sequence[ColumnAdvice]
+    options: Mapping[str, str], columns: Sequence[ColumnAdvice], fields: Sequence[DataField]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the table options to set and to unset for this advice; other indexes stay, unless they are replaced."""
-    added = [
+    names = {(s.column, s.index_type): s.name for s in parse_index_options(options, fields)}
+    advised = [
         IndexSpec(advice.column, new.index_type, dict(new.options))
         for advice in columns
         if (new := advice.to_build) is not None
     ]
+    by_name = [s for s in advised if isinstance(s.column, IndexedExpression) or not _is_listed(s)]
+    added = [s for s in advised if s not in by_name and not names.get((s.column, s.index_type))]
     dropped = [
-        IndexSpec(advice.column, index.name, {})
+        IndexSpec(advice.column, index.name, {}, names.get((advice.column, index.name), ""))
         for advice in columns
         for index in index_types()
         if advice.action == "drop" or (advice.action == "replace" and advice.index != index.name)
     ]
     changed, unset = changed_index_options(options, added, dropped)
+    taken = {name.lower() for name in (*names.values(), *(f.name for f in fields))}
+    for spec in by_name:
+        if (spec.column, spec.index_type) not in names:
+            changed |= _declared(spec, taken)
     return {k: v for k, v in changed.items() if options.get(k) != v}, tuple(unset)
+
+
+def _is_listed(spec: IndexSpec) -> bool:
+    """Whether Paimon's options may declare an index."""
+    return known_index_type(spec.index_type).in_paimon
+
+
+def _declared(spec: IndexSpec, taken: set[str]) -> dict[str, str]:
+    """The options that declare an index by a name that is not ``taken``, which gets the name."""
+    words = re.findall(r"[A-Za-z0-9]+", f"by {spec.column}")
+    name = base = "_".join(words)[:_NAME_LENGTH].lower()
+    number = 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    options, text = dict(spec.options), plain(spec.column)
+    if isinstance(spec.column, IndexedExpression):
+        text, zone = spec.column.sql, zone_of(spec.column)
+        options |= {} if zone is None else {TIMEZONE: zone}
+    return declaration(name, spec.index_type, text, options)
 
 
 def statements(

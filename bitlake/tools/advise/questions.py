@@ -37,6 +37,7 @@ import pyarrow as pa
 from bitlake.codec.hashing import UInt64s, number_hash, xxh64
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.binder import bind
+from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import (
     And,
@@ -49,6 +50,7 @@ from bitlake.expressions.tree import (
     Or,
     Predicate,
     columns_of,
+    computed_tests,
     leaves_of,
     sources_of,
 )
@@ -61,6 +63,13 @@ from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pag
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import tasks_of
 from bitlake.schema.evolution import align, map_fields
+from bitlake.tools.advise.sources import (
+    columns_of_source,
+    flat_values,
+    may_be_advised,
+    places_of,
+    source_values,
+)
 from bitlake.tools.scan_log import COMPUTED, ScanRecord
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS
@@ -348,10 +357,21 @@ def profile_run(store: Store, run: Run, fields: Sequence[DataField], schema: Tab
     """The profiles of these columns in a run, one column after the other."""
     found = {}
     for field in fields:
-        column = read_column(store, run, field, schema)
-        if column is not None:
-            found[field.name] = profile(column)
+        values = read_source(store, run, field.name, schema)
+        if values is not None:
+            found[field.name] = profile(flat_values(field.name, values))
     return found
+
+
+def read_source(store: Store, run: Run, source: str, schema: TableSchema) -> pa.Array | None:
+    """The values of a column or an expression in a run; None if its file has no such column, or no value for a row."""
+    columns = {}
+    for name in columns_of_source(source):
+        column = read_column(store, run, schema.field(name), schema)
+        if column is None:
+            return None
+        columns[name] = column
+    return source_values(source, columns)
 
 
 def profile(column: pa.Array) -> RunProfile:
@@ -502,6 +522,19 @@ class Question:
     """``equality``, ``list``, ``range``, ``pattern``, ``null`` or ``several`` (columns)."""
 
     @property
+    def judged(self) -> Predicate:
+        """The condition as indexes evaluate it: with leaves about expressions."""
+        return judged_by_indexes(self.predicate).predicate
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The columns and expressions whose indexes may help."""
+        judged = self.judged
+        places = {place for leaf in leaves_of(judged) for place in places_of(leaf)}
+        computed = {c for test in computed_tests(judged) for c in test.columns}
+        return frozenset(place for place in places if may_be_advised(place)) | computed
+
+    @property
     def picked(self) -> bool:
         """Whether it asks for values, which typical questions pick from the sample."""
         return self.kind in ("equality", "list")
@@ -585,7 +618,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
         except BitlakeError as e:
             unread.append(f"{query.where if isinstance(query.where, str) else to_sql(query.where)}: {e}")
             continue
-        if isinstance(bound, Constant) or not leaves_of(bound):
+        if isinstance(bound, Constant) or not leaves_of(judged_by_indexes(bound).predicate):
             whole += 1
             continue
         question = question_of(bound, columns, query.weight, schema)
@@ -609,7 +642,8 @@ def _bound(query: Query, schema: TableSchema, timezone: str) -> tuple[Predicate,
 
 def question_of(predicate: Predicate, columns: tuple[str, ...], weight: float, schema: TableSchema) -> Question:
     """Return the question that a query with a bound condition asks."""
-    return Question(predicate, columns, weight, to_sql(predicate, schema.fields, 5), _kind(predicate))
+    kind = _kind(judged_by_indexes(predicate).predicate)
+    return Question(predicate, columns, weight, to_sql(predicate, schema.fields, 5), kind)
 
 
 def _kind(predicate: Predicate) -> str:

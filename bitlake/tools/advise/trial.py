@@ -10,25 +10,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
-from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.tree import Leaf, MapKey, Predicate, leaves_of, sources_of
+from bitlake.expressions.tree import Leaf, MapKey, Predicate, leaves_of
 from bitlake.fileindex.capabilities import SampledRead
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.cost import SMALL_ROWS, CostPolicy, IndexQuery
 from bitlake.fileindex.reader import FIRST_BYTES, open_index
-from bitlake.fileindex.registry import IndexBuilder, known_index_type
+from bitlake.fileindex.registry import IndexBuilder, by_entry, known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import footer_of, has_pages, stored_bytes
 from bitlake.schema.evolution import map_fields
 from bitlake.tools.advise.policy import Candidate
-from bitlake.tools.advise.questions import Run, read_column
+from bitlake.tools.advise.questions import Run, read_column, read_source
+from bitlake.tools.advise.sources import columns_of_source, matching_rows, places_of, source_of
 from bitlake.types import DataField, arrow_type
 from bitlake.write.data_file_writer import INDEX_ROWS, indexed_columns
 
@@ -78,33 +77,46 @@ def try_run(
     store: Store, run: Run, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema
 ) -> Trial:
     """Build the candidates of a run and evaluate the queries of their columns, each of ``units`` of one column."""
-    by_column: dict[str, list[Predicate]] = {}
-    for unit in units:
-        by_column.setdefault(min(sources_of(unit)), []).append(unit)
     matches: dict[Leaf, BitMap] = {}
+    leaves = dict.fromkeys(leaf for unit in units for leaf in leaves_of(unit))
+    for source in dict.fromkeys(map(source_of, leaves)):
+        values = read_source(store, run, source, schema)
+        if values is None and source in schema.field_names:
+            values = pa.nulls(run.rows, arrow_type(schema.field(source).type))
+        for leaf in leaves:
+            if source_of(leaf) == source:
+                found = BitMap() if values is None else matching_rows(leaf, source, values, schema.fields)
+                matches[leaf] = found
     built: dict[Candidate, Built] = {}
     seconds: dict[str, float] = {}
-    for name, asked in by_column.items():
+    for source in dict.fromkeys(c.column for c in candidates):
+        asked = [unit for unit in units if source in places_of(unit)]
+        if not asked:
+            continue
+        seconds[source], weight, batches = _as_indexed(store, run, source, schema)
+        for candidate in candidates:
+            if candidate.column == source:
+                made = _build(candidate, batches, asked, matches, run, schema, weight)
+                if made is not None:
+                    built[candidate] = made
+    return Trial(matches, built, seconds)
+
+
+def _as_indexed(store: Store, run: Run, source: str, schema: TableSchema) -> tuple[float, int, list[pa.Table]]:
+    """The seconds that reading a source's columns takes, the bytes they have in the file, and their batches."""
+    seconds, weight = 0.0, 0
+    columns: dict[str, list[pa.Array]] = {}
+    for name in columns_of_source(source):
         field = schema.field(name)
         column = read_column(store, run, field, schema)
         if column is None:
             column = pa.nulls(run.rows, arrow_type(field.type))
-        table = pa.table({name: column})
-        tried = [c for c in candidates if c.column == name]
-        as_read: list[pa.Table] = []
-        if tried:
-            seconds[name], coded = _read_as_indexed(store, run, field, schema)
-            parts = [b.column(0) for b in table.to_batches(INDEX_ROWS)]
-            as_read = [pa.table({name: p.dictionary_encode() if coded else p}) for p in parts]
-        for leaf in dict.fromkeys(leaf for unit in asked for leaf in leaves_of(unit)):
-            true = evaluate(leaf, table, schema.fields).fill_null(False).to_numpy(zero_copy_only=False)
-            matches[leaf] = BitMap(np.flatnonzero(true).astype(np.uint32))
-        weight = _stored(store, run, field, schema, column) if tried else 0
-        for candidate in tried:
-            made = _build(candidate, as_read, asked, matches, run, schema, weight)
-            if made is not None:
-                built[candidate] = made
-    return Trial(matches, built, seconds)
+        took, coded = _read_as_indexed(store, run, field, schema)
+        parts = [b.column(0) for b in pa.table({name: column}).to_batches(INDEX_ROWS)]
+        columns[name] = [p.dictionary_encode() if coded else p for p in parts]
+        seconds, weight = seconds + took, weight + _stored(store, run, field, schema, column)
+    batches = [pa.table(dict(zip(columns, parts, strict=True))) for parts in zip(*columns.values(), strict=True)]
+    return seconds, weight, batches
 
 
 def _stored(store: Store, run: Run, field: DataField, schema: TableSchema, column: pa.Array) -> int:
@@ -169,7 +181,7 @@ def _build(
     payload = payloads.get(candidate.column, {}).get(candidate.index_type)
     if payload is None:
         return None
-    content = encode_container({candidate.column: {candidate.index_type: payload}}, checksums=True)
+    content = encode_container(by_entry({candidate.column: {candidate.index_type: payload}}), checksums=True)
     # Indexes of small files are read without a cost estimate; so are those of a run that represents one.
     index_type = known_index_type(candidate.index_type)
     fixed = index_type.fixed_bytes(payload)

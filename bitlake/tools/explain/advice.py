@@ -226,7 +226,7 @@ def _tried(scan: TableScan, plan: Plan, predicate: Predicate) -> Iterator[Advice
     advised = advisor.advise_on(whole, asked, "queries", advisor.SAMPLE_ROWS, LocalRunner(), "python", started)
     for column in advised.columns:
         if column.to_build is not None:
-            changes = policy.option_changes(plan.schema.options, [column])
+            changes = policy.option_changes(plan.schema.options, [column], plan.schema.fields)
             yield Advice(
                 column.column,
                 column.index,

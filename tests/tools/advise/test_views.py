@@ -108,7 +108,7 @@ def check(table: Table, where: str) -> None:
     assert {a.column for a in read.advice} == {*recommended}, where
     for a in read.advice:
         column = recommended[a.column]
-        changes = policy.option_changes(table.schema.options, [column])
+        changes = policy.option_changes(table.schema.options, [column], table.schema.fields)
         assert (a.index, a.why) == (column.index, column.reason)
         assert list(a.statements) == policy.statements(advice.table, [column], *changes)
 
