@@ -387,7 +387,6 @@ class TableScan:
         return table if table.schema.equals(schema) else retyped(table, schema)
 
 
-@by_identity
 def _whole(name: str, value: object) -> int:
     """The value of an argument; raises :class:`InvalidRequest` unless it is a whole number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -395,6 +394,7 @@ def _whole(name: str, value: object) -> int:
     return operator.index(value)
 
 
+@by_identity
 def _required(schema: pa.Schema) -> list[int]:
     """The places of the columns that are NOT NULL."""
     return [i for i, f in enumerate(schema) if not f.nullable]
