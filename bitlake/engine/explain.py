@@ -85,10 +85,10 @@ def details(scan: TableScan) -> str:
     return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
 
 
-def joined(prepared: PreparedQuery, place: int) -> str:
+def join_filter_line(prepared: PreparedQuery, place: int) -> str:
     """The line about the keys that narrow one of a query's scans; empty if none do."""
-    found = prepared.join_filters[place] if prepared.join_filters else None
-    return "" if found is None else f"\n  join       {found}"
+    join_filter = prepared.join_filters[place] if prepared.join_filters else None
+    return "" if join_filter is None else f"\n  join       {join_filter}"
 
 
 def explain_answer(answer: Answer) -> str:
@@ -122,7 +122,7 @@ def explain(session: Session, statement: st.Explain) -> pa.Table:
     if found is not None:
         return result({"plan": str}, [(asked.text(explain_answer(found)),)])
     parts = [
-        f"{explain_text(scan.plan())}{joined(prepared, i)}\n{binding(scan)}{details(scan)}"
+        f"{explain_text(scan.plan())}{join_filter_line(prepared, i)}\n{binding(scan)}{details(scan)}"
         for i, scan in enumerate(prepared.scans)
     ]
     return result({"plan": str}, [(asked.text("\n\n".join(parts) or "the query reads no lake table"),)])

@@ -3,16 +3,16 @@
 A query's links (:class:`bitlake.sql.analyzer.KeyLink`) say that rows of one table, the probe, matter only if a column
 equals some value of a column of another table, the build.  The build's column is read first, in this process, under the
 conditions that the query has on it, at the same snapshot.  Its distinct values become a condition on the probe's scan:
-IN of up to :data:`MOST_KEYS`, else the range from the least to the greatest.  The planner prunes by it as by a
+IN of up to :data:`MOST_KEYS`, else the range from the smallest to the largest.  The planner prunes by it as by a
 condition in the text: partitions, buckets, statistics, file indexes, page bounds.
 
 Only the columns of stored tables are read, never the result of a subquery, so nothing is evaluated twice with different
 results.  Filters go from tables of fewer rows to tables of more, so that no table's rows depend on their own filter.
 A build may be narrowed by smaller ones first: the nations of a region, then their suppliers.
 
-The gate keeps the cost small: :data:`PROBE_ROWS`, :data:`TIMES`, a build with a condition, and a probe whose files are
-told apart by the column.  A filter that leaves too many rows is dropped (:data:`MOST_LEFT`), and so is one whose build
-fails or takes longer than :data:`SECONDS`: the query then runs without it, and reports what it finds itself.
+The gate keeps the cost small: :data:`PROBE_ROWS`, :data:`PROBE_RATIO`, a build with a condition, and a probe whose
+files the column distinguishes.  A filter that leaves too many rows is dropped (:data:`MOST_LEFT`), and so is one whose
+build fails or takes longer than :data:`BUILD_SECONDS`: the query then runs without it, and reports its own errors.
 Decision record 0023 has the proof and the measurements.
 """
 
@@ -48,25 +48,25 @@ MOST_KEYS = 1000
 """More distinct keys than this become a range."""
 PROBE_ROWS = 200_000
 """A probe of fewer rows is read in less time than pruning it takes."""
-TIMES = 20
+PROBE_RATIO = 20
 """A probe has at least this many times the rows of a build: reading one or two columns of it costs at most 5 %."""
 FEW_ROWS = 100
 """A build without a condition is read only if it has at most this many rows: most keys of a probe are in its build."""
 MOST_LEFT = 0.7
-"""A filter is kept if files with at most this share of the probe's rows are left …"""
+"""A filter is kept if the files that are left have at most this share of the probe's rows."""
 MOST_CHOSEN = 0.1
-"""… or if indexes and page bounds choose at most this share of the rows."""
-SECONDS = 2.0
-"""A build that takes longer is given up."""
-_APART = 0.5
-"""Statistics tell files apart if they leave at most this share of them for one value."""
+"""A filter is also kept if indexes and page bounds choose at most this share of the probe's rows."""
+BUILD_SECONDS = 2.0
+"""A build that takes longer is abandoned."""
+_MOST_OF_ONE_VALUE = 0.5
+"""Statistics distinguish files if they leave at most this share of the files for one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinFilter:
     """A condition that a scan got from a join.
 
-    ``keys`` are pairs: how many distinct keys of which table.
+    ``keys`` are pairs: a number of distinct keys, and the table that has them.
     """
 
     keys: tuple[tuple[int, str], ...]
@@ -101,8 +101,8 @@ def add_join_filters(
 ) -> tuple[tuple[TableScan, ...], tuple[JoinFilter | None, ...]]:
     """The scans of a query's tables, narrowed by the keys of others, and what narrowed each.
 
-    ``by_rows``: rows that indexes choose in many files are worth it.  DuckDB reads whole files faster than Arrow reads
-    these rows: of 4M rows in 4 files, 20,000 by a bitmap took 114 ms, and all of them 83 ms.
+    ``by_rows``: a filter is also made where indexes choose few rows of many files.  Not for DuckDB, which reads whole
+    files faster than Arrow reads these rows: of 4M rows in 4 files, 20,000 by a bitmap took 114 ms, and all 83 ms.
     """
     filters: list[JoinFilter | None] = [None] * len(scans)
     narrowed = list(scans)
@@ -144,7 +144,7 @@ class _Joins:
     def __init__(self, analysis: QueryAnalysis, scans: Sequence[TableScan], by_rows: bool) -> None:
         self.scans = scans
         self.by_rows = by_rows
-        self.deadline = time.perf_counter() + SECONDS
+        self.deadline = time.perf_counter() + BUILD_SECONDS
         linked = {place for link in analysis.links for place in (link.probe, link.build)}
         linked = {place for place in linked if _is_eligible(scans[place]) and not analysis.tables[place].file_metadata}
         self.rows = {place: _rows(scans[place]) for place in linked}
@@ -165,26 +165,28 @@ class _Joins:
         return sorted((p for p in places if self.rows[p] >= PROBE_ROWS), key=lambda p: (self.rows[p], p))
 
     def narrow(self, place: int) -> tuple[TableScan, JoinFilter] | None:
-        """A probe's scan of the files that can hold the keys of its builds; None if that does not pay."""
+        """A probe's scan of the files that can hold the keys of its builds; None if it saves too little."""
         scan = self.scans[place]
-        links = [n for n in self.links if n.probe == place and self.rows[n.build] * TIMES <= self.rows[place]]
-        paying = {column: _tells_apart(scan, column, self.by_rows) for column in {link.probe_column for link in links}}
-        found = [(link, self.keys(link.build, link.build_column)) for link in links if paying[link.probe_column]]
-        used = [(link, keys) for link, keys in found if keys is not None]
+        links = [n for n in self.links if n.probe == place and self.rows[n.build] * PROBE_RATIO <= self.rows[place]]
+        paying = {
+            column: _distinguishes_files(scan, column, self.by_rows) for column in {link.probe_column for link in links}
+        }
+        builds = [(link, self.keys(link.build, link.build_column)) for link in links if paying[link.probe_column]]
+        used = [(link, keys) for link, keys in builds if keys is not None]
         if not used:
             return None
         fields = scan.state.schema
         terms = [keys.predicate(fields.field(link.probe_column)) for link, keys in used]
-        made = scan.where_bound(all_of(terms))
-        left, files = made.plan(), scan.state.entries()
-        in_files = sum(f.row_count for f in left.files)
+        narrowed = scan.where_bound(all_of(terms))
+        plan, files = narrowed.plan(), scan.state.entries()
+        in_files = sum(f.row_count for f in plan.files)
         before = self.rows[place]
-        few = self.by_rows and left.chosen_rows <= MOST_CHOSEN * before
+        few = self.by_rows and plan.chosen_rows <= MOST_CHOSEN * before
         if in_files > MOST_LEFT * before and not few:
             return None
         total = len(files) if has_many_files(scan.state) else len(scan.plan().files)
         counts = tuple((len(keys.values), self.scans[link.build].state.name.split(".")[-1]) for link, keys in used)
-        return made, JoinFilter(counts, len(left.files), total)
+        return narrowed, JoinFilter(counts, len(plan.files), total)
 
     def keys(self, place: int, column: str) -> _Keys | None:
         """The distinct keys of a build; None if all of its rows would have to be read without a condition."""
@@ -207,7 +209,7 @@ class _Joins:
         for batch in replace(scan.apart(), columns=(column,), _recorder=None).to_batches():
             parts.append(pc.unique(batch.column(0)).drop_null())
             if time.perf_counter() > self.deadline:
-                raise _TimedOut(f"table '{scan.state.name}': its keys took longer than {SECONDS} s")
+                raise _TimedOut(f"table '{scan.state.name}': its keys took longer than {BUILD_SECONDS} s")
         values = pa.chunked_array(parts, None if parts else scan.select([column]).schema.field(0).type)
         return _Keys(pa.chunked_array([pc.unique(values)]))
 
@@ -231,7 +233,7 @@ def _compares_as_stored(one: DataField, other: DataField) -> bool:
     return one.type.root in PRUNED and replace(one.type, nullable=True) == replace(other.type, nullable=True)
 
 
-def _tells_apart(scan: TableScan, column: str, by_rows: bool) -> bool:
+def _distinguishes_files(scan: TableScan, column: str, by_rows: bool) -> bool:
     """Whether one value of a column is in few of a table's files or, ``by_rows``, in few rows by an index."""
     schema = scan.state.schema
     if column in schema.partition_keys or [column] == list(schema.bucket_keys):
@@ -256,4 +258,4 @@ def _tells_apart(scan: TableScan, column: str, by_rows: bool) -> bool:
     if not lows:
         return False
     shares = [kept(Comparison(column, Op.EQ, low), *own) / total for low in lows]
-    return sum(shares) / len(shares) <= _APART
+    return sum(shares) / len(shares) <= _MOST_OF_ONE_VALUE

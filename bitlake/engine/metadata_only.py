@@ -56,7 +56,7 @@ class PreparedQuery:
     """A query taken apart: its tables' scans, in the order they stand in the text.
 
     ``shape``: that of a query which metadata may answer, or of which only the first rows are scanned.
-    ``join_filters``: for each scan, what a join leaves of its files.
+    ``join_filters``: the join filter of each scan, or None; empty if no tables are joined.
     """
 
     analysis: QueryAnalysis
@@ -164,7 +164,7 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
 
 
 def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
-    """The scan with all of a WHERE that computes, if declared indexes of expressions may evaluate it exactly."""
+    """The scan with a WHERE that computes, if declared indexes can evaluate all of it exactly; else None."""
     schema = scan.state.schema
     expressions = indexed_expressions(schema.options, schema.fields)
     # Terms are evaluated as in ANSI mode.
@@ -178,8 +178,8 @@ def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None
     if not judged.exact or has_computed(judged.predicate):
         return None
     for column in columns_judged(judged.predicate):
-        known = column in expressions if isinstance(column, IndexedExpression) else is_plain_column(column, schema)
-        if not known:
+        is_exact = column in expressions if isinstance(column, IndexedExpression) else is_plain_column(column, schema)
+        if not is_exact:
             return None
     return replace(scan, predicate=None, _planned=[]).where_bound(bound)
 

@@ -117,8 +117,8 @@ def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -
 
 def is_plain_column(column: str, schema: TableSchema) -> bool:
     """:func:`is_plain` of a column, or of the values of a map's key."""
-    made = schema.field(column.column if isinstance(column, MapKey) else column).type
-    return is_plain(made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made)
+    kind = schema.field(column.column if isinstance(column, MapKey) else column).type
+    return is_plain(kind.value if isinstance(column, MapKey) and isinstance(kind, MapType) else kind)
 
 
 def is_plain(made: DataType) -> bool:

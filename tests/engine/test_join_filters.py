@@ -167,7 +167,7 @@ def test_a_build_that_fails_leaves_the_query_as_it_is(
         raise OSError("gone")
 
     if when == "too late":
-        monkeypatch.setattr(join_filters, "SECONDS", -1.0)
+        monkeypatch.setattr(join_filters, "BUILD_SECONDS", -1.0)
     else:
         monkeypatch.setattr(TableScan, "to_batches", broken)
     assert explained(lake, text) == []

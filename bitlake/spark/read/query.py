@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.engine.explain import details, explain_answer, explained, joined
+from bitlake.engine.explain import details, explain_answer, explained, join_filter_line
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
@@ -252,8 +252,8 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
             if files
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
-        told = f"{explain_text(scan.plan())}{joined(prepared, place)}"
-        parts.append(f"{told}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
+        plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
+        parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
     frame = query(context, asked.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
@@ -286,7 +286,7 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
-    others += [f"Join filter: {kept}" for kept in prepared.join_filters if kept is not None]
+    others += [f"Join filter: {join_filter}" for join_filter in prepared.join_filters if join_filter is not None]
     plan = "\n\n".join([*others, spark_plan(query(context, asked.query))])
     return QueryExplanation(asked.query, plain, plan)
 

@@ -50,11 +50,11 @@ def lakes(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bitl
 def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every link becomes a filter, of keys or of a range, however little it leaves out."""
     monkeypatch.setattr(join_filters, "PROBE_ROWS", 0)
-    monkeypatch.setattr(join_filters, "TIMES", 0)
+    monkeypatch.setattr(join_filters, "PROBE_RATIO", 0)
     monkeypatch.setattr(join_filters, "FEW_ROWS", 1000)
     monkeypatch.setattr(join_filters, "MOST_LEFT", 1.0)
     monkeypatch.setattr(join_filters, "MOST_KEYS", 2)
-    monkeypatch.setattr(join_filters, "_tells_apart", lambda *_: True)
+    monkeypatch.setattr(join_filters, "_distinguishes_files", lambda *_: True)
 
 
 class JoinMaker(Maker):
