@@ -189,7 +189,7 @@ def _bind_positive_remainder(arguments: Sequence[Typed], zone: str) -> Bound:
     kind = common_number(a, divisor)
     number = divisor.parameter if divisor.is_literal else None
     if kind.root not in INTEGERS or not isinstance(number, int) or number < 1:
-        raise Refused("only integers are divided, and by a constant above 0")
+        raise Refused("it divides only integers, and only by a constant above 0")
     return _operands(arguments, kind, zone), kind, None
 
 
@@ -315,7 +315,8 @@ def _width_bucket(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Arra
 
 # --- hashes -----------------------------------------------------------------------------------------------------------
 
-_SEED = 42
+HASH_SEED = 42
+"""The seed of the first value."""
 _SMALL = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.DATE})
 _HASHED = frozenset((*_SMALL, Root.BIGINT, *_FLOATS, Root.DECIMAL, *TIMESTAMPS, Root.VARCHAR, Root.VARBINARY))
 
@@ -331,15 +332,18 @@ def _bind_hash(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _hash(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     """Spark's Murmur3 hash: each value's hash is the seed of the next one's, and a NULL leaves it as it is."""
-    found = np.full(rows, _SEED, np.int32)
+    found = np.full(rows, HASH_SEED, np.int32)
     for argument, array in zip(term.arguments, arrays, strict=True):
         assert argument.root is not None
-        found = hashed(array, argument.root, found)
+        found = spark_hash(array, argument.root, found)
     return pa.array(found)
 
 
-def hashed(array: pa.Array, root: Root, seeds: Int32s) -> Int32s:
-    """Spark's hash of each value of an array in the Arrow type of a term, each with its seed."""
+def spark_hash(array: pa.Array, root: Root, seeds: Int32s) -> Int32s:
+    """Spark's hash of each value of an array, from a seed for each; a NULL has its seed.
+
+    ``array`` has the Arrow type of a term of type ``root``.
+    """
     if root in (Root.VARCHAR, Root.VARBINARY):
         found = murmur_bytes(array, seeds)
     elif root is Root.DECIMAL:

@@ -97,6 +97,12 @@ def separators(pattern: str) -> str:
     return pattern[-1]
 
 
+def separator_regex(pattern: str) -> str | None:
+    r"""Return RE2's pattern for ``\s`` or ``\s+``; None for a pattern of one character."""
+    at = separators(pattern)
+    return None if len(at) == 1 else f"[{at}]{'+' if pattern.endswith('+') else ''}"
+
+
 def _bind_split(arguments: Sequence[Typed], zone: str) -> Bound:
     text, pattern = arguments
     separators(_constant_text(pattern))
@@ -104,11 +110,10 @@ def _bind_split(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _split(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    at = separators(term.parameter)
-    if len(at) == 1:
-        return pc.split_pattern(arrays[0], at)
-    repeated = "+" if term.parameter.endswith("+") else ""
-    return pc.split_pattern_regex(arrays[0], f"[{at}]{repeated}")
+    regex = separator_regex(term.parameter)
+    if regex is None:
+        return pc.split_pattern(arrays[0], separators(term.parameter))
+    return pc.split_pattern_regex(arrays[0], regex)
 
 
 TEXT_TESTS = {

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from bitlake.expressions.json_path import path_names
+from bitlake.expressions.numeric_functions import HASH_SEED
 from bitlake.expressions.terms import Refused
 from bitlake.sql import scope
 from bitlake.sql import spark_types as ty
@@ -408,9 +409,6 @@ def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
     return Value(f"({sql})", ty.STRING, named(f"date_format({{}}, {pattern})", value))
 
 
-# --- functions that sqlglot knows by name only ------------------------------------------------------------------------
-
-
 @translates(exp.JSONExtractScalar)
 def _json_value(e: Expressions, node: exp.JSONExtractScalar) -> Value:
     value, path = _only_text(e, node, node.this), e.value(node.expression)
@@ -423,12 +421,12 @@ def _json_value(e: Expressions, node: exp.JSONExtractScalar) -> Value:
     return Value(f"{JSON_VALUE}({value.sql}, {text(path.literal)})", ty.STRING, call_name(e, node, value, path))
 
 
-_SEED = "42"
+# --- functions that sqlglot knows by name only ------------------------------------------------------------------------
 
 
 def _hash(node: exp.Expr, values: Sequence[Value], name: str | None) -> Value:
     """Spark's hash: each value's hash is the seed of the next one's."""
-    sql = _SEED
+    sql = str(HASH_SEED)
     for value in values:
         kind = value.type
         if kind == ty.NULL:

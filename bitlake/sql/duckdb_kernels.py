@@ -1,4 +1,4 @@
-"""Functions that DuckDB calls in bitlake, a vector at a time, where it has none with Spark's meaning."""
+"""Functions of Spark that DuckDB lacks: it calls bitlake's kernels, a vector at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
 from bitlake.expressions.json_path import json_values, path_names
-from bitlake.expressions.numeric_functions import hashed
+from bitlake.expressions.numeric_functions import spark_hash
 from bitlake.types.datatypes import Root
 
 JSON_VALUE = "bitlake_get_json_object"
@@ -22,11 +22,11 @@ HASHES = {
     "BIGINT": ("bitlake_hash_bigint", Root.BIGINT),
     "VARCHAR": ("bitlake_hash_text", Root.VARCHAR),
 }
-"""By the type of the value: the function of a value and a seed, and the type that it hashes as."""
+"""DuckDB's type of a value → the function of a value and a seed, and the type that the value is hashed as."""
 
 
 def register_kernels(instance: Any) -> None:
-    """Make the functions known to an instance of DuckDB, and so to all of its cursors."""
+    """Register the functions in an instance of DuckDB, for all of its cursors."""
     instance.create_function(
         JSON_VALUE, _json_value, ["VARCHAR", "VARCHAR"], "VARCHAR", type="arrow", null_handling="special"
     )
@@ -57,6 +57,6 @@ def _json_value(texts: pa.ChunkedArray, paths: pa.ChunkedArray) -> pa.Array:
 
 def _hash_of(root: Root) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Array]:
     def of_vector(values: pa.ChunkedArray, seeds: pa.ChunkedArray) -> pa.Array:
-        return pa.array(hashed(values.combine_chunks(), root, seeds.to_numpy().astype(np.int32)))
+        return pa.array(spark_hash(values.combine_chunks(), root, seeds.to_numpy().astype(np.int32)))
 
     return of_vector

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import Refused
-from bitlake.expressions.text_functions import TOKEN_LISTS, separators
+from bitlake.expressions.text_functions import TOKEN_LISTS, separator_regex, separators
 from bitlake.expressions.tokens import token_regex, tokens_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, named, translates
@@ -52,11 +52,10 @@ def _has_piece(e: Expressions, node: exp.ArrayContains) -> Value:
     if not isinstance(pattern.literal, str) or not isinstance(piece.literal, str):
         raise NotTranslatable(node, "only a pattern and a text that are written out are known to mean the same")
     try:
-        at = separators(pattern.literal)
+        regex = separator_regex(pattern.literal)
     except Refused as refused:
         raise NotTranslatable(node, str(refused)) from refused
-    regex = f"[{at}]{'+' if pattern.literal.endswith('+') else ''}"
-    function, by = ("string_split", at) if len(at) == 1 else ("string_split_regex", regex)
+    function, by = ("string_split_regex", regex) if regex else ("string_split", separators(pattern.literal))
     name = named("array_contains(split({}, {}, -1), {})", value, pattern, piece)
     return Value(f"list_contains({function}({value.sql}, {text(by)}), {piece.sql})", ty.BOOLEAN, name)
 
