@@ -98,7 +98,7 @@ def connect(
     """
     budget = _budget(cache_bytes)
     if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
-        raise InvalidRequest(f"spark is a SparkSession, such as SparkSession.builder.getOrCreate(), and not {spark!r}")
+        raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
     folder = str(path) if catalog == REST else _absolute(path)
     settings = {} if catalog != REST and scheme_of(folder) == "file" else _configured(spark)
     external = _external(spark, settings) if external_paths is None else _listed(external_paths)

@@ -224,7 +224,7 @@ def import_duckdb() -> Any:
 def duckdb_relation(scan: TableScan, connection: Any = None) -> Any:
     """A scan as a relation of a DuckDB connection, by default the process's own; filters are pushed into it."""
     if connection is not None and not hasattr(connection, "from_arrow"):
-        raise InvalidRequest(f"connection must be a connection of DuckDB, as of duckdb.connect(), not {connection!r}")
+        raise InvalidRequest(f"connection must be a DuckDB connection, such as duckdb.connect(), not {connection!r}")
     return (import_duckdb() if connection is None else connection).from_arrow(ScanDataset(scan))
 
 
