@@ -37,6 +37,6 @@ def allow_pandas() -> None:
     if hooks and "pyarrow" in sys.modules:
         import pyarrow
 
-        # Arrow remembers that pandas is missing until it has to make something of it.
+        # Arrow remembers that pandas is missing until a conversion needs pandas.
         with contextlib.suppress(ModuleNotFoundError):
             pyarrow.table({}).to_pandas()

@@ -75,11 +75,11 @@ class Block(NamedTuple):
 
     @staticmethod
     def plain(records: int, data: bytes) -> Block:
-        """A block that is not compressed."""
+        """Return an uncompressed block."""
         return Block(records, data, data, "null")
 
     def compressed(self, codec: str, level: int) -> Block:
-        """The block with a codec: itself, if it has it."""
+        """Return the block compressed by ``codec``: the same block if it has that codec already."""
         return (
             self if self.codec == codec else Block(self.records, self.data, _compress(self.data, codec, level), codec)
         )

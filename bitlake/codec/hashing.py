@@ -103,7 +103,7 @@ def murmur_bytes(array: pa.Array, seed: int | Int32s = 42) -> Int32s:
     """Murmur3-32 of every value of a string or binary array, its last ``length % 4`` bytes mixed one by one, signed.
 
     That tail rule is Paimon's (a ``BinaryString``'s hash code) and Spark's, not the reference's.  int32 per row.
-    ``seed``: of all rows, or of each row.
+    ``seed`` is one for all rows, or one for each row.
     """
     starts, data = string_buffers(array)
     lengths = np.diff(starts)
@@ -121,21 +121,25 @@ def murmur_bytes(array: pa.Array, seed: int | Int32s = 42) -> Int32s:
         signed = data[at[rows] + 4 * whole[rows] + i].view(np.int8).astype(np.int32)
         h[rows] = _murmur_mix(h[rows], signed.view(np.uint32))
     out = np.empty(len(h), np.int32)
-    out[order] = _murmur_last(h, lengths.astype(np.uint32))
+    out[order] = _murmur_finalize(h, lengths.astype(np.uint32))
     return out
 
 
 def murmur_numbers(values: npt.NDArray[Any], seed: int | Int32s = 42) -> Int32s:
-    """Murmur3-32 of int32 values, or of int64 values as two words, lower one first."""
+    """Murmur3-32 of int32 values, or of int64 values as two words, the lower one first.
+
+    ``seed`` is one for all rows, or one for each row.
+    """
     seeds = np.broadcast_to(np.asarray(seed, np.int32), values.shape)
     words = np.ascontiguousarray(values).astype(f"<i{values.itemsize}", copy=False).view("<u4")
     h = seeds.copy().view(np.uint32)
     for word in words.reshape(len(values), values.itemsize // 4).T:
         h = _murmur_mix(h, word)
-    return _murmur_last(h, np.uint32(values.itemsize))
+    return _murmur_finalize(h, np.uint32(values.itemsize))
 
 
-def _murmur_last(h: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32] | np.uint32) -> Int32s:
+def _murmur_finalize(h: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32] | np.uint32) -> Int32s:
+    """Mix in the lengths in bytes, and finalize (``fmix32``)."""
     h = h ^ lengths
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)

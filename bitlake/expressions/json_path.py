@@ -88,7 +88,7 @@ def path_names(path: str) -> tuple[str, ...]:
 
 
 def path_text(names: Sequence[str]) -> str:
-    """Return the path in its one form.
+    """Return the canonical text of a path.
 
     >>> path_text(("user", "id"))
     '$.user.id'
@@ -242,7 +242,7 @@ class _Documents:
         return found.cast(pa.string()).take(pa.array(at, mask=missing)), self.unknown
 
     def _at(self, names: Sequence[str]) -> Ints:
-        """The tokens at a path, in order; a value that is null is as none."""
+        """The tokens at a path, in order, without values that are null."""
         holds = np.zeros(len(self.kind), bool)
         holds[_firsts(self.row)] = True
         keys = np.flatnonzero(self.is_key & ~self.invalid[self.row])

@@ -35,7 +35,7 @@ class SparkSql(Spark):
             return
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        """The path of ``get_json_object`` as it is written: sqlglot accepts some that Spark does not."""
+        """Keep the path of ``get_json_object`` as it is written: sqlglot accepts paths that Spark refuses."""
         return path
 
 

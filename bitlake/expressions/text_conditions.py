@@ -90,8 +90,11 @@ def term_condition(term: Typed, leaf: Predicate | None) -> TextCondition | None:
 _LEAVES = (Comparison, In, Like, IsNull)
 
 
-def _piece_condition(column: str, at: str, leaf: Predicate | None) -> TextCondition | None:
-    """Return what a text has that holds one of some pieces between separators: the tokens of one, or it as a whole."""
+def _piece_condition(column: str, split_at: str, leaf: Predicate | None) -> TextCondition | None:
+    """Return what a text must contain if ``leaf`` is TRUE for one of its pieces between separators.
+
+    That is all tokens of the piece, or the whole piece if a separator is itself part of a token.
+    """
     match leaf:
         case Comparison(_, Op.EQ, str() as value):
             values: tuple[str, ...] = (value,)
@@ -99,7 +102,7 @@ def _piece_condition(column: str, at: str, leaf: Predicate | None) -> TextCondit
             values = tuple(listed)
         case _:
             return None
-    if any(tokens_of(separator) for separator in at):
+    if any(tokens_of(separator) for separator in split_at):
         return TextCondition(column, TextUnit.EXACT, tuple((value,) for value in values))
     return TextCondition(column, TextUnit.TOKEN, tuple(tuple(tokens_of(value)) for value in values))
 

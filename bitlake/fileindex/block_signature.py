@@ -196,7 +196,7 @@ class CodeSets(BlockCodes):
         codes = np.flatnonzero(chosen).astype(np.uint32)
         positions = positions_of(codes, functions, height)
         gather = _ByPosition(np.repeat(codes, functions), positions.ravel(), height)
-        return [gather.together(plane) for plane in self._planes]
+        return [gather.combine(plane) for plane in self._planes]
 
 
 class _ByPosition:
@@ -222,8 +222,8 @@ class _ByPosition:
         places = np.arange(rest.sum()) + np.repeat(starts[: len(rest)] + _RANKS - self._rest_starts, rest)
         self._rest = codes[places]
 
-    def together(self, values: UInt8s) -> UInt8s:
-        """Return for each position the bits that one of its codes has in ``values``."""
+    def combine(self, values: UInt8s) -> UInt8s:
+        """Return for each position the OR of its codes' bytes in ``values``."""
         out = np.zeros(self._height, np.uint8)
         if self._ranks:
             found = values[self._ranks[0]]

@@ -111,7 +111,7 @@ class _Grams:
         out *= np.uint32(0xC2B2AE35)
         out >>= np.uint32(32 - CODE_BITS)
         places = self._places[: 4 * words]
-        np.copyto(places, out.ravel())  # to index with them: of other integers numpy makes these more slowly
+        np.copyto(places, out.ravel())  # numpy indexes fastest by intp; its own conversion of other integers is slower
         return places
 
     def _fill(self, part: UInt8s, words: int) -> None:

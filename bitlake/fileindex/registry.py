@@ -373,7 +373,7 @@ class IndexBuilder:
         """Indexes that the file is written without, and why: their format cannot hold a value, or it has none."""
 
     @property
-    def indexes(self) -> int:
+    def index_count(self) -> int:
         """The number of indexes that are built."""
         return len(self._specs)
 

@@ -151,7 +151,7 @@ class ManifestCodec:
     def existing_blocks(self, blocks: Sequence[Block], snapshot_id: int) -> list[Block] | None:
         """The blocks of a manifest whose entries a snapshot added, as existing entries; None: they must be decoded.
 
-        Entries that are alike up to the path of the file are found by these bytes, and only the status is another.
+        The bytes before the path of a file are the same in all added entries, and only the status in them changes.
         In format version 3, existing entries need row ids of their own.
         """
         if self.version >= 3:

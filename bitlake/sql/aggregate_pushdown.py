@@ -6,9 +6,8 @@
   c``, ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
   The keys of GROUP BY are columns, and terms over one column each, such as ``date_trunc('MONTH', day)``.
 
-Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  That of Aggregates may
-compute, for indexes of expressions.  A query that has
-neither shape runs as any other.
+Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  The WHERE of
+Aggregates may compute: indexes of expressions may evaluate it.  A query that has neither shape runs as any other.
 
 The residual is HAVING, ORDER BY, LIMIT, and expressions over the aggregates.  Its text is the query's with three edits,
 and runs over a small relation that has a row for each group (or one): the key columns under their own names (with the

@@ -68,7 +68,8 @@ from bitlake.types import DataField
 class KeyLink:
     """Rows of one table matter only if a column equals some value of another table's column.
 
-    ``probe`` and ``build`` are places in :attr:`QueryAnalysis.tables`.  Of ``build``, its own predicate's rows count.
+    ``probe`` and ``build`` are places in :attr:`QueryAnalysis.tables`.  The values are those
+    of the rows of ``build`` that meet its own predicate.
     """
 
     probe: int

@@ -69,7 +69,8 @@ class DirectView(NamedTuple):
 def bind_scans(connection: Any, scans: Mapping[str, TableScan]) -> dict[str, DirectView]:
     """Give scans names in a DuckDB connection as sources; those not named are returned as views of files, by name.
 
-    A view is text for the WITH clause of a query (:func:`with_views`): to create it costs more than most queries' plan.
+    A view is text for the WITH clause of a query (:func:`with_views`): creating a view in the connection takes longer
+    than planning most queries.
     """
     views = {}
     for name, scan in scans.items():

@@ -121,8 +121,8 @@ def _connection(timezone: str, caches: Caches) -> Any:
     return connection
 
 
-def _named(connection: Any, source: str, names: Sequence[str], clause: str = "") -> Any:
-    return connection.sql(f"{clause}SELECT * FROM {source} AS q({', '.join(map(identifier, names))})")
+def _named(connection: Any, source: str, names: Sequence[str], with_clause: str = "") -> Any:
+    return connection.sql(f"{with_clause}SELECT * FROM {source} AS q({', '.join(map(identifier, names))})")
 
 
 def fetch(relation: Any, limit: int = 0) -> pa.Table:

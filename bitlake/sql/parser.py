@@ -173,9 +173,9 @@ def parse_statement(text: str) -> Statement:
     cursor = Cursor(SqlText(text))
     try:
         return _statement(cursor, text)
-    except (InvalidRequest, UnsupportedFeature) as e:
-        _refuse_of_other_formats(" ".join(cursor.text.raw(token) for token in cursor.tokens))
-        raise e
+    except (InvalidRequest, UnsupportedFeature):
+        _refuse_other_formats(" ".join(cursor.text.raw(token) for token in cursor.tokens))
+        raise
 
 
 def _statement(cursor: Cursor, text: str) -> Statement:
@@ -508,7 +508,7 @@ def _rolled_back(what: str, table: str, moment: str, by_time: bool) -> NoReturn:
 
 _TABLE = r"(?P<table>[^ ]+(?: \. [^ ]+)*)"
 _SOURCE = r"(?P<source>[^ ]+(?: \. [^ ]+)*)"
-_ELSEWHERE = (
+_REPLACEMENTS = (
     (
         f"DESC(RIBE)? DETAIL {_TABLE}",
         "DESCRIBE EXTENDED {table} shows the folder, the columns and the options, and SELECT count(*), "
@@ -559,12 +559,12 @@ _ELSEWHERE = (
     ),
     (f"ALTER TABLE {_TABLE} DROP FEATURE .*", "ALTER TABLE {table} SET TBLPROPERTIES (…) sets options"),
 )
-"""Statements of Delta Lake and Iceberg, tokens with one space between, and what to run instead."""
+"""Statements of Delta Lake and Iceberg, as patterns of tokens with one space between, and what to run instead."""
 
 
-def _refuse_of_other_formats(tokens: str) -> None:
-    """Raise :class:`UnsupportedFeature` for a statement of :data:`_ELSEWHERE`."""
-    for pattern, instead in _ELSEWHERE:
+def _refuse_other_formats(tokens: str) -> None:
+    """Raise :class:`UnsupportedFeature` for a statement of :data:`_REPLACEMENTS`."""
+    for pattern, instead in _REPLACEMENTS:
         found = re.fullmatch(pattern, tokens.rstrip("; "), re.I | re.S)
         if found is not None:
             names = {name: part.replace(" . ", ".") for name, part in found.groupdict().items() if part is not None}

@@ -36,8 +36,7 @@ class Source:
 
     ``fields`` (key → the schema's name) for a lake table, ``inner`` and ``lookup`` for a derived table whose
     rows may be filtered inside; neither for anything else.  ``origin`` is the SELECT of any derived table, which may
-    group or limit.  ``qualifiers`` may stand before its columns.  ``position``
-    0 is FROM's own item, n that of join n.
+    group or limit.  ``qualifiers`` may stand before its columns.  ``position`` 0 is FROM's own item, n that of join n.
     """
 
     node: exp.Expr

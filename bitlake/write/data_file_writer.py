@@ -4,8 +4,8 @@ indexes.
 :class:`RollingWriter` writes the rows of one partition and bucket, and builds the indexes of each file in one pass;
 subclasses add paths and manifest entries (:class:`DataFileWriter` here, for append tables;
 :mod:`bitlake.mergetree.key_value_file`).  Order of writes: the data file, then its ``.index`` file; nothing refers to
-either before a commit does.  A thread builds the indexes while the rows are encoded.  Memory: one row group, rows of as
-many bytes that wait to be indexed, and the state of the index builders.
+either before a commit does.  A thread builds the indexes while the rows are encoded.  Memory: one row group, as many
+bytes of rows that wait to be indexed, and the state of the index builders.
 
 :class:`DataFileFactory` forms the path and the manifest entry of each file.  :func:`indexed_columns` reads back the
 columns from which indexes of finished files are built.  :func:`rows_per_file` measures bytes per row on the table's
@@ -144,7 +144,7 @@ class _BackgroundIndexes:
         """Add rows, in order."""
         size = rows.nbytes
         if self._pool is None:
-            if size < _BACKGROUND_BYTES or not self.builder.indexes:
+            if size < _BACKGROUND_BYTES or not self.builder.index_count:
                 self.builder.add(rows)
                 return
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="bitlake-index")
@@ -171,7 +171,7 @@ class _BackgroundIndexes:
         return wait
 
     def stop(self) -> None:
-        """End the thread; what waits for it is left out."""
+        """End the thread; rows that wait for it are not indexed."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -295,7 +295,7 @@ class RollingWriter(abc.ABC):
 
 
 def _has_clusters(spec: IndexSpec) -> bool:
-    """Whether pages should begin and end with rows of one value: not for text, of which parts are looked up."""
+    """Whether pages should begin and end with clusters of equal values.  Indexes of text look up parts of values."""
     index_type = known_index_type(spec.index_type)
     return index_type.selects_rows and not index_type.tests_text
 
