@@ -28,7 +28,7 @@ from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.mergetree.bucket import LiveBuckets
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.runtime import process_caches
 
 if TYPE_CHECKING:
@@ -162,17 +162,54 @@ def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Resul
     ]
 
 
+def iceberg_results(folder: Path, files: int, say: Callable[[str], None]) -> list[Result]:
+    """Commits to a table with Iceberg metadata: a file added, one removed, and one removed without caches."""
+    schema = pa.schema(list(COLUMNS))
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as home:
+        say(f"scale: publishing {files:,} files as Iceberg")
+        options = {"metadata.iceberg.storage": "table-location"}
+        table = bitlake.connect(home).create_table("iceberg", schema, options=options)
+        made = [replace(e, file=replace(e.file, embedded_index=None)) for e in entries(table.schema, files)]
+        for first in range(0, files, files // _COMMITS):
+            table._core.commit_files(table._core.state(), made[first : first + files // _COMMITS], "WRITE")
+
+        def commit(changes: list[ManifestEntry], operation: str, cold: bool) -> float:
+            if cold:
+                _forget(table)
+            state, started = table._core.state(), time.process_time()
+            table._core.commit_files(state, changes, operation)
+            return time.process_time() - started
+
+        def middle(kind: EntryKind, cold: bool = False) -> float:
+            adds = kind is EntryKind.ADD
+            chosen = [made.pop(len(made) // 3) for _ in range(7)]
+            names = [f"data-more-{i}-0.parquet" if adds else e.file.file_name for i, e in enumerate(chosen)]
+            changes = [
+                replace(e, kind=kind, file=replace(e.file, file_name=n)) for e, n in zip(chosen, names, strict=True)
+            ]
+            return statistics.median(commit([c], "WRITE" if adds else "DELETE", cold) for c in changes)
+
+        told = f"{files:,} files, with Iceberg metadata"
+        return [
+            Result(f"{told}: a commit of one more file", "s", middle(EntryKind.ADD), None, "", _COMMIT, 7),
+            Result(f"{told}: one that removes a file", "s", middle(EntryKind.DELETE), None, "", _COMMIT, 7),
+            Result(f"{told}: the same, caches empty", "s", middle(EntryKind.DELETE, True), None, "", _COMMIT, 7),
+        ]
+
+
 def scale(bench: Bench) -> list[Result]:
     """How long do a plan and a commit of a table of 10k and of 100k files take?"""
     sizes = (SMALLER, (FILES, PARTITIONS))
-    return [line for size in sizes for line in results(bench.folder / "scale", *size, bench.say)]
+    lines = [line for size in sizes for line in results(bench.folder / "scale", *size, bench.say)]
+    return lines + iceberg_results(bench.folder / "scale", SMALLER[0], bench.say)
 
 
 def main() -> None:
     """Without Spark and the rest of the benchmark."""
     files, partitions = (*(int(a) for a in sys.argv[1:]), *(FILES, PARTITIONS)[len(sys.argv) - 1 :])[:2]
     with tempfile.TemporaryDirectory() as home:
-        print_report(results(Path(home) / "scale", files, partitions, print), {}, 0)
+        lines = results(Path(home) / "scale", files, partitions, print)
+        print_report([*lines, *iceberg_results(Path(home) / "scale", min(files, SMALLER[0]), print)], {}, 0)
 
 
 if __name__ == "__main__":
