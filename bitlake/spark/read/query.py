@@ -247,6 +247,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
             for files, text in (
                 (choice.driver, "read here, page by page, into a local relation (no Spark job)"),
                 (choice.native, "by Spark's own Parquet reader"),
+                (choice.masked, "by Spark's own Parquet reader, with a filter that leaves out deleted rows"),
                 (choice.selective, "page by page in Python workers"),
             )
             if files

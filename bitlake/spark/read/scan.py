@@ -1,7 +1,8 @@
 """A scan as a Spark DataFrame, read in the cheapest of three ways; and changes as rows with their kinds.
 
 * few chosen bytes: the driver reads them page by page into a local relation; no scan job runs at all;
-* whole files: Spark's own vectorised Parquet reader over the files of the plan;
+* whole files: Spark's own vectorised Parquet reader over the files of the plan, with a filter over those that have a
+  deletion vector (:mod:`bitlake.spark.read.deleted_rows`);
 * chosen rows of many files: page-selective reads in Python on the executors (``mapInArrow`` over the files).
 
 The last two are united where a plan has both.  The query's own filters run on every result.
@@ -15,7 +16,7 @@ import math
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ from bitlake.scan.reader import (
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, hadoop_pattern, is_hidden
+from bitlake.spark.read.deleted_rows import can_mask, is_read, mask_key
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import few_listing_tasks, read_packed
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
@@ -102,11 +104,14 @@ class ReadChoice:
     driver: Sequence[PlannedFile]
     native: Sequence[PlannedFile]
     selective: Sequence[PlannedFile]
+    masked: Sequence[PlannedFile] = ()
+    """By Spark's reader, with a filter that leaves out deleted rows."""
 
     def without_native(self, excluded: Callable[[PlannedFile], bool]) -> ReadChoice:
         """The choice with these files read by Python workers instead of by Spark's reader."""
-        native = tuple(f for f in self.native if not excluded(f))
-        return replace(self, native=native, selective=(*self.selective, *filter(excluded, self.native)))
+        native, masked = (tuple(f for f in files if not excluded(f)) for files in (self.native, self.masked))
+        moved = filter(excluded, (*self.native, *self.masked))
+        return replace(self, native=native, masked=masked, selective=(*self.selective, *moved))
 
 
 def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadChoice:
@@ -136,22 +141,23 @@ def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadCho
     if here and not ranges:
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
+    masked: list[PlannedFile] = []
     selective: list[PlannedFile] = []
     native_types = _native_types(plan)
     by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
     for f in plan.files:
         # Spark's reader looks at the bounds of pages, too.
         sparse = forced == "auto" and f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
-        # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is not faster than Python:
-        # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
-        # Nor does the plain PySpark wheel know any object store.
-        foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
+        # Spark's reader does not merge rows, and the plain PySpark wheel has no client of an object store.
+        foreign = f.merge is not None or scheme_of(f.path) != "file"
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
         foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path)
-        (selective if sparse or special or foreign else native).append(f)
-    if here and selective:
+        (selective if sparse or special or foreign else masked if f.deleted else native).append(f)
+    if masked and (by_spark or not can_mask(plan, masked)):
+        selective, masked = selective + masked, []
+    if here and (selective or masked):
         return ReadChoice(plan.files, (), ())
-    return ReadChoice((), tuple(native), tuple(selective))
+    return ReadChoice((), tuple(native), tuple(selective), tuple(masked))
 
 
 def looked_at(scan: TableScan) -> TableScan:
@@ -284,7 +290,7 @@ class SparkReader:
             # Spark's reader also leaves out files for errors that may pass, and of lost ones only those listed before.
             choice = choice.without_native(lambda f: True)
         if exact and scan.predicate is not None:  # Spark's reader filters nothing
-            choice = choice.without_native(lambda f: not (f.whole and f.selection.exact))
+            choice = choice.without_native(lambda f: not (f.selection.exact and (f.whole or f.deleted)))
         root = None if file_names or FILE_PATH not in plan.columns else scan.state.paths.root
         if root is not None:
             choice = choice.without_native(lambda f: not f.path.startswith(f"{root}/"))
@@ -295,6 +301,8 @@ class SparkReader:
         parts = []
         if choice.native:
             parts.append(self._native(plan, choice.native, types, root))
+        if choice.masked:
+            parts.append(self._native(plan, choice.masked, types, root, masked=True))
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
         frame = self._union(parts)
@@ -328,9 +336,11 @@ class SparkReader:
         if not choice.driver:
             scan.record("spark", was_read=False)
         parts = []
+        root = scan.state.paths.root if FILE_PATH in plan.columns else None
         if choice.native:
-            root = scan.state.paths.root if FILE_PATH in plan.columns else None
             parts.append(self._native(plan, choice.native, types, root, tuple(fields)))
+        if choice.masked:
+            parts.append(self._native(plan, choice.masked, types, root, tuple(fields), masked=True))
         rest = choice.driver or choice.selective
         if rest or not plan.files:
             added = [c for c in (FILE_PATH, ROW_INDEX) if c not in scan.columns]
@@ -341,14 +351,14 @@ class SparkReader:
         return self._union(parts)
 
     def _union(self, parts: Sequence[DataFrame]) -> DataFrame:
-        """The rows of one or two DataFrames.
+        """The rows of a few DataFrames.
 
         Spark's rule PushProjectionThroughUnion fails for a projection with a correlated subquery ("key not found").
         A coalesce to more partitions than there are moves no row and stops the rule; filters and columns pass.
         """
         if len(parts) == 1:
             return parts[0]
-        union = parts[0].unionByName(parts[1])
+        union = reduce(DataFrame.unionByName, parts)
         return union.coalesce(_ANY_PARTITIONS) if self._projects_subqueries else union
 
     def _beside_files(
@@ -400,13 +410,15 @@ class SparkReader:
         types: T.StructType,
         root: str | None,
         fields: Sequence[str] = (),
+        masked: bool = False,
     ) -> DataFrame:
         """Spark's Parquet reader over the files; nothing of them is read before the query runs.
 
         ``root``: see :func:`_spark_column`.  ``fields``: the members of ``_metadata`` to give as a column of that name.
+        ``masked``: only the rows of the files' selections.
         """
         paths = tuple(f.path for f in files)
-        key = (id(self._spark), types.json(), paths, root, tuple(fields))
+        key = (id(self._spark), types.json(), paths, root, tuple(fields), mask_key(files) if masked else None)
         cache = self._store.caches[_FRAMES]
         found = cache.get(key)
         if found is None:
@@ -421,12 +433,16 @@ class SparkReader:
             with few_listing_tasks(self._spark, len(paths)):
                 found = reader.parquet(*map(hadoop_pattern, paths))
             found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
+            size = _FRAME_BYTES + _PATH_BYTES * len(paths)
+            if masked:
+                condition, mask_bytes = is_read(self._spark, files)
+                found, size = found.where(condition), size + mask_bytes
             if stored != types or fields:
                 columns = [_spark_column(f.name, root) for f in types.fields]
                 if fields:
                     columns.append(F.struct(*[F.col(f"{METADATA}.{f}").alias(f) for f in fields]).alias(METADATA))
                 found = found.select(*columns)
-            self._keep(cache, key, found, _FRAME_BYTES + _PATH_BYTES * len(paths))
+            self._keep(cache, key, found, size)
         return found
 
     def _keep(
