@@ -144,10 +144,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-## bench     4M orders: ratios against Spark's own write and scan and against pypaimon (ROWS=, RUNS=, CASES= to choose)
+## bench     4M orders: ratios against Spark's own write and scan and against pypaimon (ROWS=, RUNS=, CASES= to choose; TEXT_MB=1000 of log lines)
 bench: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
-	$(BIN)/python -m bench.harness $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES))
+	$(BIN)/python -m bench.harness $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES)) $(if $(TEXT_MB),--text-mb $(TEXT_MB))
 
 ## bench-paired  this tree against BASE=COMMIT, row by row in turns: is anything slower? (ROWS=, PAIRS= at least 9, ONLY=)
 bench-paired: $(READY)

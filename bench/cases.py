@@ -25,6 +25,7 @@ from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write, small_mer
 from bench.s3_read import s3_read
 from bench.scale import scale
 from bench.selective import selective
+from bench.text_index import text_index
 from bench.tpch import tpch
 from bench.tpch_duckdb import tpch_duckdb
 from bench.vectors import vectors
@@ -56,6 +57,7 @@ class Bench:
     say: Callable[[str], None]
     delta: SparkPeer | None = None
     iceberg: SparkPeer | None = None
+    text_mb: int = 200
     made: set[str] = field(default_factory=set)
 
     @property
@@ -319,4 +321,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "lineitem": lineitem,
     "advise": advise,
     "aggregates": aggregates,
+    "text_index": text_index,
 }

@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=4_000_000, help="orders in the table")
     parser.add_argument("--runs", type=int, default=3, help="measured rounds of long cases (short ones do more)")
     parser.add_argument("--cases", default=",".join(CASES), help=f"some of {','.join(CASES)}")
+    parser.add_argument("--text-mb", type=int, default=200, help="megabytes of log lines of the case text_index")
     parser.add_argument("--folder", type=Path, default=ROOT / ".bench", help="where data and reports go")
     chosen = parser.parse_args()
     if unknown := set(chosen.cases.split(",")) - set(CASES):
@@ -71,7 +72,9 @@ def main() -> None:
     iceberg = SparkPeer.start("iceberg", chosen.folder / "iceberg") if asked & ICEBERG_CASES else None
     lake = bitlake.connect(str(chosen.folder / "warehouse"), spark=spark)
     lake.sql("CREATE DATABASE IF NOT EXISTS bench")
-    bench = Bench(spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say, delta, iceberg)
+    bench = Bench(
+        spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say, delta, iceberg, chosen.text_mb
+    )
     about = describe(spark) | {f"peer {k}": v for k, v in (peer.versions if peer else {}).items()}
     for other in (delta, iceberg):
         about |= {f"peer {k}": v for k, v in (other.versions if other else {}).items()}

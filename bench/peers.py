@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -116,6 +118,65 @@ class SparkPeer:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class TextPeer:
+    """Text indexes of chdb and pylance, whichever are installed.  Mutable: a running process."""
+
+    @classmethod
+    def start(cls, folder: Path) -> TextPeer | None:
+        """The peer with tables in ``folder``, which is emptied, if one of the packages is installed.
+
+        They are looked for in the environment of $BITLAKE_TEXT_PEERS_PYTHON, or in this one.
+        """
+        peer = cls(Path(os.environ.get("BITLAKE_TEXT_PEERS_PYTHON", sys.executable)), folder)
+        if peer.versions:
+            return peer
+        peer.close()
+        return None
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self._log = (folder.parent / "text-peers.log").open("wb")
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        self._process = subprocess.Popen(
+            [python, HERE / "text_peers.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=kept | {"BITLAKE_PEER_FOLDER": str(folder)},
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        ended = json.dumps({"error": "it ended; see text-peers.log"})
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or ended)
+        if "error" in answer:
+            raise RuntimeError(f"text indexes of others: {answer['error']}")
+        return answer
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def build(self, files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Load and index files with each engine; yield its name and the answer of :mod:`bench.text_peers`."""
+        for engine in self.versions:
+            yield engine, self._ask(op="build", engine=engine, files=list(files))
+
+    def find(self, engine: str, literal: str) -> tuple[float, int]:
+        """Seconds that a search for a literal took, and its lines."""
+        answer = self._ask(op="find", engine=engine, literal=literal)
+        return answer["seconds"], answer["rows"]
 
     def close(self) -> None:
         """End the process."""
