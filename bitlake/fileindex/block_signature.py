@@ -32,8 +32,9 @@ from __future__ import annotations
 import functools
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,10 +44,19 @@ from pyroaring import BitMap
 from bitlake.codec.hashing import string_buffers
 from bitlake.codec.roaring import bitmap_of, contains, deserialize, mask_of, serialize
 from bitlake.errors import CorruptError
-from bitlake.fileindex.capabilities import IndexOption, fraction, integer
+from bitlake.fileindex.capabilities import (
+    ColumnFacts,
+    IndexOption,
+    IndexType,
+    SampledColumn,
+    SampledRead,
+    fraction,
+    integer,
+)
 from bitlake.fileindex.keyed import chunks
-from bitlake.fileindex.payload import Fetch, LazyBytes, Section
+from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
+from bitlake.types import DataType
 
 UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
@@ -541,12 +551,7 @@ class SignatureReader:
         return Selection.of(bitmap_of(rows[: np.searchsorted(rows, head.rows)]), exact=False)
 
 
-def stored_rows(payload: LazyBytes) -> int:
-    """Return the row count that a payload holds."""
-    return read_head(payload, None).rows
-
-
-def describe_signature(section: Section, payload: LazyBytes, parameter: str) -> None:
+def _describe(section: Section, payload: LazyBytes, parameter: str) -> None:
     """Add a payload's parts to ``section``, for ``inspect``; ``parameter``: what the index's parameter is."""
     head = read_head(payload, None)
     section.add(
@@ -564,3 +569,33 @@ def describe_signature(section: Section, payload: LazyBytes, parameter: str) -> 
         payload.length - head.matrix_at,
         {"": head.height, "bits of a row": head.width},
     )
+
+
+class SignatureIndex(IndexType):
+    """An index of text by signatures of blocks of rows."""
+
+    in_paimon = False
+    tests_text = True
+    sorts_values = False
+    parameter: ClassVar[str]
+    """What the parameter in the payload's head is, for ``inspect``."""
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        """See :class:`IndexType`."""
+        _describe(section, payload, self.parameter)
+
+    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+        """See :class:`IndexType`."""
+        return {}
+
+    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
+        """See :class:`IndexType`."""
+        return read.beyond_first, None
+
+    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
+        """See :class:`IndexType`."""
+        return payload_bytes * self.row_scale(column.rows, column.file_rows)
+
+    def stored_rows(self, payload: LazyBytes) -> int | None:
+        """See :class:`IndexType`."""
+        return read_head(payload, None).rows

@@ -29,16 +29,15 @@ from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
     CodeSets,
+    SignatureIndex,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
     UInt8s,
     UInt32s,
-    describe_signature,
-    stored_rows,
 )
-from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, SampledRead, integer
-from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
+from bitlake.fileindex.capabilities import IndexOption, integer
+from bitlake.fileindex.payload import Fetch
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root
@@ -239,32 +238,15 @@ def _is_stored(c: int, lower: bool) -> bool:
 # --- the index type ---------------------------------------------------------------------------------------------------
 
 
-class _NgramIndex(IndexType):
+class _NgramIndex(SignatureIndex):
     name = "ngram"
     accepts = ACCEPTS
     options = (GRAM_BYTES, ROWS, SIZE_SHARE)
-    in_paimon = False
-    tests_text = True
-    sorts_values = False
+    parameter = "bytes of a gram"
 
     supports = staticmethod(supports)
     writer = staticmethod(NgramWriter)
     reader = staticmethod(NgramReader)
-
-    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        describe_signature(section, payload, "bytes of a gram")
-
-    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
-        return {}
-
-    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
-        return read.beyond_first, None
-
-    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
-        return payload_bytes * self.row_scale(column.rows, column.file_rows)
-
-    def stored_rows(self, payload: LazyBytes) -> int | None:
-        return stored_rows(payload)
 
 
 NGRAM = _NgramIndex()

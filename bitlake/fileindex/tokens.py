@@ -26,15 +26,13 @@ from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
     CodeLists,
+    SignatureIndex,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
     UInt32s,
-    describe_signature,
-    stored_rows,
 )
-from bitlake.fileindex.capabilities import ColumnFacts, IndexType, SampledColumn, SampledRead
-from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
+from bitlake.fileindex.payload import Fetch
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root
@@ -197,32 +195,15 @@ def _codes(alternatives: Alternatives) -> list[UInt32s]:
 # --- the index type ---------------------------------------------------------------------------------------------------
 
 
-class _TokensIndex(IndexType):
+class _TokensIndex(SignatureIndex):
     name = "tokens"
     accepts = ACCEPTS
     options = (ROWS, SIZE_SHARE)
-    in_paimon = False
-    tests_text = True
-    sorts_values = False
+    parameter = "version of the tokenizer"
 
     supports = staticmethod(supports)
     writer = staticmethod(TokensWriter)
     reader = staticmethod(TokensReader)
-
-    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        describe_signature(section, payload, "version of the tokenizer")
-
-    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
-        return {}
-
-    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
-        return read.beyond_first, None
-
-    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
-        return payload_bytes * self.row_scale(column.rows, column.file_rows)
-
-    def stored_rows(self, payload: LazyBytes) -> int | None:
-        return stored_rows(payload)
 
 
 TOKENS = _TokensIndex()
