@@ -49,7 +49,7 @@ from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_schema
 
 _FEW_PATHS = 4
-"""Up to this many removed files, blocks are searched for each of their paths, which takes less than to list all paths.
+"""Up to this many removed files, blocks are searched for each of their paths, which is faster than listing all paths.
 10,000 entries are searched for one path in about half a millisecond, all are listed in three, and decoded in 150.
 """
 
@@ -508,7 +508,7 @@ class IcebergManifests:
 
 
 def _blocks_with(blocks: Sequence[Block], paths: Sequence[str]) -> Sequence[int]:
-    """The numbers of the blocks that may list a file of these paths; all that list one are among them.
+    """The numbers of the blocks that may list one of these paths: a superset of those that do.
 
     A path ends with the control character that is the length of the file's format.
     """

@@ -85,11 +85,13 @@ def _uses(text: SqlText, table: Sequence[DataField], resolve: Resolve, timezone:
         return fields[name]
 
     found = analyse_query(text, remembered, timezone)
-    return [Query(_rows(use, table, timezone), use.columns) for use in found.tables if fields.get(use.name) is table]
+    return [
+        Query(_condition(use, table, timezone), use.columns) for use in found.tables if fields.get(use.name) is table
+    ]
 
 
-def _rows(use: TableUse, table: Sequence[DataField], timezone: str) -> Predicate | None:
-    """What a query says of a table's rows, without terms that only Spark evaluates."""
+def _condition(use: TableUse, table: Sequence[DataField], timezone: str) -> Predicate | None:
+    """The condition of a query on a table's rows, without terms that only Spark evaluates."""
     terms = [] if use.predicate is None else [use.predicate]
     for term in () if use.computed is None else conjuncts(use.computed):
         try:

@@ -349,7 +349,10 @@ class _Advisor:
         before: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
     ) -> list[policy.ColumnAdvice]:
-        """What each column and expression should have; of two for the same tests, the one that saves less is second."""
+        """Advice for each column and expression.
+
+        Of two new indexes that evaluate the same tests, the one that saves less must save enough beside the other.
+        """
 
         def advice(field: DataField, present: Mapping[str, policy.Candidate]) -> policy.ColumnAdvice:
             name = field.name
@@ -418,7 +421,7 @@ def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
 def _rival(
     advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], questions: Sequence[Question]
 ) -> dict[str, policy.Candidate]:
-    """The index that saves more and evaluates tests that a new index would; that one must save enough beside it."""
+    """The new index that saves more and evaluates some of the same tests, by its column; empty if there is none."""
     if advice.to_build is None:
         return {}
     pairs = {places for q in questions for leaf in leaves_of(q.judged) if len(places := places_of(leaf)) > 1}

@@ -57,7 +57,7 @@ _FEW_ROWS = 0.02
 """Where indexes leave less than that part of the rows of the files to read, another one saves little."""
 
 _NAME_LENGTH = 40
-"""Of the name of an index that is advised."""
+"""The most characters of an advised index's name, without its number."""
 
 NOT_ASKED = "no query asks about it"
 

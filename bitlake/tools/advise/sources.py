@@ -1,4 +1,4 @@
-"""What advised indexes may be of: columns, and the expressions and members that conditions of queries contain."""
+"""Sources of advised indexes: columns, and the expressions and members in the conditions of queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def columns_of_source(source: str) -> tuple[str, ...]:
 
 
 def source_of(unit: Predicate) -> str:
-    """What the leaves of a unit are about: a column, or an expression."""
+    """The column or the expression that the leaves of a unit test."""
     column = leaves_of(unit)[0].column
     return column if isinstance(column, IndexedExpression) else min(sources_of(unit))
 
@@ -62,7 +62,7 @@ def may_be_advised(source: str) -> bool:
 
 
 def source_field(source: IndexedExpression) -> DataField:
-    """An expression as a field, for what asks about a column's name and type."""
+    """An expression as a field, for code that needs a column's name and type."""
     return DataField(-1, source, source.type)
 
 
