@@ -28,18 +28,18 @@ from bitlake.spark.read.local_relation import local_frame
 from bitlake.sql.file_metadata import METADATA
 
 MASK_BYTES = 16 << 20
-"""The most bytes of bits in a query's plan, an eighth of the rows of its files: the driver makes them and each task of
-the scan has them.  Python workers read the files of larger scans."""
+"""The most bytes of bits in a query's plan, one bit for each row: the driver computes them, and each task of the scan
+holds a copy.  Python workers read the files of larger scans."""
 MASK_FILES = 1000
-"""The most files: about their square divided by four is the number of slots."""
+"""The most files: the number of slots is about a quarter of its square."""
 _NO_FILE = -(1 << 30)
-"""Plus any word's number, this is still before the array's start."""
+"""The start of a slot without a file: the number of any word in it stays negative."""
 _WORD = 64
 _TYPES = T.StructType([T.StructField(n, T.ArrayType(T.LongType(), False), False) for n in ("starts", "words")])
 
 
 def can_mask(plan: Plan, files: Sequence[PlannedFile]) -> bool:
-    """Whether :func:`is_read` takes these files of a plan: their bits are few, and their names tell them apart."""
+    """Whether :func:`is_read` accepts these files of a plan: their bits are few, and their names differ in CRC-32."""
     if len(files) > MASK_FILES or sum(f.row_count for f in files) > 8 * MASK_BYTES:
         return False
     if any(f.name.lower() == METADATA for f in plan.schema.fields):
@@ -76,7 +76,7 @@ def is_read(spark: SparkSession, files: Sequence[PlannedFile]) -> tuple[Column, 
 
 
 def _arrays(files: Sequence[PlannedFile]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The arrays of the head of this module."""
+    """The arrays ``starts`` and ``words``, as at the head of this module."""
     sizes = np.array([-(-f.row_count // _WORD) for f in files], np.int64)
     firsts = np.cumsum(sizes) - sizes
     slots, places = _slots(np.array([_crc(f) for f in files], np.int64))
@@ -95,7 +95,7 @@ def _one_list(values: npt.NDArray[np.int64]) -> pa.ListArray:
 
 
 def _slots(names: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
-    """A small number modulo which these distinct numbers differ, and their remainders."""
+    """Return a small number modulo which these distinct numbers differ, and their remainders."""
     slots = len(names)
     while len(np.unique(names % slots)) < len(names):
         slots += max(1, slots // 16)

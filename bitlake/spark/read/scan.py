@@ -105,7 +105,7 @@ class ReadChoice:
     native: Sequence[PlannedFile]
     selective: Sequence[PlannedFile]
     masked: Sequence[PlannedFile] = ()
-    """By Spark's reader, with a filter that leaves out deleted rows."""
+    """Files for Spark's reader with a filter that leaves out deleted rows."""
 
     def without_native(self, excluded: Callable[[PlannedFile], bool]) -> ReadChoice:
         """The choice with these files read by Python workers instead of by Spark's reader."""
