@@ -17,12 +17,6 @@ from bitlake.expressions.numeric_functions import spark_hash
 from bitlake.types.datatypes import Root
 
 JSON_VALUE = "bitlake_get_json_object"
-HASHES = {
-    "INTEGER": ("bitlake_hash_int", Root.INT),
-    "BIGINT": ("bitlake_hash_bigint", Root.BIGINT),
-    "VARCHAR": ("bitlake_hash_text", Root.VARCHAR),
-}
-"""DuckDB's type of a value → the function of a value and a seed, and the type that the value is hashed as."""
 
 
 def register_kernels(instance: Any) -> None:
@@ -30,10 +24,8 @@ def register_kernels(instance: Any) -> None:
     instance.create_function(
         JSON_VALUE, _json_value, ["VARCHAR", "VARCHAR"], "VARCHAR", type="arrow", null_handling="special"
     )
-    for kind, (name, root) in HASHES.items():
-        instance.create_function(
-            name, _hash_of(root), [kind, "INTEGER"], "INTEGER", type="arrow", null_handling="special"
-        )
+    for kind, (name, function) in HASHES.items():
+        instance.create_function(name, function, [kind, "INTEGER"], "INTEGER", type="arrow", null_handling="special")
     # DuckDB reports a leak on stderr if an instance with such functions is open when the interpreter ends.
     atexit.register(_close, weakref.ref(instance), os.getpid())
 
@@ -60,3 +52,14 @@ def _hash_of(root: Root) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Arra
         return pa.array(spark_hash(values.combine_chunks(), root, seeds.to_numpy().astype(np.int32)))
 
     return of_vector
+
+
+HASHES = {
+    "INTEGER": ("bitlake_hash_int", _hash_of(Root.INT)),
+    "BIGINT": ("bitlake_hash_bigint", _hash_of(Root.BIGINT)),
+    "VARCHAR": ("bitlake_hash_text", _hash_of(Root.VARCHAR)),
+}
+"""By the type of the value: the name of the function of a value and a seed, and the function.
+
+They last as long as the process: DuckDB calls them for relations that outlive the instance they were registered with.
+"""

@@ -381,3 +381,17 @@ def test_what_spark_may_know_is_left_to_it(lake: bitlake.Lake, text: str) -> Non
     """Aliases, members of structs, parameters of lambda functions, and Spark's own names."""
     with pytest.raises(UnsupportedFeature):
         lake.sql(text, engine="duckdb")
+
+
+def test_a_relation_outlives_the_lake_whose_functions_it_calls(tmp_path: Path) -> None:
+    """DuckDB would call a function that is freed, which ends the process."""
+    bitlake.connect(tmp_path).create_table("t", pa.table({"k": [1], "s": ["a"]}))
+    code = (
+        "import bitlake, gc\n"
+        f"relation = bitlake.connect({str(tmp_path)!r}).sql('SELECT hash(k), hash(s) FROM t', engine='duckdb')\n"
+        "gc.collect()\n"
+        "print(relation.fetchall())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[(-1712319331, 1485273170)]\n"
