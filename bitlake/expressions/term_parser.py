@@ -221,10 +221,9 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             if isinstance(amount, exp.Mul) and amount.expression == exp.Neg(this=exp.Literal.number(1)):
                 return "date_sub", [node.this, amount.this]
             return "date_add", [node.this, amount]
-        case exp.If():
-            return "if", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
-        case exp.Nvl2():
-            return "nvl2", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
+        case exp.If() | exp.Nvl2():
+            name = "if" if isinstance(node, exp.If) else "nvl2"
+            return name, [node.this, node.args["true"], node.args.get("false") or exp.Null()]
         case exp.WidthBucket() if node.args.get("num_buckets") is not None:
             return "width_bucket", [node.this, *(node.args[n] for n in ("min_value", "max_value", "num_buckets"))]
         case exp.Extract():
@@ -238,12 +237,8 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return _any_element(node, condition)
         case exp.Anonymous(expressions=[array, exp.Array() as others]) if str(node.this).lower() == "arrays_overlap":
             return "arrays_overlap", [array, *_present(node, others.expressions)]
-        case exp.RegexpSplit():
-            return "split", [node.this, node.expression]
-        case exp.JSONExtractScalar():
-            return "get_json_object", [node.this, node.expression]
-        case exp.RegexpLike() if not node.args.get("flag"):
-            return "rlike", [node.this, node.expression]
+        case exp.RegexpSplit() | exp.JSONExtractScalar() | exp.RegexpLike() if not node.args.get("flag"):
+            return _TEXTS[type(node)], [node.this, node.expression]
         case exp.Anonymous(expressions=[text, exp.Array() as tokens]) if str(node.this).lower() in TOKEN_LISTS:
             return str(node.this).lower(), [text, *tokens.expressions]
         case exp.Anonymous():
@@ -257,6 +252,7 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 _ARRAYS = {exp.ArrayContains: "array_contains", exp.MapContainsKey: "map_contains_key"}
+_TEXTS = {exp.RegexpSplit: "split", exp.JSONExtractScalar: "get_json_object", exp.RegexpLike: "rlike"}
 
 
 def _any_element(node: exp.Expr, condition: exp.Lambda) -> tuple[str, list[exp.Expr]]:
