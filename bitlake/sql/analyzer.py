@@ -31,7 +31,7 @@ from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
-from bitlake.expressions.parser import ColumnOf, from_sqlglot
+from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.tree import (
     TRUE,
     And,
@@ -566,19 +566,39 @@ class _Scope:
         made = from_sqlglot(condition, self.owner.timezone, column_of, partial=True)
         padded = self._padded(source, number - 1)
         if source.fields is not None and not padded:  # a computed term may be TRUE for the padded row
-            self._take_computed(source, condition, column_of)
+            self._take_computed(source, condition, number)
         if made is None:
             return
         for term in conjuncts(made):
             if not (padded and of_nulls(term) is True):
                 self._give(source, term, columns)
 
-    def _take_computed(self, source: Source, condition: exp.Expr, column_of: ColumnOf) -> None:
-        """Collect computed terms, which indexes of expressions may evaluate."""
+    def _take_computed(self, source: Source, condition: exp.Expr, number: int) -> None:
+        """Collect computed terms and those of fields of structs, which indexes of expressions may evaluate."""
+
+        def column_of(column: exp.Column) -> str | None:
+            return self._name(source, column, number, {}) or self._field(source, column, number)
+
         predicate = from_sqlglot(condition, self.owner.timezone, column_of, partial=True, computes=True)
         if predicate is not None:
-            terms = [term for term in conjuncts(predicate) if has_computed(term)]
+            terms = [t for t in conjuncts(predicate) if has_computed(t) or any("." in n for n in sources_of(t))]
             self.owner.computed.setdefault(id(source.node), []).extend(terms)
+
+    def _field(self, source: Source, column: exp.Column, number: int) -> str | None:
+        """A field of a struct of a source, which ``column.field`` or ``table.column.field`` names."""
+        key = self.owner.names.key
+        parts = [p.name for p in column.parts]
+        if len(parts) > 2 and (key(parts[0]),) in source.qualifiers:
+            struct, *fields = parts[1:]
+        elif any((key(parts[0]),) in s.qualifiers for s in self.sources) or self._another_has(
+            source, key(parts[0]), number
+        ):
+            return None
+        else:
+            struct, *fields = parts
+        if not fields or source.fields is None or key(struct) in self.merged or key(struct) not in source.fields:
+            return None
+        return ".".join((source.fields[key(struct)], *fields))
 
     def _name(self, source: Source, column: exp.Column, number: int, columns: dict[str, exp.Column]) -> str | None:
         name = scope.column_key(column, source.qualifiers, self.owner.names)

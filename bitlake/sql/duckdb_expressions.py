@@ -27,6 +27,7 @@ from bitlake.sql.duckdb_values import (
     checked,
     divided,
     number,
+    struct_field,
     text,
     time_literal,
     widen,
@@ -70,6 +71,8 @@ class Scope:
         name, table = node.name.lower(), node.table.lower()
         if not table and name in self.merged:
             return self.merged[name]
+        if node.args.get("db"):
+            return None
         values = [
             value
             for source in self.sources
@@ -80,6 +83,17 @@ class Scope:
         if len(values) > 1:
             raise NotTranslatable(node, "there are several columns of this name")
         return values[0] if values else None
+
+    def field(self, node: exp.Column) -> Value | None:
+        """The field of a struct that ``column.field`` or ``table.column.field`` names, which Spark calls that way."""
+        *parts, last = node.parts
+        if not parts or not isinstance(last, exp.Identifier):
+            return None
+        outer = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False)))
+        column = self.find(outer)
+        struct = self.field(outer) if column is None else column.named(outer.name)
+        made = None if struct is None else struct_field(struct, last.name)
+        return None if made is None or struct is None else made.named(f"{struct.name}.{last.name}")
 
     def unknown(self, node: exp.Column) -> UnknownColumn:
         """The error that no column has a name; one that names a source around a subquery is looked for there."""
@@ -160,9 +174,14 @@ class Expressions:
 
     def column(self, node: exp.Column) -> Value:
         """The column that a name means."""
-        if node.args.get("db") or node.args.get("catalog") or not isinstance(node.this, exp.Identifier):
+        if not isinstance(node.this, exp.Identifier):
             raise NotTranslatable(node, "the column is not known")
         own = self.scope.find(node)
+        field = self.scope.field(node) if own is None else None
+        if field is not None and self.keys is None:
+            return field
+        if node.args.get("db") or node.args.get("catalog"):
+            raise NotTranslatable(node, "the column is not known")
         known = "" if node.table else node.name.lower()
         alias = self.aliases.get(known)
         if alias is None and known in self.aliases and (own is None or self.clash != "column"):
@@ -173,8 +192,8 @@ class Expressions:
             alias = alias if self.clash == "alias" else None
         if alias is not None and self.clash != "hidden" and (own is None or self.clash == "alias"):
             return alias.named(node.name)
-        if own is not None:
-            if self.keys is not None:
+        if own is not None or field is not None:
+            if self.keys is not None or own is None:
                 raise NotTranslatable(node, "it is neither grouped nor in an aggregate")
             return own.named(node.name)
         outer = None if self.scope.parent is None else self.scope.parent.find(node)
@@ -449,8 +468,8 @@ def _in(e: Expressions, node: exp.In) -> Value:
     return Value(made, ty.BOOLEAN, name)
 
 
-@translates(exp.Exists, args="this")
-def _exists(e: Expressions, node: exp.Exists) -> Value:
+def exists_subquery(e: Expressions, node: exp.Exists) -> Value:
+    """The translation of ``EXISTS (SELECT …)``."""
     try:
         return Value(f"EXISTS ({e.query(node.this, None)[0]})", ty.BOOLEAN, "exists()")
     except UnknownColumn:  # it may be one of the query around it, whose columns are part of Spark's name

@@ -19,6 +19,7 @@ from bitlake.sql import scope
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
 from bitlake.sql.duckdb_kernels import HASHES, JSON_VALUE
+from bitlake.sql.duckdb_nested import arrays_overlap
 from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
 from bitlake.sql.duckdb_values import NotTranslatable, Value, cast, cast_sql, checked, divided, in_known_years, text
 from bitlake.sql.spark_types import SparkType
@@ -449,6 +450,8 @@ def _by_name(e: Expressions, node: exp.Anonymous) -> Value:
     word = str(node.this).lower()
     if word in TOKEN_TESTS:
         return token_test(e, node)
+    if word == "arrays_overlap":
+        return arrays_overlap(e, node)
     values = e.values(node.expressions)
     name = call_name(e, node, *values)
     match word, values:

@@ -40,12 +40,10 @@ def _ilike(e: Expressions, node: exp.ILike) -> Value:
     return e.value(like).named(None)
 
 
-@translates(exp.ArrayContains, args="this expression")
-def _has_piece(e: Expressions, node: exp.ArrayContains) -> Value:
-    """``array_contains(split(…), 'x')``; other arrays are not read."""
-    split = node.this
-    if not isinstance(split, exp.RegexpSplit) or split.args.get("limit") is not None:
-        raise NotTranslatable(node, "only the pieces of split are searched")
+def has_piece(e: Expressions, node: exp.ArrayContains, split: exp.RegexpSplit) -> Value:
+    """The translation of ``array_contains(split(…), 'x')``."""
+    if split.args.get("limit") is not None:
+        raise NotTranslatable(node, "a limit of pieces is not known to mean the same")
     value, pattern, piece = (
         e.require(node, e.value(o), "STRING") for o in (split.this, split.expression, node.expression)
     )

@@ -22,10 +22,10 @@ from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
 from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ordered
-from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, widen
+from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, stored_value, widen
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import STRINGS, SqlText
-from bitlake.types.datatypes import AtomicType, DataField, Root
+from bitlake.types.datatypes import DataField
 
 _JOINS = {
     **dict.fromkeys(("", "INNER"), "JOIN"),
@@ -95,7 +95,7 @@ class _Query:
     def columns_of(self, alias: str) -> tuple[tuple[str, Value], ...]:
         """The columns, where the query is a source in FROM."""
         return tuple(
-            (c.name or "", Value(f'{alias}."c{i}"', c.type, c.name, None, c.char)) for i, c in enumerate(self.columns)
+            (c.name or "", replace(c, sql=f'{alias}."c{i}"', literal=None)) for i, c in enumerate(self.columns)
         )
 
 
@@ -260,9 +260,7 @@ class _Queries:
             return f"{name} AS {alias}", Source(node.alias or node.name, _renamed(node, query).columns_of(alias))
         if node.name not in self.tables:
             raise NotTranslatable(node, "it is not a table of the lake")
-        columns = [
-            Value(_column(alias, f), ty.of_column(f.type), f.name, None, _char(f)) for f in self.tables[node.name]
-        ]
+        columns = [stored_value(f"{alias}.{identifier(f.name)}", f.type, f.name) for f in self.tables[node.name]]
         made = _renamed(node, _Query("", tuple(columns)))
         named = tuple((c.name or "", c) for c in made.columns)
         return f"{identifier(node.name)} AS {alias}", Source(node.alias or node.name, named)
@@ -412,6 +410,8 @@ class _Queries:
         made = e.value(item.unalias())
         if isinstance(item, exp.Cast) and isinstance(item.this.unnest(), exp.Column):
             return made.named(item.this.unnest().name)  # Spark keeps the name of a column that is cast
+        if isinstance(item, exp.Column):
+            return made.named(item.name)  # and calls the field of a struct by its own name
         return made.named(item.alias) if isinstance(item, exp.Alias) else made
 
     def _group(
@@ -518,18 +518,6 @@ class _Queries:
         if value.type.is_floating and not distinct:
             return f"{group_key(value)} {direction(item)}"
         return f"{place + 1} {direction(item)}"
-
-
-def _column(alias: str, field: DataField) -> str:
-    """A column of a dataset in Spark's type: Arrow's wall clocks of seconds and milliseconds are types of DuckDB."""
-    sql = f"{alias}.{identifier(field.name)}"
-    return f"CAST({sql} AS TIMESTAMP)" if ty.of_column(field.type) == ty.TIMESTAMP_NTZ else sql
-
-
-def _char(column: DataField) -> int:
-    """The length of a column of type CHAR."""
-    kind = column.type
-    return kind.length or 1 if isinstance(kind, AtomicType) and kind.root is Root.CHAR else 0
 
 
 def _bare(node: exp.Subquery) -> bool:

@@ -19,6 +19,7 @@ from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.metadata.schema import MissingColumn
 from bitlake.sql import spark_types as ty
 from bitlake.sql.spark_types import SparkType
+from bitlake.types.datatypes import AtomicType, DataType, Root, RowType
 
 _EXACT_DIGITS = 15
 """Decimals of that many digits have a double that prints as them."""
@@ -84,7 +85,8 @@ class Value:
     """An expression: its SQL, its type by Spark, and the name that Spark gives to a column of it, if known.
 
     ``literal``: the value of a number or text that is written out, which Spark types by its digits.  ``char``: the
-    length of a column of type CHAR, with which Spark compares texts that are as long.
+    length of a column of type CHAR, with which Spark compares texts that are as long.  ``nested``: the type of a column
+    of arrays, maps or structs.
     """
 
     sql: str
@@ -92,6 +94,7 @@ class Value:
     name: str | None = None
     literal: int | Decimal | str | None = None
     char: int = 0
+    nested: DataType | None = None
 
     def named(self, name: str | None) -> Value:
         """The value under another name."""
@@ -111,6 +114,25 @@ def identifier(name: str) -> str:
 def cast_sql(sql: str, kind: SparkType) -> str:
     """A cast in DuckDB's SQL."""
     return f"CAST({sql} AS {kind.duckdb})"
+
+
+def stored_value(sql: str, kind: DataType, name: str) -> Value:
+    """A stored value, such as a column's, in Spark's type: Arrow's wall clocks of milliseconds are a type of DuckDB."""
+    if not isinstance(kind, AtomicType):
+        return Value(sql, ty.OPAQUE, name, nested=kind)
+    made = ty.of_column(kind)
+    char = kind.length or 1 if kind.root is Root.CHAR else 0
+    return Value(cast_sql(sql, made) if made == ty.TIMESTAMP_NTZ else sql, made, name, char=char)
+
+
+def struct_field(struct: Value, name: str) -> Value | None:
+    """A field of a struct by its name in any case; None if there is none, or several."""
+    if not isinstance(struct.nested, RowType):
+        return None
+    found = [f for f in struct.nested.fields if f.name.lower() == name.lower()]
+    if len(found) != 1:
+        return None
+    return stored_value(f"struct_extract({struct.sql}, {text(found[0].name)})", found[0].type, found[0].name)
 
 
 def number(value: int | Decimal, kind: SparkType | None = None, name: str | None = None) -> Value:

@@ -34,12 +34,31 @@ ORDERS = pa.table(
 )
 CUSTOMERS = pa.table({"id": pa.array([1, 2, 4], pa.int32()), "name": ["Ada", "Grace", "Alan"]})
 
+NESTED = pa.table(
+    {
+        "id": pa.array(range(5), pa.int32()),
+        "tags": pa.array([["a", "b"], ["b"], ["b", None], None, []]),
+        "n": pa.array([[1], [2], [None], [], None], pa.list_(pa.int32())),
+        "m": pa.array([{"k": 1}, {}, {"j": 2}, None, {"k": None}], pa.map_(pa.string(), pa.int64())),
+        "addr": [
+            {"city": "x", "geo": {"lat": 1.0}},
+            {"city": None, "geo": None},
+            None,
+            {"city": "y", "geo": {"lat": 2.0}},
+            {"city": "x", "geo": {"lat": None}},
+        ],
+    }
+)
+
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
     lake = bitlake.connect(tmp_path_factory.mktemp("lake"))
     lake.create_table("orders", ORDERS, options={"file-index.bitmap.columns": "status"})
     lake.create_table("customers", CUSTOMERS, primary_key=["id"], options={"bucket": "1"})
+    lake.create_table("e", NESTED)
+    indexes = {"bitlake.index.t": "bitmap(element(tags))", "bitlake.index.c": "bitmap(addr.city)"}
+    lake.create_table("i", NESTED, options=indexes)
     lake.create_database("other")
     lake.create_table("other.orders", pa.table({"id": [7]}))
     return lake
@@ -149,6 +168,74 @@ def _rows(lake: bitlake.Lake, text: str, args: Any = None) -> list[Any]:
 )
 def test_rows(lake: bitlake.Lake, text: str, expected: list[Any]) -> None:
     assert _rows(lake, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "name"),
+    [
+        ("array_contains(tags, 'a')", [True, False, None, None, False], "array_contains(tags, a)"),
+        ("array_contains(n, 2)", [False, True, None, False, None], "array_contains(n, 2)"),
+        ("arrays_overlap(tags, array('a', 'z'))", [True, False, None, None, False], None),
+        ("exists(tags, x -> 'b' = x)", [True, True, True, None, False], None),
+        ("exists(n, x -> x IN (1, 2))", [True, True, None, False, None], None),
+        ("size(tags)", [2, 1, 2, None, 0], "size(tags)"),
+        ("size(m)", [1, 0, 1, None, 1], "size(m)"),
+        ("map_contains_key(m, 'k')", [True, False, False, None, True], "map_contains_key(m, k)"),
+        ("m['k'] + 1", [2, None, None, None, None], "(m[k] + 1)"),
+        ("addr.city", ["x", None, None, "y", "x"], "city"),
+        ("upper(e.ADDR.City)", ["X", None, None, "Y", "X"], "upper(ADDR.City)"),
+        ("e.addr.geo.lat", [1.0, None, None, 2.0, None], "lat"),
+        ("addr.geo.lat + 1", [2.0, None, None, 3.0, None], "(addr.geo.lat + 1)"),
+    ],
+)
+def test_nested_columns(lake: bitlake.Lake, value: str, expected: list[Any], name: str | None) -> None:
+    assert _rows(lake, f"SELECT {value} AS v FROM e ORDER BY id") == [(v,) for v in expected]
+    if name is not None:
+        assert lake.sql(f"SELECT {value} FROM e", engine="duckdb").columns == [name]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT array_contains(tags, NULL) AS v FROM e", "only constants"),
+        ("SELECT array_contains(tags, addr.city) AS v FROM e", "only constants"),
+        ("SELECT array_contains(n, 'a') AS v FROM e", "it differs for STRING among values of type INT"),
+        ("SELECT array_contains(n, 1.0) AS v FROM e", "it differs for DECIMAL"),
+        ("SELECT exists(n, x -> x > 1) AS v FROM e", "only = and IN|are known to mean the same"),
+        ("SELECT n[0] AS v FROM e", "it is not a column of maps"),
+        ("SELECT addr.street FROM e", "no column has this name"),
+        ("SELECT id.city FROM e", "no column has this name"),
+        ("SELECT addr.city, count(*) FROM e GROUP BY id", "neither grouped"),
+    ],
+)
+def test_what_may_differ_of_nested_columns_is_refused(lake: bitlake.Lake, text: str, why: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=why):
+        lake.sql(text, engine="duckdb")
+
+
+@pytest.mark.parametrize(
+    ("condition", "where", "ids"),
+    [
+        ("array_contains(tags, 'a')", "element(tags) = 'a'", [0]),
+        ("exists(tags, x -> x = 'a')", "element(tags) = 'a'", [0]),
+        ("i.addr.city = 'x'", "addr.city = 'x'", [0, 4]),
+        ("addr.city IS NULL", "addr.city IS NULL", [1, 2]),
+    ],
+)
+def test_indexes_of_elements_and_fields_choose_rows(
+    lake: bitlake.Lake, condition: str, where: str, ids: list[int]
+) -> None:
+    query = f"SELECT id FROM i WHERE {condition} ORDER BY id"
+    assert _rows(lake, query) == [(i,) for i in ids]
+    (plan,) = lake.sql(f"EXPLAIN {query}", engine="duckdb")["plan"].to_pylist()
+    assert f"  where      {where}\n" in plan
+    assert f"  rows       {len(ids)} of 5 chosen" in plan
+
+
+def test_a_struct_is_found_where_a_table_of_its_name_has_no_such_column(lake: bitlake.Lake) -> None:
+    joined = "SELECT i.id FROM i JOIN customers addr ON addr.id = i.id WHERE addr.{} = '{}'"
+    assert _rows(lake, joined.format("city", "x")) == [(4,)]
+    assert _rows(lake, joined.format("name", "Ada")) == [(1,)]
 
 
 def test_columns_have_sparks_names(lake: bitlake.Lake) -> None:
