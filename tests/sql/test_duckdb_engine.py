@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFo
 from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 from bitlake.sql.duckdb_engine import fetch
+from tests import member_predicates
 
 ORDERS = pa.table(
     {
@@ -230,6 +232,25 @@ def test_indexes_of_elements_and_fields_choose_rows(
     (plan,) = lake.sql(f"EXPLAIN {query}", engine="duckdb")["plan"].to_pylist()
     assert f"  where      {where}\n" in plan
     assert f"  rows       {len(ids)} of 5 chosen" in plan
+
+
+def test_random_tests_of_members_find_the_rows_of_a_scan(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    table = lake.create_table("t", member_predicates.SCHEMA, options=member_predicates.INDEXES)
+    for number in range(3):
+        table.append(member_predicates.rows(random.Random(number), number * 60, 60))
+    draw, answered = random.Random(20261126), 0
+    for _ in range(150):
+        where = member_predicates.predicate(draw)
+        expected = sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
+        try:
+            found = _rows(lake, f"SELECT id FROM t WHERE {where} ORDER BY id")
+        except UnsupportedFeature as e:
+            assert "brackets are needed" in str(e), where
+            continue
+        assert [row[0] for row in found] == expected, where
+        answered += 1
+    assert answered > 75
 
 
 def test_a_struct_is_found_where_a_table_of_its_name_has_no_such_column(lake: bitlake.Lake) -> None:
