@@ -103,7 +103,7 @@ def _map(node: exp.Expr, value: Value) -> MapType:
 
 
 def _check(node: exp.Expr, kind: DataType, sought: Value) -> None:
-    """Check that a constant and stored values of a type are compared as they are."""
+    """Raise :class:`NotTranslatable` unless a constant compares with stored values of a type as in Spark."""
     stored = stored_value("", kind, "")
     if sought.literal is None:
         raise NotTranslatable(node, "only constants are known to mean the same")
