@@ -7,7 +7,8 @@ A store's path is plain text, absolute or relative, with or without ``file:``; n
 * its working directory and its ``..`` are textual and the JVM's own, so a path must be absolute;
 * the public readers of Spark expand ``* ? [ ] { }`` and take ``\\`` for an escape, unless globbing is off.
 
-The paths in ``_metadata.file_path`` and ``input_file_name()`` are URIs with percent escapes.
+The paths in ``_metadata.file_path`` and ``input_file_name()`` are URIs with percent escapes; ``_metadata.file_name`` is
+the last part of one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ def hadoop_path(path: str) -> str:
 def file_uri(path: str) -> str:
     """The URI of a file as ``_metadata.file_path`` has it: java.net.URI quotes less than most."""
     return _QUOTED.sub(_percent, hadoop_path(path))
+
+
+def uri_name(path: str) -> str:
+    """The name of a file as ``_metadata.file_name`` has it: the last part of :func:`file_uri`."""
+    return _QUOTED.sub(_percent, path.rpartition("/")[2])
 
 
 def _percent(found: re.Match[str]) -> str:

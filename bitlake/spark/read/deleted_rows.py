@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.spark.hadoop_path import uri_name
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.sql.file_metadata import METADATA
 
@@ -103,4 +104,4 @@ def _slots(names: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
 
 
 def _crc(file: PlannedFile) -> int:
-    return zlib.crc32(file.path.rpartition("/")[2].encode())
+    return zlib.crc32(uri_name(file.path).encode())

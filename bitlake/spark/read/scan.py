@@ -55,7 +55,7 @@ from bitlake.scan.reader import (
 )
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
-from bitlake.spark.hadoop_path import file_uri, hadoop_path, hadoop_pattern, is_hidden
+from bitlake.spark.hadoop_path import file_uri, hadoop_path, hadoop_pattern, is_hidden, uri_name
 from bitlake.spark.read.deleted_rows import can_mask, is_read, mask_key
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import few_listing_tasks, read_packed
@@ -210,22 +210,26 @@ def _positions(columns: Sequence[str]) -> bool:
     return any(c in _SPARKS for c in columns)
 
 
-def _spark_column(name: str, root: str | None) -> Column:
+def _spark_column(name: str, root: str | None, escaped: bool) -> Column:
     """A column of Spark's own Parquet reader; where rows are, under Paimon's names.
 
     ``root`` is the folder of all files, as their paths have it; without it, a file's path is just its name.
+    ``escaped``: a URI escapes characters of some of the names.
     """
     if name == ROW_INDEX:
         return F.col("_metadata.row_index").alias(name)
     if name != FILE_PATH:
         return F.col(quoted(name))
     if root is None:
-        return F.col("_metadata.file_name").alias(name)
-    # url_decode takes a plus sign for a space; in the URI it is a plus sign.
-    decoded = F.url_decode(F.replace("_metadata.file_path", F.lit("+"), F.lit("%2B")))
-    local = F.regexp_replace(decoded, "^file:/*", "/")
+        return (_decoded("_metadata.file_name") if escaped else F.col("_metadata.file_name")).alias(name)
+    local = F.regexp_replace(_decoded("_metadata.file_path"), "^file:/*", "/")
     inside = len(hadoop_path(root).removeprefix("file:")) + 1
     return F.concat(F.lit(root), F.substring(local, inside, 1 << 30)).alias(name)
+
+
+def _decoded(column: str) -> Column:
+    """A part of a URI as text; url_decode takes a plus sign for a space, in the URI it is a plus sign."""
+    return F.url_decode(F.replace(column, F.lit("+"), F.lit("%2B")))
 
 
 def chosen_bytes(file: PlannedFile) -> int:
@@ -438,7 +442,8 @@ class SparkReader:
                 condition, mask_bytes = is_read(self._spark, files)
                 found, size = found.where(condition), size + mask_bytes
             if stored != types or fields:
-                columns = [_spark_column(f.name, root) for f in types.fields]
+                escaped = any(not p.endswith("/" + uri_name(p)) for p in paths)
+                columns = [_spark_column(f.name, root, escaped) for f in types.fields]
                 if fields:
                     columns.append(F.struct(*[F.col(f"{METADATA}.{f}").alias(f) for f in fields]).alias(METADATA))
                 found = found.select(*columns)

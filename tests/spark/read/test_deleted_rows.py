@@ -157,6 +157,18 @@ def test_scans_beyond_the_bounds_are_read_by_workers(
     assert {r.id: r.w for r in lake.sql("SELECT id, w FROM t").collect()} == {i: v for i, (_, v) in expected.items()}
 
 
+@pytest.mark.parametrize("prefix", ["a b%-", "ä+%20-"])
+def test_statements_find_files_whose_names_a_uri_escapes(lake: bitlake.Lake, ways: Any, prefix: str) -> None:
+    _table(lake, **{"data-file.prefix": prefix})
+    expected = _plain(_rows())
+    for way, k in (("spark", 5), ("workers", 6), ("spark", 7)):
+        ways(way)
+        lake.sql(f"DELETE FROM t WHERE k = {k}")
+        lake.sql(f"UPDATE t SET v = 'u' WHERE k = {k} + 10")
+        expected = {i: (n, "u" if n == k + 10 else v) for i, (n, v) in expected.items() if n != k}
+    _check(lake, ways, expected)
+
+
 def test_a_column_called_metadata_is_not_taken_for_sparks(lake: bitlake.Lake, ways: Any) -> None:
     lake.sql("CREATE TABLE t (id INT, _metadata STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     lake.sql("INSERT INTO t SELECT CAST(id AS INT), 'x' FROM range(100)")
