@@ -32,6 +32,7 @@ from bitlake.table.maintenance import TableMaintenance, core_of
 from bitlake.table.scan import Scan
 from bitlake.tools.notebook import table_html
 from bitlake.types import arrow_schema
+from bitlake.types.datatypes import AtomicType, DataType, Root
 from bitlake.write.append_dml import delete_rows, retrying, update_rows
 from bitlake.write.commit_plan import overwrite_scope, physical_partition
 from bitlake.write.frames import Rows, arrow_tables, is_repeatable, is_spark_frame
@@ -415,13 +416,13 @@ class Table:
 
         ``where`` and ``args`` are as in :meth:`scan`.
 
-        ``values`` are constants (text too is a constant), or functions of the old rows (an Arrow table of all columns)
-        that return a column.  ``expressions`` are computed of the old rows: Spark SQL with the functions that
-        conditions have, or ``col("amount") * 2``.
+        ``values`` are constants, or functions of the old rows (an Arrow table of all columns) that return a column.
+        ``expressions`` are computed of the old rows: Spark SQL with the functions that conditions have, or
+        ``col("amount") * 2``.  Text among ``values`` is a constant for columns of text and bytes, and SQL for others.
 
         >>> table.update({"status": "LATE"}, "status = 'NEW' AND day < '2026-01-02'")
         1
-        >>> table.update(expressions={"amount": "amount * 2", "status": "lower(status)"}, where="status = 'LATE'")
+        >>> table.update({"amount": "amount * 2"}, "status = 'LATE'", expressions={"status": "lower(status)"})
         1
         >>> import pyarrow.compute as pc
         >>> table.update({"amount": lambda old: pc.add(old["amount"], 1)}, "status = 'late'")
@@ -430,11 +431,13 @@ class Table:
         [{'amount': 21.0, 'status': 'late'}]
         """
         core, where = self._core, with_args(where, args)
-        constants = dict(values or {})
-        parsed = _update_terms(constants, expressions or {}, core.timezone)
+        given = dict(values or {})
+        _update_terms(given, expressions or {}, core.timezone)  # mistakes, before a table is read
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
+            constants, sql = _texts_apart(state.schema, given)
+            parsed = _update_terms(constants, {**sql, **(expressions or {})}, core.timezone)
             every = {**constants, **new_values(parsed, state.schema.fields, core.timezone)}
             if state.schema.primary_keys:
                 return dml.update(core, scan, every)
@@ -544,6 +547,17 @@ class Table:
         """
         path = path_of(self.schema, name)
         return self._core.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))
+
+
+def _texts_apart(schema: TableSchema, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are constants, and the texts that are SQL because their columns hold neither text nor bytes."""
+    types = {f.name: f.type for f in schema.fields}
+    sql = {n: v for n, v in values.items() if isinstance(v, str) and n in types and not _holds_text(types[n])}
+    return {n: v for n, v in values.items() if n not in sql}, sql
+
+
+def _holds_text(kind: DataType) -> bool:
+    return isinstance(kind, AtomicType) and kind.root in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 
 
 def _update_terms(

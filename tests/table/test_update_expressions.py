@@ -57,11 +57,24 @@ def test_expressions_see_the_old_rows(table: bitlake.Table) -> None:
     ]
 
 
-def test_text_among_values_stays_a_constant(table: bitlake.Table) -> None:
-    assert table.update({"status": "amount * 2"}, "id = 1", expressions={"n": "n - 1"}) == 1
-    assert rows(table, "status", "n")[0] == {"id": 1, "status": "amount * 2", "n": 0}
-    with pytest.raises(InvalidRequest, match=r"expressions=\{'amount': '…'\}"):
-        table.update({"amount": "amount * 2"})
+def test_text_among_values_is_a_constant_of_text_and_else_sql(table: bitlake.Table) -> None:
+    new = {"status": "amount * 2", "amount": "amount * 2", "day": "day + INTERVAL 1 DAY"}
+    assert table.update(new, "id = 1", expressions={"n": "n - 1"}) == 1
+    assert rows(table, "status", "amount", "day", "n")[0] == {
+        "id": 1,
+        "status": "amount * 2",
+        "amount": Decimal("2.50"),
+        "day": dt.date(2026, 2, 1),
+        "n": 0,
+    }
+    with pytest.raises(InvalidRequest, match="column 'amount' is set twice"):
+        table.update({"amount": "amount * 2"}, expressions={"amount": "amount"})
+    with pytest.raises(InvalidRequest, match="column 'day' is DATE"):
+        table.update({"day": "2026-01-31"})
+    with pytest.raises(NotFound, match="amuont"):
+        table.update({"amount": "amuont * 2"})
+    with pytest.raises(NotFound, match="amuont"):
+        table.update({"amuont": "amount * 2"})
 
 
 def test_values_are_converted_as_in_spark(table: bitlake.Table) -> None:
