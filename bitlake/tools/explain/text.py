@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from bitlake.errors import InvalidRequest
+from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import leaves_of
+from bitlake.fileindex.registry import parse_index_options
 from bitlake.formatting import counted, human_bytes, printable
+from bitlake.metadata.manifest import has_index
 from bitlake.scan.metadata_only import DATA
-from bitlake.scan.plan import Plan, PlannedFile, SkippedFile
+from bitlake.scan.plan import Plan, PlannedFile, SkippedFile, SkipReason
 from bitlake.types import AtomicType, Root
 
 MAX_FILES = 50
@@ -61,6 +66,7 @@ def explain_text(plan: Plan) -> str:
         lines.append(
             f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"
         )
+    lines += _coverage(plan)
     lines.append(f"  planned in {m.plan_ms:.1f} ms{_phases(plan)}")
     if m.answered_by:
         told = ", ".join(f"{n:,} by {way}" for way, n in sorted(m.answered_by.items()))
@@ -75,6 +81,32 @@ def explain_text(plan: Plan) -> str:
         lines.append(f"  no data file is opened: {counted(len(plan.files), 'file')} answered without")
     lines += _files(plan, to_read, plan.skipped)
     return printable("\n".join(lines))
+
+
+def _coverage(plan: Plan) -> list[str]:
+    """A line on the files that lack an index of the condition, if the table declares one."""
+    if plan.predicate is None:
+        return []
+    try:
+        declared = {spec.column for spec in parse_index_options(plan.schema.options, plan.schema.fields)}
+    except InvalidRequest:
+        return []  # indexes of such declarations are not built
+    judged = judged_by_indexes(plan.predicate).predicate  # with expressions as their indexes name them
+    if declared.isdisjoint(leaf.column for leaf in leaves_of(judged)):
+        return []
+    asked = [f for f in plan.files if f.merge is None and (f.pruned_by or f.unused_indexes or not f.selection.exact)]
+    lacking = [f for f in asked if not f.pruned_by and not f.unused_indexes]
+    skipped = sum(f.reason is SkipReason.INDEX for f in plan.skipped)
+    if not skipped and len(lacking) == len(
+        asked
+    ):  # no index may answer this condition; but some files have none at all
+        lacking = [f for f in lacking if not has_index(f.entry.file)]
+    if not lacking:
+        return []
+    return [
+        f"  coverage   {len(lacking):,} of {counted(len(asked) + skipped, 'file')} without an index for this condition"
+        f"; CALL sys.rewrite_file_index(table => '{plan.table}') builds it"
+    ]
 
 
 def _percent(share: float) -> str:

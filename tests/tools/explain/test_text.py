@@ -158,3 +158,24 @@ def test_partitions_are_named_by_dates(lake: bitlake.Lake) -> None:
     assert re.search(r"\+ day=20600/bucket-0/\S+ \(day=2026-05-27\): its one row", text)
     assert re.search(r"- day=20601/bucket-0/\S+ \(day=2026-05-28\): skipped", text)
     assert {p.name for p in table.maintenance.report().parts} == {"day=2026-05-27", "day=2026-05-28"}
+
+
+def test_files_without_a_declared_index_are_counted(lake: bitlake.Lake) -> None:
+    rows = pa.table({"id": range(100), "s": [f"s{i % 10}" for i in range(100)]})
+    table = lake.create_table("t", rows)
+    for index in ("a ON t USING bitmap (s)", "b ON t USING bitmap (upper(s))"):
+        lake.sql(f"CREATE INDEX {index}", engine="duckdb")
+    table.append(rows)
+
+    def coverage(where: str) -> list[str]:
+        return re.findall("  coverage +(.*)", table.scan(where=where).explain())
+
+    lacking = (
+        "1 of 2 files without an index for this condition; CALL sys.rewrite_file_index(table => 'default.t') builds it"
+    )
+    for where in ("s = 's3'", "s > 's3' AND id > 5", "upper(s) = 'S3'", "s = 's34'"):
+        assert coverage(where) == [lacking], where
+    for where in ("id = 5", "length(s) = 2", "lower(s) = 's3'"):  # no index is declared
+        assert not coverage(where), where
+    table.indexes.rebuild()
+    assert not coverage("s = 's3'") and not coverage("upper(s) = 'S3'")
