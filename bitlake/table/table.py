@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest, reading_table
+from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.expressions.assignment import new_values
 from bitlake.expressions.condition import Column, Condition, Where, with_args
 from bitlake.expressions.terms import Term
@@ -32,7 +32,7 @@ from bitlake.table.maintenance import TableMaintenance, core_of
 from bitlake.table.scan import Scan
 from bitlake.tools.notebook import table_html
 from bitlake.types import arrow_schema
-from bitlake.types.datatypes import AtomicType, DataType, Root
+from bitlake.types.datatypes import AtomicType, Root
 from bitlake.write.append_dml import delete_rows, retrying, update_rows
 from bitlake.write.commit_plan import overwrite_scope, physical_partition
 from bitlake.write.frames import Rows, arrow_tables, is_repeatable, is_spark_frame
@@ -551,12 +551,15 @@ class Table:
 
 def _texts_apart(schema: TableSchema, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The values that are constants, and the texts that are SQL because their columns hold neither text nor bytes."""
-    types = {f.name: f.type for f in schema.fields}
-    sql = {n: v for n, v in values.items() if isinstance(v, str) and n in types and not _holds_text(types[n])}
-    return {n: v for n, v in values.items() if n not in sql}, sql
+    sql = {name: v for name, v in values.items() if isinstance(v, str) and not _may_hold_text(schema, name)}
+    return {name: v for name, v in values.items() if name not in sql}, sql
 
 
-def _holds_text(kind: DataType) -> bool:
+def _may_hold_text(schema: TableSchema, name: str) -> bool:
+    try:
+        kind = schema.field(name).type
+    except NotFound:
+        return True  # setting the value reports it
     return isinstance(kind, AtomicType) and kind.root in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 
 

@@ -58,7 +58,7 @@ def test_expressions_see_the_old_rows(table: bitlake.Table) -> None:
 
 
 def test_text_among_values_is_a_constant_of_text_and_else_sql(table: bitlake.Table) -> None:
-    new = {"status": "amount * 2", "amount": "amount * 2", "day": "day + INTERVAL 1 DAY"}
+    new = {"status": "amount * 2", "AMOUNT": "amount * 2", "day": "day + INTERVAL 1 DAY"}
     assert table.update(new, "id = 1", expressions={"n": "n - 1"}) == 1
     assert rows(table, "status", "amount", "day", "n")[0] == {
         "id": 1,

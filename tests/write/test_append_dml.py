@@ -144,7 +144,8 @@ def test_new_values(tmp_path: Path) -> None:
         ({"nope": 1}, NotFound, "nope"),
         ({}, InvalidRequest, "no column"),
         ({"v": 1, "V": 2}, InvalidRequest, "twice"),
-        ({"id": "many"}, InvalidRequest, "invalid int64 value"),
+        ({"id": b"many"}, InvalidRequest, "invalid int64 value"),
+        ({"id": "many"}, NotFound, "no column 'many'"),  # SQL, as the column holds no text
         ({"v": lambda old: old.column("v").slice(1)}, InvalidRequest, "returned 4 values for 5 rows"),
         ({"v": lambda old: "x"}, InvalidRequest, "returned str"),
     ],
