@@ -260,6 +260,8 @@ class RowsTest:
 
 
 def _is_null(term: Typed, negated: bool) -> Predicate:
+    if term.function in _NEVER_NULL:
+        return Constant(negated)
     if term.is_literal:
         return Constant(term.is_null != negated)
     return _test(term, IsNull(VALUE, negated))
@@ -348,6 +350,8 @@ class TermBinder:
         match function:
             case "is null" | "is not null":
                 (tested,) = arguments
+                if tested.function in _NEVER_NULL:
+                    return Typed("folded", BOOLEAN, (), function == "is not null", sql)
                 return Typed(function, BOOLEAN, (tested,), None, sql)
             case "and" | "or" | "not":
                 return Typed(function, BOOLEAN, tuple(map(self._condition, arguments)), None, sql)
@@ -504,6 +508,8 @@ def call_sql(function: str, arguments: Sequence[Typed]) -> str:
 
 
 COMPARISONS = {**{op.value: comparison_kernel(op) for op in Op}, "<=>": NULL_SAFE}
+_NEVER_NULL = frozenset(("hash", "isnan", "is null", "is not null", "<=>"))
+"""Spark answers IS NULL of these without computing their arguments, which might fail."""
 _LOOSE = frozenset((*COMPARISONS, "and", "or", "not", "is null", "is not null"))
 """What needs brackets as an operand."""
 OPERATORS = frozenset({"+", "-", "*", "/", "%", "div"})

@@ -224,3 +224,18 @@ def test_the_log_keeps_text_that_advice_reads_again(tmp_path: Path) -> None:
     assert {(t.column, t.op) for t in record.terms} == {("v", "computed"), ("v", "=")}
     advice = table.indexes.advise([record.where])
     assert "v" in {c.column for c in advice.columns}
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("hash(CAST(b AS TINYINT)) IS NOT NULL", 3),
+        ("NOT (hash(b, CAST(b AS TINYINT)) IS NOT NULL)", 0),
+        ("isnotnull(isnull(CAST(b AS TINYINT)))", 3),
+        ("if(isnull(CAST(b AS TINYINT) <=> 1), 1, 2) = 2", 3),
+    ],
+)
+def test_what_is_never_null_is_not_computed_to_tell_it(tmp_path: Path, condition: str, count: int) -> None:
+    # As in Spark, whose optimizer leaves no cast that could fail.
+    table = bitlake.connect(tmp_path).create_table("t", pa.table({"b": pa.array([1, 1000, None], pa.int32())}))
+    assert table.count(condition) == count
