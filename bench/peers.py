@@ -15,7 +15,50 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
-class PyPaimonTimer:
+class _Process:
+    """A peer's process, which answers each line of JSON with one.  Mutable: a running process."""
+
+    def __init__(
+        self, name: str, python: Path, program: str, log: Path, told: dict[str, str], cwd: Path | None
+    ) -> None:
+        self._name = name
+        self._log_path = log
+        self._log = log.open("wb")
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")}
+        self._process = subprocess.Popen(
+            [python, HERE / program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=cwd,
+            env=kept | told,
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        ended = json.dumps({"error": f"it ended; see {self._log_path.name}"})
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or ended)
+        if "error" in answer:
+            raise RuntimeError(f"{self._name}: {answer['error']}")
+        return answer
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request as the peer's program takes it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class PyPaimonTimer(_Process):
     """Mutable: a running process; ask it for one read at a time, so that runs can take turns with ours."""
 
     @staticmethod
@@ -26,23 +69,7 @@ class PyPaimonTimer:
         return python if python.exists() else None
 
     def __init__(self, python: Path, log: Path) -> None:
-        self._log = log.open("wb")
-        self._process = subprocess.Popen(
-            [python, HERE / "pypaimon_timer.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")},
-        )
-        self.versions: dict[str, str] = self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        if "error" in answer:
-            raise RuntimeError(f"pypaimon: {answer['error']}")
-        return answer
+        super().__init__("pypaimon", python, "pypaimon_timer.py", log, {}, None)
 
     def read(self, warehouse: Path, table: str, column: str, value: str, native: bool) -> tuple[float, int]:
         """Seconds and rows of one read with one equality."""
@@ -50,21 +77,11 @@ class PyPaimonTimer:
 
     def read_where(self, warehouse: Path, table: str, where: list[Any], native: bool) -> tuple[float, int]:
         """Seconds and rows of one read; ``where`` is as :mod:`bench.pypaimon_timer` takes it."""
-        request = {"warehouse": str(warehouse), "table": table, "where": where, "native": native}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
+        answer = self.ask(warehouse=str(warehouse), table=table, where=where, native=native)
         return answer["seconds"], answer["rows"]
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
 
-
-class SparkPeer:
+class SparkPeer(_Process):
     """Delta Lake or Iceberg in its own environment and Spark session.  Mutable: a running process."""
 
     NAMES = MappingProxyType({"delta": "Delta Lake", "iceberg": "Iceberg"})
@@ -90,43 +107,12 @@ class SparkPeer:
         folder.mkdir(parents=True)
         self.kind = kind
         self.folder = folder
-        self._log = (folder.parent / f"{kind}.log").open("wb")
-        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")}
         told = {"BITLAKE_PEER": kind, "BITLAKE_PEER_JARS": jars, "BITLAKE_PEER_FOLDER": str(folder)}
-        self._process = subprocess.Popen(
-            [python, HERE / "spark_peer.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            cwd=folder,
-            env=kept | told | {"PYSPARK_PYTHON": str(python)},
-        )
-        self.versions: dict[str, str] = self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        ended = json.dumps({"error": f"it ended; see {self.kind}.log"})
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or ended)
-        if "error" in answer:
-            raise RuntimeError(f"{self.NAMES[self.kind]}: {answer['error']}")
-        return answer
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """One request as :mod:`bench.spark_peer` takes it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
+        told["PYSPARK_PYTHON"] = str(python)
+        super().__init__(self.NAMES[kind], python, "spark_peer.py", folder.parent / f"{kind}.log", told, folder)
 
 
-class TextPeer:
+class TextPeer(_Process):
     """Text indexes of chdb and pylance, whichever are installed.  Mutable: a running process."""
 
     @classmethod
@@ -142,44 +128,16 @@ class TextPeer:
         return None
 
     def __init__(self, python: Path, folder: Path) -> None:
-        self._log = (folder.parent / "text-peers.log").open("wb")
-        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        self._process = subprocess.Popen(
-            [python, HERE / "text_peers.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=kept | {"BITLAKE_PEER_FOLDER": str(folder)},
-        )
-        self.versions: dict[str, str] = self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        ended = json.dumps({"error": "it ended; see text-peers.log"})
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or ended)
-        if "error" in answer:
-            raise RuntimeError(f"text indexes of others: {answer['error']}")
-        return answer
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
+        told = {"BITLAKE_PEER_FOLDER": str(folder)}
+        log = folder.parent / "text-peers.log"
+        super().__init__("text indexes of others", python, "text_peers.py", log, told, None)
 
     def build(self, files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Load and index files with each engine; yield its name and the answer of :mod:`bench.text_peers`."""
         for engine in self.versions:
-            yield engine, self._ask(op="build", engine=engine, files=list(files))
+            yield engine, self.ask(op="build", engine=engine, files=list(files))
 
     def find(self, engine: str, literal: str) -> tuple[float, int]:
         """Seconds that a search for a literal took, and its lines."""
-        answer = self._ask(op="find", engine=engine, literal=literal)
+        answer = self.ask(op="find", engine=engine, literal=literal)
         return answer["seconds"], answer["rows"]
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
