@@ -432,17 +432,17 @@ class Table:
         """
         core, where = self._core, with_args(where, args)
         given = dict(values or {})
-        _update_terms(given, expressions or {}, core.timezone)  # mistakes, before a table is read
+        terms = _update_terms(given, expressions or {}, core.timezone)
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
             constants, sql = _texts_apart(state.schema, given)
-            parsed = _update_terms(constants, {**sql, **(expressions or {})}, core.timezone)
-            every = {**constants, **new_values(parsed, state.schema.fields, core.timezone)}
+            every = terms | _update_terms({}, sql, core.timezone)
+            assigned = {**constants, **new_values(every, state.schema.fields, core.timezone)}
             if state.schema.primary_keys:
-                return dml.update(core, scan, every)
+                return dml.update(core, scan, assigned)
             core.check_writable(state)
-            return update_rows(scan, every, core.runner(), core.commit_rows)
+            return update_rows(scan, assigned, core.runner(), core.commit_rows)
 
         with reading_table(core.name):
             return retrying(core.state, step)
