@@ -589,13 +589,12 @@ class _Scope:
         key = self.owner.names.key
         parts = [p.name for p in column.parts]
         if len(parts) > 2 and (key(parts[0]),) in source.qualifiers:
-            struct, *fields = parts[1:]
-        elif any((key(parts[0]),) in s.qualifiers for s in self.sources) or self._another_has(
-            source, key(parts[0]), number
+            del parts[0]
+        elif self._another_has(source, key(parts[0]), number) or any(
+            (key(parts[0]),) in s.qualifiers for s in self.sources
         ):
             return None
-        else:
-            struct, *fields = parts
+        struct, *fields = parts
         if not fields or source.fields is None or key(struct) in self.merged or key(struct) not in source.fields:
             return None
         return ".".join((source.fields[key(struct)], *fields))

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import EvaluationFailed
 from bitlake.expressions.array_functions import members
 from bitlake.expressions.evaluate import evaluate
@@ -88,13 +90,16 @@ def flat_values(source: str, values: pa.Array) -> pa.Array:
 def matching_rows(leaf: Leaf, source: str, values: pa.Array, fields: tuple[DataField, ...]) -> BitMap:
     """The rows for which a leaf about a source is TRUE."""
     if not isinstance(source, IndexedExpression):
-        true = evaluate(leaf, pa.table({source: values}), fields)
-        return BitMap(np.flatnonzero(true.fill_null(False).to_numpy(zero_copy_only=False)).astype(np.uint32))
+        return bitmap_of(np.flatnonzero(_is_true(evaluate(leaf, pa.table({source: values}), fields))))
     parents = np.arange(len(values))
     if has_members(source):
         values, parents = members(values)
         if isinstance(leaf, IsNull):
-            return BitMap(np.unique(parents).astype(np.uint32))
+            return bitmap_of(np.unique(parents))
     about = replace(leaf, column=_VALUE)
     true = evaluate(about, pa.table({_VALUE: values}), [DataField(0, _VALUE, source.type)])
-    return BitMap(np.unique(parents[true.fill_null(False).to_numpy(zero_copy_only=False)]).astype(np.uint32))
+    return bitmap_of(np.unique(parents[_is_true(true)]))
+
+
+def _is_true(truth: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(truth.fill_null(False).to_numpy(zero_copy_only=False))

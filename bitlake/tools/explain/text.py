@@ -97,9 +97,8 @@ def _coverage(plan: Plan) -> list[str]:
     asked = [f for f in plan.files if f.merge is None and (f.pruned_by or f.unused_indexes or not f.selection.exact)]
     lacking = [f for f in asked if not f.pruned_by and not f.unused_indexes]
     skipped = sum(f.reason is SkipReason.INDEX for f in plan.skipped)
-    if not skipped and len(lacking) == len(
-        asked
-    ):  # no index may answer this condition; but some files have none at all
+    if not skipped and len(lacking) == len(asked):
+        # Perhaps no index can answer this condition; files that have none at all are certain.
         lacking = [f for f in lacking if not has_index(f.entry.file)]
     if not lacking:
         return []
