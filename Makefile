@@ -61,7 +61,7 @@ full-counts: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	@PYTHONPATH=tests $(BIN)/python -m interop.paimon_java
 	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m interop tests/interop/test_expression_indexes.py $(ARGS)
-	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/table/test_expression_indexes.py tests/table/test_member_indexes.py tests/table/test_text_indexes.py tests/scan/test_aggregation.py tests/fileindex/test_ngram.py tests/fileindex/test_tokens.py tests/spark/test_json_path.py $(ARGS)
+	BITLAKE_FULL_COUNTS=1 $(PYTEST) -m long tests/spark/test_index_doors.py tests/scan/test_aggregation.py tests/fileindex/test_ngram.py tests/fileindex/test_tokens.py tests/spark/test_json_path.py $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)

@@ -11,7 +11,7 @@ import pytest
 import bitlake
 from bitlake import Lake, Table
 from bitlake.errors import InvalidRequest
-from tests.long import full, long
+from tests.long import long
 from tests.member_predicates import INDEXES, SCHEMA, predicate, rows
 
 
@@ -24,7 +24,7 @@ def ids(table: Table, where: str) -> list[int]:
     return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("count", [60, long(full(600, 20_000))])
+@pytest.mark.parametrize("count", [60, long(600)])
 def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -> None:
     tables = [lake.create_table(f"t{count}{i}", SCHEMA, options=o) for i, o in enumerate((INDEXES, {}))]
     for number in range(3):
@@ -39,7 +39,7 @@ def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -
         assert ids(with_indexes, where) == expected, where
         assert with_indexes.scan(where=where).count() == len(expected), where
         used.update(name for f in with_indexes.scan(where=where).plan().files for name in f.pruned_by)
-    assert used == {"bitmap(element(tags))", "bloom-filter(element(n))", "bitmap(keys(m))"}
+    assert used == {value for key, value in INDEXES.items() if not key.endswith("version")}
     assert not with_indexes.maintenance.verify().findings
 
 
