@@ -63,6 +63,8 @@ VERSIONS: dict[str, int] = dict.fromkeys(
 """The functions that an indexed expression may have, each with the version of what it computes."""
 _FREE = frozenset({"column", "member", "map value", "literal", "folded"})
 """Other nodes of an expression, without a version: their meaning cannot change."""
+_WRITTEN = {"case": "CASE", "shift": "adding an interval", "is null": "IS NULL"}
+"""How people write nodes that have other names here."""
 _CLOCKS = frozenset({"hour", "minute", "second"})
 _OF_DATES = frozenset(
     {"year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "last_day", "trunc"}
@@ -92,7 +94,8 @@ def why_not_indexed(term: Typed) -> str | None:
         if node.function in MEMBERS and node is not term:
             return f"{node.function}(…) cannot be part of a larger expression"
         if node.function not in VERSIONS and node.function not in _FREE:
-            return f"'{node.function}' cannot be indexed; an index may use {', '.join(sorted(VERSIONS))}"
+            name = _WRITTEN.get(node.function, f"'{node.function}'")
+            return f"{name} cannot be indexed; an index may use {', '.join(sorted(VERSIONS))}"
     if not columns_in(term):
         return "it names no column"
     if term.function == "column":
@@ -127,11 +130,16 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
     Raises :class:`InvalidRequest` for text that cannot be indexed, and :class:`NotFound` for an unknown column.
     """
     from bitlake.expressions.parser import parse_term  # brings sqlglot, which only SQL text needs
+    from bitlake.expressions.term_parser import asks_the_time
 
     try:
         term = _bound(parse_term(text, timezone), TermBinder(fields, timezone))
     except InvalidRequest as e:
-        raise InvalidRequest(str(e).removesuffix(f"; {REMEDY}")) from e
+        _check_one_row(text, e)
+        message = str(e).removesuffix(f"; {REMEDY}").replace("that a scan computes", "that an index computes")
+        raise InvalidRequest(message.replace("a scan cannot evaluate", "an index cannot compute")) from e
+    if asks_the_time(text):
+        _check_one_row(text)
     if term.function == "column":
         return str(term.parameter)
     if term.function == "map value":
@@ -140,6 +148,14 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
     if expression is None:
         raise InvalidRequest(f"cannot index '{text}': {why_not_indexed(term)}")
     return expression
+
+
+def _check_one_row(text: str, cause: Exception | None = None) -> None:
+    from bitlake.expressions.parser import why_not_of_one_row  # brings sqlglot, as above
+
+    why = why_not_of_one_row(text)
+    if why is not None:
+        raise InvalidRequest(f"cannot index '{text}': {why}; an index needs an expression of one row") from cause
 
 
 def _bound(term: Term, binder: TermBinder) -> Typed:

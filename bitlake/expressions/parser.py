@@ -25,7 +25,7 @@ from bitlake.expressions.literal_lists import LiteralLists, without_lists
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
-from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, with_time
+from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, why_not_of_a_row, with_time
 from bitlake.expressions.terms import CallTerm, Term
 from bitlake.expressions.tree import (
     And,
@@ -108,6 +108,15 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
         raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
 
 
+def why_not_of_one_row(text: str) -> str | None:
+    """Which part of an expression's text one row does not determine, and why; None if one row determines all.
+
+    >>> why_not_of_one_row("year(current_date()) - year(born)")
+    "'CURRENT_DATE' has another value each time it is computed"
+    """
+    return why_not_of_a_row(_parsed(text))
+
+
 def renamed_columns(text: str, rename: Callable[[str], str | None]) -> str | None:
     """An expression's text with columns under their new names; None if a column that it names has none any more.
 
@@ -128,15 +137,19 @@ def renamed_columns(text: str, rename: Callable[[str], str | None]) -> str | Non
 
 
 def _syntax_tree(text: str, timezone: str) -> exp.Expr:
+    tree = _parsed(text)
+    return with_time(tree, _clock.now_ms(), timezone) if asks_the_time(text) else tree
+
+
+def _parsed(text: str) -> exp.Expr:
     try:
-        tree = sqlglot.parse_one(text, dialect=SparkSql)
+        return sqlglot.parse_one(text, dialect=SparkSql)
     except SqlglotError as e:
         raise syntax_error(e, text) from e
     except RecursionError as e:
         raise InvalidRequest("the condition is nested too deeply; use IN for long lists of values") from e
     except ValueError as e:  # sqlglot's, for a function that lacks its first argument
         raise InvalidRequest(f"cannot read the SQL: a function lacks an argument in {text}") from e
-    return with_time(tree, _clock.now_ms(), timezone) if asks_the_time(text) else tree
 
 
 # The same few conditions come again and again, and trees never change.  Those that depend on the time are not kept.

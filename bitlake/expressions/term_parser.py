@@ -230,7 +230,7 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
             return part or node.name.lower(), [node.expression]
         case exp.ArrayContains() | exp.MapContainsKey():
-            return _ARRAYS[type(node)], [node.this, node.args.get("key") or node.expression]
+            return _ARRAYS[type(node)], [node.this, *_present(node, [node.args.get("key") or node.expression])]
         case exp.ArraySize():
             return "size", [node.this]
         case exp.Exists(expression=exp.Lambda() as condition):
@@ -397,6 +397,29 @@ _CLOCK = re.compile(r"\b(current_date|curdate|current_timestamp|localtimestamp|n
 def asks_the_time(text: str) -> bool:
     """Whether a text may depend on the clock."""
     return _CLOCK.search(text) is not None
+
+
+_SEVERAL_ROWS = (exp.AggFunc, exp.Window, exp.Subquery, exp.Select, exp.Explode, exp.Posexplode, exp.Inline, exp.Stack)
+_VARYING = (exp.Rand, exp.Randn, exp.Uuid, exp.Shuffle, exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
+_VARYING_NAMES = frozenset(
+    ("now", "monotonicallyincreasingid", "sparkpartitionid", "inputfilename", "randstr", "uniform")
+    + ("currentuser", "sessionuser", "currenttimezone", "currentcatalog", "currentdatabase", "currentschema")
+)
+"""Other functions whose value depends on more than the row, without underscores."""
+
+
+def why_not_of_a_row(tree: exp.Expr) -> str | None:
+    """Which part of an expression one row does not determine, and why; None if one row determines all.
+
+    ``tree`` is as parsed, before :func:`with_time`.
+    """
+    for node in tree.walk():
+        name = (node.name if isinstance(node, exp.Anonymous) else type(node).key).lower().replace("_", "")
+        if isinstance(node, _SEVERAL_ROWS):
+            return f"'{node.sql(dialect=SparkSql)}' is not computed from one row"
+        if isinstance(node, _VARYING) or name in _VARYING_NAMES:
+            return f"'{node.sql(dialect=SparkSql)}' has another value each time it is computed"
+    return None
 
 
 def with_time(tree: exp.Expr, now_ms: int, tz: str) -> exp.Expr:

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import bitlake
 from bitlake import Lake, Table
+from bitlake.errors import UnsupportedFeature
 from tests import expression_predicates, member_predicates, random_texts
 from tests.long import full, long
 
 PREDICATES = 500
-ZONES = ("UTC", "Europe/Berlin", "+05:30")
+ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata")
 SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # a few rows: compiling takes longer than it saves
     "spark.sql.codegen.wholeStage": "false",
@@ -46,7 +48,7 @@ def of_expressions(draw: random.Random) -> Case:
     words = draw.choice((expression_predicates.WORDS, expression_predicates.ASCII))
     parts = [expression_predicates.rows(draw, 40 * i, 40, draw.sample(words, 6)) for i in range(4)]
     others = draw.sample(sorted(expression_predicates.EVERY), 8)
-    others = [e for e in others if zone != "Europe/Berlin" or not e.startswith("date_trunc")]
+    others = [e for e in others if zone == "UTC" or not e.startswith("date_trunc")]
     asked = expressions * 3 + others
     types = {v.partition("(")[0] for k, v in options.items() if not k.endswith(".timezone")}
     return Case(parts, options, zone, lambda: expression_predicates.predicate_of(draw, asked), types - {"tokens"})
@@ -99,13 +101,14 @@ def check(lake: Lake, table: Table, where: str, expected: list[int], used: Count
     for file in scan.plan().files:
         used.update({name.partition("(")[0] for name in file.pruned_by})
     try:
-        found = lake.sql(f"SELECT id FROM {table.name} WHERE {where}", engine="duckdb").fetchall()
-    except Exception as e:  # also DuckDB's own, while it computes
-        assert "use engine='spark'" in str(e) or "the case of a letter differs" in str(e), (where, e)
+        found = ids(lake.sql(f"SELECT id FROM {table.name} WHERE {where}", engine="duckdb").fetchall())
+    except (UnsupportedFeature, duckdb.InvalidInputException) as e:  # before the query runs, and while it runs
+        if "use engine='spark'" not in str(e) and "the case of a letter differs" not in str(e):
+            raise
         used["refused by DuckDB"] += 1
-    else:
-        assert ids(found) == expected, where
-        used["answered by DuckDB"] += 1
+        return
+    assert found == expected, where
+    used["answered by DuckDB"] += 1
 
 
 @pytest.mark.parametrize("seed", [long(seed) for seed in range(full(3, 200))])
@@ -119,6 +122,7 @@ def test_every_door_finds_what_spark_s_full_scan_finds(spark: Any, tmp_path: Pat
             spark.conf.set(key, value)
         lake = bitlake.connect(str(tmp_path / "lake"), spark=spark, timezone=case.zone)
         options = case.options | {"file-index.on-unreadable": "fail"}
+        bitlake.register(spark)  # has_token and the others
         table = lake.create_table(f"t{seed}", case.parts[0].schema, options=options)
         for part in case.parts:
             table.append(part)
