@@ -91,6 +91,42 @@ def test_indexes_are_created_shown_used_and_dropped(run: Any) -> None:
     assert [r["index_name"] for r in run("SHOW INDEX IN t").to_pylist()] == [None, "by_hour"]
 
 
+COLUMNS = "id BIGINT, email STRING, n INT, tags ARRAY<STRING>, born DATE, code CHAR(5), seen TIMESTAMP"
+REFUSED = [
+    ("bitmap", "max(email)", "is not computed from one row"),
+    ("bitmap", "lag(n) OVER (ORDER BY id)", "is not computed from one row"),
+    ("bitmap", "(SELECT max(n) FROM t)", "is not computed from one row"),
+    ("bitmap", "rand() + n", "has another value each time it is computed"),
+    ("bitmap", "datediff(born, current_date())", "has another value each time it is computed"),
+    ("bitmap", "md5(email)", "none of the functions that an index computes"),
+    ("bitmap", "nope(email)", "it has no function 'nope'"),
+    ("bitmap", "lower(mail)", "no column 'mail'; did you mean 'email'"),
+    ("bitmap", "lower('x')", "it names no column"),
+    ("bitmap", "tags", "is of type ARRAY<STRING>; bitmap takes"),
+    ("bsi", "lower(email)", "is of type STRING; bsi takes"),
+    ("ngram", "n + 1", "is of type INT; ngram takes"),
+    ("range-bitmap", "element(tags)", "has one value for each row"),
+    ("bitmap", "lower(code)", r"code is CHAR\(5\)"),
+    ("bitmap", "hour(seen)", "depends on the time zone; set 'bitlake.index.i.timezone'"),
+    ("nope", "lower(email)", "unknown index type 'nope'; known are bitmap"),
+]
+
+
+@pytest.mark.parametrize(("kind", "expression", "says"), REFUSED)
+def test_each_door_refuses_what_cannot_be_indexed(run: Any, kind: str, expression: str, says: str) -> None:
+    option = f"'bitlake.index.i' = '{kind}({expression})'".replace("('x')", "(\\'x\\')")
+    run(f"CREATE TABLE t ({COLUMNS})")
+    for text in (
+        f"CREATE TABLE refused ({COLUMNS}) TBLPROPERTIES ({option})",
+        f"ALTER TABLE t SET TBLPROPERTIES ({option})",
+        f"CREATE INDEX i ON t USING {kind} ({expression})",
+    ):
+        with pytest.raises(InvalidRequest, match=f"'bitlake.index.i'.*{says}"):
+            run(text)
+    assert run("SHOW TABLES").num_rows == 1
+    assert run("SHOW INDEXES FROM t").num_rows == 0
+
+
 def test_only_rows_that_cannot_matter_are_left_out(run: Any) -> None:
     """A term of WHERE that is TRUE for rows that an outer join pads says nothing of the rows that are read."""
     run("CREATE TABLE a (id BIGINT)")

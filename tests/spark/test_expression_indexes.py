@@ -5,8 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 import bitlake
+from bitlake.errors import InvalidRequest
 from tests import member_predicates
+from tests.engine.test_index_statements import COLUMNS, REFUSED
 from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
 
 ZONE = "Europe/Berlin"
@@ -70,6 +75,24 @@ def test_spark_finds_the_same_rows_by_members(lake: bitlake.Lake) -> None:
         assert "LocalTableScan [n#" in str(lake.explain(f"SELECT count(*) AS n FROM indexed WHERE {where}"))
     plan = lake.explain("SELECT id FROM indexed WHERE array_contains(tags, 'nowhere')")
     assert "0 of 2 read; skipped by file index: 2" in str(plan)
+
+
+@pytest.mark.parametrize(("kind", "expression", "says"), REFUSED[::3])
+def test_statements_on_spark_refuse_what_cannot_be_indexed(
+    lake: bitlake.Lake, kind: str, expression: str, says: str
+) -> None:
+    option = f"'bitlake.index.i' = '{kind}({expression})'"
+    lake.create_table("t", pa.schema([("id", pa.int64()), ("email", pa.string()), ("n", pa.int32())]))
+    lake.sql(f"ALTER TABLE t ADD COLUMNS ({COLUMNS.partition('n INT, ')[2]})")
+    for text in (
+        f"CREATE TABLE refused ({COLUMNS}) TBLPROPERTIES ({option})",
+        f"CREATE TABLE refused TBLPROPERTIES ({option}) AS SELECT * FROM t",
+        f"ALTER TABLE t SET TBLPROPERTIES ({option})",
+        f"CREATE INDEX i ON t USING {kind} ({expression})",
+    ):
+        with pytest.raises(InvalidRequest, match=f"'bitlake.index.i'.*{says}"):
+            lake.sql(text)
+    assert lake.tables() == ["t"]
 
 
 def test_statements_on_spark(lake: bitlake.Lake) -> None:
