@@ -280,6 +280,7 @@ class BitmapReader:
         self._blocks: dict[int, _Entries] = {}
         self._nulls: BitMap | None = None
         self._by_value: list[BitMap] | None = None
+        self._entries: tuple[pa.Array, Int64s] | None = None
         self._of_members = False
 
     def expect_members(self) -> None:
@@ -491,14 +492,19 @@ class BitmapReader:
         )
 
     def _everything(self) -> tuple[pa.Array, Int64s]:
-        """Return all keys with their places."""
+        """Return all keys with their places, which stay in memory if they are few."""
+        if self._entries is not None:
+            return self._entries
         blocks = [self._block(i) for i in range(len(self._first_keys))]
         if not blocks:
             return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
         keys = pa.concat_arrays([pa.array(b.keys).cast(self.keys.arrow) for b in blocks])
         if len(keys) != self._values:
             raise CorruptError(f"a bitmap index of {self._values} values holds {len(keys)}")
-        return keys, np.concatenate([b.places for b in blocks])
+        entries = keys, np.concatenate([b.places for b in blocks])
+        if len(keys) <= keyed.MAX_COUNTED:
+            self._entries = entries
+        return entries
 
     def _opened(self) -> None:
         if not self._open:

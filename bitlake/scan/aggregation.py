@@ -7,8 +7,11 @@ Each file gives partial aggregates (:mod:`bitlake.scan.aggregate_values`) in the
   sums, extremes, NULLs and distinct values of each group's rows.  Several keys: the groups' intersections;
 * otherwise the columns are read, if the caller allows it.
 
-Indexes answer only for files whose selection is exact.  A term over a column, such as ``date_trunc('MONTH', day)``, is
-evaluated over the column's distinct values; a group is represented by the value of one of its rows.
+Indexes answer only for files whose selection is exact.  Data files and their indexes never change, so what indexes gave
+for some rows stays cached: the same aggregates of these rows are not computed again.
+
+A term over a column, such as ``date_trunc('MONTH', day)``, is evaluated over the column's distinct values; a group is
+represented by the value of one of its rows.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from bitlake.fileindex.keyed import MAX_COUNTED
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.sums import sizes_of
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import CacheName
 from bitlake.scan.aggregate_values import (
     AVG,
     COUNT,
@@ -61,6 +65,8 @@ _CONTAINER_US, _EXTREME_US = 5, 150
 """Finding the smallest and the largest value of a group by bit slices, for each container of 65,536 rows it touches,
 and for each group (measured)."""
 _READ_US = 5000
+_PARTIAL, _GROUP = 1024, 128
+"""Estimates of the memory of a cached partial beside its rows, and of each of its groups and columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,17 @@ class ReadLimit:
     def most(self, files: Sequence[PlannedFile]) -> float:
         """The most rows to read of some files."""
         return min(self.rows, self.share * sum(f.chosen_rows for f in files))
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedPartial:
+    """What indexes gave for the ``rows`` of a file (None: all)."""
+
+    rows: BitMap | None
+    partial: Partial
+
+
+_PARTIALS: CacheName[tuple[object, ...], _CachedPartial] = CacheName("aggregates of files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +184,8 @@ class _Files:
         self.fields = fields
         self.ways: list[str] = []
         """How files were answered without their data; counted once it is sure that the others may be read."""
+        kinds = [(fields[name], sorted(of_column)) for name, of_column in needs.items()]
+        self._question = repr(([(fields[key.column], key.terms) for key in keys], kinds))
 
     def parts(self, limit: ReadLimit | None) -> list[Partial]:
         """The partials of all files; first those that need no data, so that nothing is read in vain."""
@@ -175,7 +194,7 @@ class _Files:
         unanswered: list[PlannedFile] = []
         left = None if limit is None else limit.most(files)
         for file in files:
-            part = self._without_data(file) if self.source.is_sure(file) and self.is_indexed(file) else None
+            part = self._partial(file) if self.source.is_sure(file) else None
             if part is not None:
                 parts.append(part)
                 continue
@@ -207,7 +226,31 @@ class _Files:
                     return False
         return True
 
-    def _without_data(self, file: PlannedFile) -> Partial | None:
+    def _partial(self, file: PlannedFile) -> Partial | None:
+        """A file's partial from the cache, or from metadata and indexes.  None if rows must be read."""
+        rows: BitMap | None = file.selection.rows
+        key = self.source.partial_key(file)
+        # The rows tell conditions and deleted rows apart; of those with the same number and ends one is kept.
+        ends = () if rows is None else (len(rows), rows.min(), rows.max()) if rows else (0,)
+        place = None if key is None else (*key, self._question, ends)
+        cached = None if place is None else self.source.caches[_PARTIALS].get(place)
+        if cached is not None and cached.rows == rows:
+            self.ways.append(INDEX)
+            return cached.partial
+        if not self.is_indexed(file):
+            return None
+        partial, indexed = self._without_data(file) or (None, False)
+        if partial is not None:
+            self.ways.append(INDEX if indexed else METADATA)
+            if indexed and place is not None:
+                size = _PARTIAL + len(partial.rows) * _GROUP * (1 + len(self.keys) + len(self.needs))
+                size += sum(c.pairs[1].nbytes for c in partial.columns.values() if c.pairs is not None)
+                size += 0 if rows is None else min(8 * len(rows), file.row_count // 8)
+                self.source.caches[_PARTIALS].put(place, _CachedPartial(rows, partial), size)
+        return partial
+
+    def _without_data(self, file: PlannedFile) -> tuple[Partial, bool] | None:
+        """A file's partial, and whether indexes were needed.  None if rows must be read."""
         groups = self._groups(file)
         if groups is None:
             return None
@@ -221,8 +264,7 @@ class _Files:
                 return None
             part.columns[name] = values
             indexed |= column.indexed
-        self.ways.append(INDEX if indexed else METADATA)
-        return part
+        return part, indexed
 
     def _groups(self, file: PlannedFile) -> _Groups | None:
         """The groups of a file's chosen rows.  None without an index for a key, or if they are too many."""
@@ -247,6 +289,8 @@ class _Files:
         if groups is None:
             return None
         values = groups.values.cast(arrow_type(field.type))
+        if not key.terms and not pa.types.is_floating(values.type):
+            return _Groups((values,), groups.rows, True)  # an index has each value once
         ids, first = group_ids([key], [values], len(values))
         if len(first) == len(values):
             return _Groups((values,), groups.rows, True)

@@ -87,7 +87,7 @@ def _open_embedded(
 ) -> FileIndexReader:
     # Small ones are quicker to parse again than the garbage collector is to look through all of them.
     small = len(content) < _OPENED
-    key = (data_path, _identity(file))
+    key = (data_path, index_identity(file))
     index = None if small else store.caches[_INDEXES].get(key)
     if index is None or index.problems:
         index = open_index(
@@ -98,7 +98,7 @@ def _open_embedded(
     return index
 
 
-def _identity(file: DataFileMeta) -> str:
+def index_identity(file: DataFileMeta) -> str:
     """Tells the indexes of a data file apart: rewriting an index leaves the data file's name as it is."""
     content = file.embedded_index
     return index_name(file) or "" if content is None else f"embedded:{len(content)}:{hash(content)}"
@@ -106,14 +106,14 @@ def _identity(file: DataFileMeta) -> str:
 
 def cached_result(store: Store, data_path: str, file: DataFileMeta, predicate_key: str) -> IndexResult | None:
     """The result that :func:`cache_result` kept, or None; the key tells predicates on the file's columns apart."""
-    return store.caches[_RESULTS].get((data_path, _identity(file), predicate_key))
+    return store.caches[_RESULTS].get((data_path, index_identity(file), predicate_key))
 
 
 def cache_result(store: Store, data_path: str, file: DataFileMeta, predicate_key: str, result: IndexResult) -> None:
     """Keep a result without problems: the next plan with the same predicate does not open the index."""
     rows = result.selection.rows
     size = 0 if rows is None else min(8 * len(rows), file.row_count // 8 + 64)
-    store.caches[_RESULTS].put((data_path, _identity(file), predicate_key), result, _RESULT + size)
+    store.caches[_RESULTS].put((data_path, index_identity(file), predicate_key), result, _RESULT + size)
 
 
 def forget_indexes(store: Store) -> None:

@@ -26,9 +26,10 @@ from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
+from bitlake.runtime import Caches
 from bitlake.scan.aggregate_values import one_zero
 from bitlake.scan.column_reader import ReadCounts
-from bitlake.scan.index_pruning import open_file_index
+from bitlake.scan.index_pruning import index_identity, open_file_index
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows
@@ -257,6 +258,17 @@ class ScanAggregates:
         except BitlakeError:
             return source.name, None  # the rows are read instead
         return source.name, index
+
+    @property
+    def caches(self) -> Caches:
+        """The caches of the store."""
+        return self._store.caches
+
+    def partial_key(self, file: PlannedFile) -> tuple[object, ...] | None:
+        """What a file's values and indexes depend on: they never change under this key.  None without an index."""
+        if not self._use_index or file.merge is not None or not has_index(file.entry.file):
+            return None
+        return file.path, index_identity(file.entry.file), file.partition, self._timezone
 
     def comparable(self, column: str) -> DataField:
         """A column whose values can be grouped; raises :class:`InvalidRequest` for any other."""

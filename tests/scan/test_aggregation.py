@@ -15,6 +15,7 @@ from long import full, long
 
 import bitlake
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
+from bitlake.fileindex.bsi import BsiReader
 
 TYPES = {
     "grp": pa.string(),
@@ -236,6 +237,36 @@ def test_no_data_file_is_opened(lake: bitlake.Lake, deleted: bool) -> None:
     assert answer.schema.field("money_sum").type == pa.decimal128(19, 2)
     assert answer.schema.field("money_avg").type == pa.decimal128(13, 6)
     assert answer.schema.field("i_sum").type == pa.int64()
+
+
+def test_aggregates_of_the_same_rows_are_kept(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of({"bitmap": "id,grp", "bsi": "v"}) | {"deletion-vectors.enabled": "true"}
+    rows = pa.table({"id": range(8), "grp": ["x", "y"] * 4, "v": [1, 2, 4, 8, 16, 32, 64, 128]})
+    table = lake.create_table("t", rows.schema, options=options)
+    table.append(rows)
+    summed: list[int] = []
+    sums = BsiReader.sums
+    monkeypatch.setattr(BsiReader, "sums", lambda self, groups: summed.append(len(groups)) or sums(self, groups))
+
+    def totals(where: str | None) -> dict[str, int]:
+        scan = lake.table("t").scan(where=where)
+        answer = scan.aggregate({"v": "sum"}, group_by=["grp"])
+        assert scan.plan().metrics.answered_by == {"index": 1}
+        return dict(zip(*(c.to_pylist() for c in answer.columns), strict=True))
+
+    assert totals(None) == totals(None) == {"x": 85, "y": 170}
+    assert summed == [2]
+    # The same number of rows, with the same first and last one.
+    for _ in range(2):
+        assert totals("id IN (0, 1, 7)") == {"x": 1, "y": 130}
+        assert totals("id IN (0, 2, 7)") == {"x": 5, "y": 128}
+    assert len(summed) == 5
+    lake.table("t").delete("id = 2")
+    assert totals(None) == totals(None) == {"x": 81, "y": 170}
+    assert totals("id IN (0, 2, 7)") == {"x": 1, "y": 128}
+    lake.table("t").rename_column("v", "w")
+    lake.table("t").add_column("v", "BIGINT")
+    assert lake.table("t").scan().aggregate({"v": "sum"}, group_by=["grp"])["v_sum"].to_pylist() == [None, None]
 
 
 def test_a_file_without_index_is_read(lake: bitlake.Lake) -> None:
