@@ -1,25 +1,31 @@
-"""What does a table of very many files cost to plan and to commit to?  Only metadata exists.
+"""What do plans, commits and maintenance of a table of very many files cost?
 
-    python -m bench.scale [FILES [PARTITIONS]]        100,000 files in 2,000 partitions unless told; no Spark needed
+    python -m bench.scale [FILES [PARTITIONS]] [--s3]     100,000 files in 2,000 partitions unless told; without Spark
 
-Peak memory is that of a process which only plans.
-
-Files come in commits of one partition each, as a table that is written day by day has them.
+The data files are empty: only metadata is read of them.  Each operation runs in a process of its own, in which the same
+operation on a small table ran before; so the first time includes reading the large table's metadata, and no imports.
+Files come in commits of some partitions each, as a table that is written day by day has them.  With ``--s3`` the same
+tables lie in a bucket of a server on loopback, and requests are counted.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import pickle
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -36,29 +42,55 @@ if TYPE_CHECKING:
 
 FILES, PARTITIONS = 100_000, 2_000
 SMALLER = 10_000, 200
-_PLAN_SECONDS, _PLAN_MB, _SECOND, _PARTITION, _COMMIT = 4e-6, 500, 0.1, 0.05, 0.02
-"""Targets: a file in a plan of everything, cold, and its peak memory; the plan again; a partition's; a commit."""
-_PLANNER = """
-import resource, sys, bitlake
-files = bitlake.connect(sys.argv[1]).table("scale").scan().plan().files
-print(len(files), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-_PART = pa.field("part", pa.int32())
+_SMALL = 100, 4
+"""Files and partitions of the table on which each operation runs first."""
+_PLAN_SECONDS, _PLAN_MB, _SECOND, _PARTITION, _COMMIT, _KEYED = 4e-6, 500, 0.1, 0.05, 0.02, 0.1
+"""Targets: a file in a plan of everything, its peak memory; the plan again; a partition's; a commit; a keyed one."""
+_PART = pa.field("part", pa.int32(), nullable=False)
 _COMMITS = 40
 """Commits that make the table; the partitions of one lie side by side, as if they had been compacted."""
+_ROUNDS = 5
+_TOP_LEVEL = 5
 
 
-def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
-    """A partitioned table of that many data files, none of which exists."""
-    schema = pa.schema([_PART, *COLUMNS])
-    table = bitlake.connect(str(folder)).create_table("scale", schema, partition_by=["part"])
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tables are, and how large the large ones are."""
+
+    home: str
+    files: int
+    partitions: int
+    options: dict[str, str] = field(default_factory=dict)
+
+    def table(self, name: str) -> bitlake.Table:
+        """One of the tables, opened anew."""
+        return bitlake.connect(self.home, storage_options=self.options).table(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds of the first run and the median of later ones (None: there is none), peak MB."""
+
+    first: float
+    again: float | None
+    peak: float
+
+
+def make_table(folder: Path, name: str, files: int, partitions: int, keyed: bool = False) -> bitlake.Table:
+    """A partitioned table of that many data files, whose entries say 500 rows; none of the files exists."""
+    key = [COLUMNS.field(0).with_nullable(False)] if keyed else [COLUMNS.field(0)]
+    schema = pa.schema([_PART, *key, *list(COLUMNS)[1:]])
+    how: dict[str, Any] = {"primary_key": ["part", "order_id"], "options": {"bucket": "1"}} if keyed else {}
+    table = bitlake.connect(str(folder)).create_table(name, schema, partition_by=["part"], **how)
     types = [f.type for f in table.schema.partition_fields]
-    plain = replace(table.schema, fields=table.schema.fields[1:], partition_keys=(), options={})
+    plain = replace(table.schema, fields=table.schema.fields[1:], partition_keys=(), primary_keys=(), options={})
     known = tuple(COLUMNS.names)  # the partition's own columns need no statistics
     made = [
         replace(e, file=replace(e.file, embedded_index=None, value_stats_cols=known))
         for e in entries(plain, min(files, 10_000))
     ]
+    if keyed:
+        made = [_with_keys(e, plain.fields[0].type) for e in made]
     share = -(-partitions // _COMMITS)
     for first in range(0, partitions, share):
         batch: list[ManifestEntry] = []
@@ -68,9 +100,192 @@ def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
             for number in range(at, at + files // partitions):
                 like = made[number % len(made)]
                 file = replace(like.file, file_name=f"data-{number:08x}-5f4f-4c11-9d8c-0d3bd47c1f5e-0.parquet")
-                batch.append(replace(like, partition=raw, file=file))
+                batch.append(replace(like, partition=raw, total_buckets=1 if keyed else -1, file=file))
         table._core.commit_files(table._core.state(), batch, "WRITE")
     return table
+
+
+def _with_keys(entry: ManifestEntry, key: Any) -> ManifestEntry:
+    """The entry of a file of the top level with ascending keys."""
+    number = int(entry.file.file_name[5:13], 16)
+    low, high = (encode_row_with_arity([key], (k,)) for k in (number * 500, number * 500 + 499))
+    return replace(entry, file=replace(entry.file, min_key=low, max_key=high, level=_TOP_LEVEL))
+
+
+def _create_files(table: bitlake.Table) -> None:
+    """The data files that the entries name, all empty: what orphan removal lists."""
+    for part in table.scan().plan().files:
+        path = Path(part.path.removeprefix("file:"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def _row(part: int, number: int) -> pa.Table:
+    """One row of that partition."""
+    schema = pa.schema([_PART, *COLUMNS])
+    values = {"part": part, "order_id": number, "user_id": number, "status": "PENDING", "region": "EU"}
+    return pa.Table.from_pylist([values], schema=schema)
+
+
+def _plan_of_partition(table: bitlake.Table, files: int, partitions: int, _: int) -> None:
+    planned = table.scan(where=f"part = {partitions // 2} AND order_id >= 0").plan()
+    assert len(planned.files) == files // partitions, len(planned.files)
+
+
+def _plan_of_everything(table: bitlake.Table, files: int, partitions: int, _: int) -> None:
+    assert len(table.scan().plan().files) == files
+
+
+def _append(table: bitlake.Table, files: int, partitions: int, number: int) -> None:
+    assert table.append(_row(partitions, number)) is not None
+
+
+def _upsert(table: bitlake.Table, files: int, partitions: int, number: int) -> None:
+    assert table.upsert(_row(partitions, number % 3)) is not None
+
+
+def _compact(table: bitlake.Table, files: int, partitions: int, _: int) -> None:
+    assert table.maintenance.compact(full=True, where=f"part = {partitions}") is not None
+
+
+def _expire(table: bitlake.Table, files: int, partitions: int, _: int) -> None:
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=timedelta(0))
+    assert len(table.history.snapshots()) == 1
+
+
+def _orphans(table: bitlake.Table, files: int, partitions: int, _: int) -> None:
+    # No file is as old as this: all are listed and compared.
+    assert not table.maintenance.remove_orphan_files(timedelta(hours=1), dry_run=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is measured: on which table, by what, whether again in that process; targets of the first run and others."""
+
+    table: str
+    run: Callable[[bitlake.Table, int, int, int], None]
+    repeated: bool = True
+    first: float | None = None
+    again: float | None = None
+
+
+OPERATIONS = {
+    "plan of one partition": Operation("scale", _plan_of_partition, first=_PARTITION, again=_SECOND),
+    "plan of everything": Operation("scale", _plan_of_everything, again=_SECOND),
+    "append of a row": Operation("scale", _append, again=_COMMIT),
+    "upsert of a row": Operation("keyed", _upsert, again=_KEYED),
+    "compaction of a partition": Operation("scale", _compact, repeated=False),
+    "full compaction of a partition by key": Operation("keyed", _compact, repeated=False),
+    "looking for orphan files": Operation("scale", _orphans, repeated=False),
+    "expiry of all snapshots but one": Operation("scale", _expire, repeated=False),
+}
+"""In the order in which they run: compaction needs the small files of appends, and expiry comes last."""
+_WRITES = {"scale": "append of a row", "keyed": "upsert of a row"}
+
+
+def measure_here(place: Place, name: str, rounds: int) -> Cost:
+    """Run an operation on the small table, then on the large one: once, and ``rounds`` times more."""
+    operation = OPERATIONS[name]
+    for number in range(1 + operation.repeated):
+        operation.run(place.table(f"small_{operation.table}"), *_SMALL, number)
+    table = place.table(operation.table)
+    gc.collect()
+    taken = []
+    for number in range(1 + rounds * operation.repeated):
+        started = time.process_time()  # CPU time: other work on the machine does not count
+        operation.run(table, place.files, place.partitions, number)
+        taken.append(time.process_time() - started)
+    again = statistics.median(taken[1:]) if taken[1:] else None
+    return Cost(taken[0], again, _peak_memory())
+
+
+def _peak_memory() -> float:
+    """The peak memory of this process in MB; Linux counts the parent's in ``ru_maxrss``, and not in ``VmHWM``."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _measured(place: Place, name: str, rounds: int = _ROUNDS) -> Cost:
+    """What :func:`measure_here` says in a new process."""
+    told = json.dumps([name, rounds, place.home, place.files, place.partitions, place.options])
+    command = [sys.executable, "-m", "bench.scale", "--operation", told]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Cost(*json.loads(done.stdout.splitlines()[-1]))
+
+
+@contextmanager
+def made_tables(folder: Path, files: int, partitions: int, say: Callable[[str], None]) -> Iterator[Place]:
+    """A large and a small table of each kind in a temporary folder."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as home:
+        for keyed, name in ((False, "scale"), (True, "keyed")):
+            say(f"scale: making {files:,} files in {partitions:,} partitions{', with keys' * keyed}")
+            make_table(Path(home), f"small_{name}", *_SMALL, keyed=keyed)
+            table = make_table(Path(home), name, files, partitions, keyed=keyed)
+            if not keyed:
+                _create_files(table)
+        yield Place(home, files, partitions)
+
+
+def results(place: Place) -> list[Result]:
+    """Every operation on local files: the first time in a process, again, and the process's peak memory."""
+    files = place.files
+    told = f"{files:,} files, {place.partitions:,} partitions"
+    table = place.table("scale")
+    manifests = [p for p in Path(table.path).glob("manifest/manifest-*") if "-list-" not in p.name]
+    size = sum(p.stat().st_size for p in manifests)
+    note = f"{len(manifests)} manifests, {size / 1e6:.0f} MB; {size / files:.0f} bytes a file"
+    lines = [*_keyed_write(table, place.partitions, told)]
+    for name, operation in OPERATIONS.items():
+        cost, everything = _measured(place, name), operation.run is _plan_of_everything
+        first = _PLAN_SECONDS * files if everything else operation.first
+        lines.append(Result(f"{told}: {name}, first", "s", cost.first, None, "", first, 1, note))
+        if cost.again is not None:
+            lines.append(Result(f"{told}: {name}, again", "s", cost.again, None, "", operation.again, _ROUNDS))
+        memory = _PLAN_MB if everything else None
+        lines.append(Result(f"{told}: {name}, peak memory", "MB", cost.peak, None, "", memory, 1))
+        note = ""
+    return lines
+
+
+def s3_results(place: Place, say: Callable[[str], None]) -> list[Result]:
+    """The same on a server of S3's protocol: requests of the first time, and CPU time of the process that asks."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+    import flaky_proxy
+    import s3_server
+
+    told, lines = f"S3, {place.files:,} files", []
+    with s3_server.running() as endpoint, flaky_proxy.running(endpoint) as proxy:
+        options = s3_server.options(proxy.endpoint)
+        say(f"scale: copying the metadata of {place.files:,} files into a bucket")
+        _upload(Path(place.home), endpoint, s3_server)
+        there = Place(f"s3://{s3_server.BUCKET}/scale", place.files, place.partitions, options)
+        for name, operation in OPERATIONS.items():
+            if operation.run is _orphans:
+                continue  # the data files are not in the bucket
+            if operation.run is _compact:  # it needs some small files
+                _measured(there, _WRITES[operation.table])
+            proxy.seen.clear()
+            cost = _measured(there, name, rounds=0)
+            asked = sum(f"/{operation.table}/" in path for _, path, _ in proxy.seen)
+            lines.append(Result(f"{told}: {name}, first", "s", cost.first, None, "", None, 1))
+            lines.append(Result(f"{told}: {name}, requests", "requests", asked, None, "", None, 1))
+            lines.append(Result(f"{told}: {name}, peak memory", "MB", cost.peak, None, "", None, 1))
+    return lines
+
+
+def _upload(home: Path, endpoint: str, s3_server: Any) -> None:
+    """Copy all but data files."""
+    import pyarrow.fs
+
+    bucket = pyarrow.fs.S3FileSystem(
+        access_key=s3_server.KEY, secret_key=s3_server.SECRET, endpoint_override=endpoint, region="us-east-1"
+    )
+    for path in home.rglob("*"):
+        if path.is_file() and path.suffix != ".parquet":
+            with bucket.open_output_stream(f"{s3_server.BUCKET}/scale/{path.relative_to(home)}") as to:
+                to.write(path.read_bytes())
 
 
 def _forget(table: bitlake.Table) -> None:
@@ -79,56 +294,6 @@ def _forget(table: bitlake.Table) -> None:
     store.caches.clear()
     process_caches(store.identity, store.caches.budget.size).clear()
     gc.collect()
-
-
-def results(folder: Path, files: int, partitions: int, say: Callable[[str], None]) -> list[Result]:
-    """Planning one partition and everything, from nothing and again, and one more commit."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as home:
-        say(f"scale: making {files:,} files in {partitions:,} partitions")
-        table = make_table(Path(home), files, partitions)
-        manifests = [p for p in Path(table.path).glob("manifest/manifest-*") if "-list-" not in p.name]
-        size = sum(p.stat().st_size for p in manifests)
-        note = f"{len(manifests)} manifests on disk, {size / 1e6:.0f} MB; {size / files:.0f} bytes a file"
-        one = f"part = {partitions // 2} AND order_id >= 0"
-
-        def plan(where: str | None, cold: bool) -> float:
-            if cold:
-                _forget(table)
-            started = time.process_time()  # planning waits for nothing but the CPU here
-            planned = table.scan(where=where).plan()
-            taken = time.process_time() - started
-            wanted = files if where is None else files // partitions
-            assert len(planned.files) == wanted, (len(planned.files), wanted)
-            return taken
-
-        def middle(where: str | None, cold: bool) -> float:
-            return statistics.median(plan(where, cold) for _ in range(3))
-
-        told = f"{files:,} files, {partitions:,} partitions"
-        lines = [
-            Result(f"{told}: plan of one partition, cold", "s", middle(one, True), None, "", _PARTITION, 3, note),
-            Result(f"{told}: the same again", "s", middle(one, False), None, "", _SECOND, 3),
-            Result(f"{told}: plan of everything, cold", "s", middle(None, True), None, "", _PLAN_SECONDS * files, 3),
-            Result(f"{told}: the same again", "s", middle(None, False), None, "", _SECOND, 3),
-            Result(f"{told}: peak memory of planning everything", "MB", _peak(home, files), None, "", _PLAN_MB, 1),
-        ]
-        lines += _keyed_write(table, partitions, told)
-        extra = table._core.state().entries()[:1]
-        new = [replace(extra[0], file=replace(extra[0].file, file_name="data-one-more-0.parquet"))]
-        _forget(table)
-        started = time.perf_counter()
-        table._core.commit_files(table._core.state(), new, "WRITE")
-        taken = time.perf_counter() - started
-        lines.append(Result(f"{told}: a commit of one more file", "s", taken, None, "", _COMMIT, 1))
-        return lines
-
-
-def _peak(home: str, files: int) -> float:
-    """The peak memory in MB of a process that plans everything."""
-    done = subprocess.run([sys.executable, "-c", _PLANNER, home], check=True, capture_output=True, text=True)
-    planned, peak = map(int, done.stdout.split())
-    assert planned == files, (planned, files)
-    return peak / 1024
 
 
 def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Result]:
@@ -198,18 +363,36 @@ def iceberg_results(folder: Path, files: int, say: Callable[[str], None]) -> lis
 
 
 def scale(bench: Bench) -> list[Result]:
-    """How long do a plan and a commit of a table of 10k and of 100k files take?"""
-    sizes = (SMALLER, (FILES, PARTITIONS))
-    lines = [line for size in sizes for line in results(bench.folder / "scale", *size, bench.say)]
-    return lines + iceberg_results(bench.folder / "scale", SMALLER[0], bench.say)
+    """How long do plans, commits and maintenance of a table of 10k and of 100k files take?"""
+    folder, lines = bench.folder / "scale", []
+    for size in (SMALLER, (FILES, PARTITIONS)):
+        with made_tables(folder, *size, bench.say) as place:
+            lines += (
+                s3_results(place, bench.say) if size == SMALLER else []
+            )  # before operations on local files change them
+            lines += results(place)
+    return lines + iceberg_results(folder, SMALLER[0], bench.say)
 
 
 def main() -> None:
     """Without Spark and the rest of the benchmark."""
-    files, partitions = (*(int(a) for a in sys.argv[1:]), *(FILES, PARTITIONS)[len(sys.argv) - 1 :])[:2]
-    with tempfile.TemporaryDirectory() as home:
-        lines = results(Path(home) / "scale", files, partitions, print)
-        print_report([*lines, *iceberg_results(Path(home) / "scale", min(files, SMALLER[0]), print)], {}, 0)
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser.add_argument("files", type=int, nargs="?", default=FILES)
+    parser.add_argument("partitions", type=int, nargs="?", default=PARTITIONS)
+    parser.add_argument("--s3", action="store_true", help="on a server of S3's protocol, too")
+    parser.add_argument("--folder", type=Path, help="where the tables are made (the folder for temporary files)")
+    parser.add_argument("--operation", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.operation:
+        name, rounds, *place = json.loads(chosen.operation)
+        cost = measure_here(Place(*place), name, rounds)
+        print(json.dumps([cost.first, cost.again, cost.peak]))
+        return
+    folder = (chosen.folder or Path(tempfile.gettempdir())) / "scale"
+    with made_tables(folder, chosen.files, chosen.partitions, print) as place:
+        lines = s3_results(place, print) if chosen.s3 else []  # first: operations on local files change them
+        lines += results(place)
+    print_report([*lines, *iceberg_results(folder, min(chosen.files, SMALLER[0]), print)], {}, 0)
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ class FileStoreTable:
             return int(text)
         return load_tag(state, text).snapshot.id
 
-    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+    def partition_files(self, state: TableState, where: str | None) -> Sequence[ManifestEntry]:
         """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
         return files_of_partitions(state, where, self.timezone)
 

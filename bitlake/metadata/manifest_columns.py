@@ -87,7 +87,9 @@ class ManifestColumns:
     deleted_rows: Int64s
     """-1 where unknown."""
     name_hash: _Words
-    """A hash of the file's name."""
+    """The :func:`name_hashes` of the file's name."""
+    has_extras: Bools
+    """Whether there are files beside it."""
     covered: _Ints
     """The number of the list of columns with statistics among :attr:`column_lists`."""
     start: _Ints
@@ -396,7 +398,17 @@ def _null_counts(cursors: _Cursors) -> None:
 _NUMBERS = (
     *("start", "kind", "partition", "partition_size", "partition_changed", "bucket", "total_buckets"),
     *("name_hash", "name_odd", "file_size", "row_count", "low", "low_size", "high", "high_size", "nulls"),
-    *("schema_id", "level", "extra_odd", "deleted_rows", "source", "covered", "covered_size", "covered_changed"),
+    *(
+        "schema_id",
+        "level",
+        "has_extras",
+        "extra_odd",
+        "deleted_rows",
+        "source",
+        "covered",
+        "covered_size",
+        "covered_changed",
+    ),
     *("external_odd", "written", "written_size", "written_changed", "end"),
 )
 _INTS = ("bucket", "total_buckets", "level", "source")
@@ -443,6 +455,7 @@ def _read_record(c: _Cursors, sections: _Sections) -> Iterator[Any]:
     yield c.long()
     yield c.long()
     start, size = _section(c, _texts)
+    yield size > 1
     # Between the count and the end of the array; a name of one or two bytes, such as "..", has the length 2 or 4.
     yield _odd_text(c.words, start + 1, np.maximum(size - 2, 0), _SEPARATORS + b"\2\4")
     c.maybe(_Cursors.long)
@@ -602,7 +615,8 @@ def _kinds() -> dict[str, Any]:
     """The columns that are kept, and the type of each."""
     ints = (*("partition", "bucket", "total_buckets", "level", "covered"), *_PLACES)
     longs = ("file_size", "row_count", "schema_id", "deleted_rows")
-    return {"kind": np.int8, "name_hash": np.uint64, **dict.fromkeys(ints, np.int32), **dict.fromkeys(longs, np.int64)}
+    bools = {"kind": np.int8, "has_extras": np.bool_}
+    return {**bools, "name_hash": np.uint64, **dict.fromkeys(ints, np.int32), **dict.fromkeys(longs, np.int64)}
 
 
 _PLACES = ("start", "end", "low", "low_size", "high", "high_size", "nulls")
@@ -643,6 +657,14 @@ def _odd_text(words: _Words, at: Int64s, size: Int64s, others: bytes) -> Bools:
             high |= (other - np.uint64(_ONES)) & ~other
     odd |= (high & _HIGH_BITS) != 0
     return odd
+
+
+def name_hashes(names: Sequence[str]) -> _Words:
+    """The hashes that columns have of files with these names.  Names with one hash may differ, equal names cannot."""
+    texts = [name.encode("utf-8", "surrogateescape") for name in names]
+    size = np.array([len(text) for text in texts], np.int64)
+    words = _Cursors(_padded(texts), np.zeros(0, np.int64), np.zeros(0, np.int64)).words
+    return _hashes(words, np.cumsum(size) - size, size)
 
 
 def _hashes(words: _Words, at: Int64s, size: Int64s) -> _Words:

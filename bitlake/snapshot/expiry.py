@@ -41,9 +41,10 @@ from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.iceberg_folder import forget_expired
 from bitlake.snapshot.manifests import rolled_back_to
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader, filter_of
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, delete_files
@@ -252,16 +253,17 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
     expired = list(existing_snapshots(table, (i for i in going.ids if first <= i < end)))
     kept = load_snapshot(table, end)
     partitions = PartitionReader(schema, table.paths)
-    needed = Needed.beside(table, kept)
+    deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
+    of_items("snapshots looked at")
+    removed = [e for found in runner.run(deltas, partial(removed_files, table)) for e in found]
+    # Of a million live files, only those of partitions that lost files are compared.
+    needed = Needed.beside(table, kept, filter_of(schema, {e.partition for e in removed}))
     for fence in _fences(table, going):
         needed.add(fence)
     data: dict[str, None] = {}
-    deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
-    of_items("snapshots looked at")
-    for removed in runner.run(deltas, partial(removed_files, table)):
-        for entry in removed:
-            if not needed.data_file(entry):
-                data |= dict.fromkeys(partitions.file_paths(entry))
+    for entry in removed:
+        if not needed.data_file(entry):
+            data |= dict.fromkeys(partitions.file_paths(entry))
     changelogs = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
     changelogs = [name for name in changelogs if not needed.changelog(name)]
     of_items("changelogs looked at")
@@ -296,8 +298,11 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
     # Both times are the local wall clock, as if UTC.
     limit = _clock.local_ms() - age.limit_ms
     last: dict[bytes, int] = {}
-    for e in entries:
-        last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
+    if age.strategy == "update-time":
+        for e in entries:
+            last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
+    else:
+        last = dict.fromkeys(columns_of_files(entries).partitions[0], 0)
     times = _PartitionTime(schema, age)
     expired = []
     for raw, written in last.items():

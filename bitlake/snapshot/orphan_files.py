@@ -18,28 +18,40 @@ Folders are listed level by level and metadata is read kind by kind, each kind a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io import Store
+from bitlake.lazy_modules import numpy as np
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestFileMeta
+from bitlake.metadata.manifest_columns import decode_columns, name_hashes
 from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 from bitlake.snapshot.iceberg_folder import iceberg_folder, iceberg_orphans
 from bitlake.snapshot.index_manifest import read_index_manifest
-from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.manifests import MANY_ENTRIES, read_manifest_list, read_manifests
 from bitlake.snapshot.references import Holder, holders, lines
 from bitlake.snapshot.removal_markers import steadily
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, first_link
 from bitlake.snapshot.versions import branch_names
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+K = TypeVar("K")
 T = TypeVar("T")
+_FOLDERS_AT_ONCE = 1_024
+"""Folders whose files are Python objects at once."""
 STAGING = ".staging"
 """The folder of a table in which writers collect files before they move them into place."""
 _OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
@@ -69,10 +81,11 @@ def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[
     """
     iceberg = [Orphan(path, size) for path, size in iceberg_orphans(state, older_than_ms)]
     candidates = _candidates(state, older_than_ms, runner)
-    if not candidates:
+    if not len(candidates):
         return iceberg
     named = steadily(lambda: _named(state, runner))
-    return [*(c for c in candidates if _name(c.path) not in named), *iceberg]
+    orphans = {o.path: o for o in candidates.without(named.hashes) if _name(o.path) not in named.names}
+    return [*orphans.values(), *iceberg]
 
 
 def orphan_roots(state: TableState) -> tuple[str, ...]:
@@ -97,7 +110,39 @@ class _Folder:
     below: Literal["none", "all", "data"] = "none"
 
 
-def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
+class _Candidates:
+    """Files that may be orphans; of a million, arrays of hashes and sizes, and their names in one buffer.  Mutable."""
+
+    def __init__(self) -> None:
+        self._folders: list[str] = []
+        self._parts: list[tuple[_Hashes, npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Array]] = []
+
+    def __len__(self) -> int:
+        return sum(len(hashes) for hashes, *_ in self._parts)
+
+    def add(self, listings: Iterable[tuple[str, Sequence[tuple[str, int]]]]) -> None:
+        """Add files of folders: their names and sizes."""
+        names, sizes, folders = [], [], []
+        for path, files in listings:
+            if files:
+                names += [name for name, _ in files]
+                sizes += [size for _, size in files]
+                folders += [len(self._folders)] * len(files)
+                self._folders.append(path)
+        if names:
+            stored = pa.array([name.encode("utf-8", "surrogateescape") for name in names], pa.large_binary())
+            self._parts.append((name_hashes(names), np.array(folders, np.int64), np.array(sizes, np.int64), stored))
+
+    def without(self, named: _Hashes) -> Iterator[Orphan]:
+        """The files of which no hash is among ``named``."""
+        for hashes, folders, sizes, names in self._parts:
+            at = np.flatnonzero(~np.isin(hashes, named))
+            for place, folder, size in zip(at.tolist(), folders[at].tolist(), sizes[at].tolist(), strict=True):
+                name = names[place].as_py().decode("utf-8", "surrogateescape")
+                yield Orphan(f"{self._folders[folder]}/{name}", size)
+
+
+def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> _Candidates:
     """All files that are old enough and may be orphans."""
     store, root = state.store, state.paths.root
     level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
@@ -110,13 +155,17 @@ def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[O
     own = {*_OWN, STAGING}
     level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and not f.is_link and f.name not in own]
     level += _external_folders(state)
-    out: dict[str, Orphan] = {}
+    out = _Candidates()
     while level:
         of_items("folders")
-        listings = runner.run(level, partial(_list, store, older_than_ms))
-        out |= {file.path: file for files, _ in listings for file in files}
-        level = [folder for _, below in listings for folder in below]
-    return list(out.values())
+        below: list[_Folder] = []
+        for first in range(0, len(level), _FOLDERS_AT_ONCE):
+            some = level[first : first + _FOLDERS_AT_ONCE]
+            listings = runner.run(some, partial(_list, store, older_than_ms))
+            out.add((folder.path, files) for folder, (files, _) in zip(some, listings, strict=True))
+            below += [folder for _, folders in listings for folder in folders]
+        level = below
+    return out
 
 
 def _external_folders(state: TableState) -> list[_Folder]:
@@ -152,14 +201,15 @@ def _data_folder(parent: str, name: str) -> _Folder:
     return _Folder(path, _ANY) if name.startswith("bucket-") else _Folder(path, _NONE, "data")
 
 
-def _list(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
+def _list(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[tuple[str, int]], list[_Folder]]:
+    """The names and sizes of a folder's candidates, and the folders to list below it."""
     files, below = [], []
     for f in store.list(folder.path):
         if f.is_link:
             continue  # a link leads to files outside of the table
         if not f.is_dir:
             if f.mtime_ms < older_than_ms and folder.candidates.search(f.name):
-                files.append(Orphan(f"{folder.path}/{f.name}", f.size))
+                files.append((f.name, f.size))
         elif folder.below == "all":
             below.append(_Folder(f"{folder.path}/{f.name}", _ANY, "all"))
         elif folder.below == "data":
@@ -170,14 +220,29 @@ def _list(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orpha
 # --- references ------------------------------------------------------------------------------------------------------
 
 
-def _named(state: TableState, runner: Runner) -> set[str]:
-    """The bare names of all files that snapshots and tags of all branches refer to; each name contains a UUID.
+@dataclass(slots=True)
+class _Named:
+    """The bare names of files that metadata refers to; each contains a UUID.
+
+    Of data files in large manifests there are only hashes.
+    """
+
+    names: set[str]
+    hashes: _Hashes
+
+    def add(self, other: _Named) -> None:
+        self.names |= other.names
+        self.hashes = np.union1d(self.hashes, other.hashes)
+
+
+def _named(state: TableState, runner: Runner) -> _Named:
+    """The names of all files that snapshots and tags of all branches refer to.
 
     Lines are listed until nothing is new, so that a tag or branch is found that replaces another one meanwhile.
     """
     main = state.table_files.on_branch(None)
     seen: set[str] = set()
-    names: set[str] = set()
+    named = _Named(set(), np.zeros(0, np.uint64))
     while True:
         new = []
         for line in lines(main):
@@ -186,12 +251,12 @@ def _named(state: TableState, runner: Runner) -> set[str]:
             new += [h for h in holders(line) if h.path not in seen and not (known and h.snapshot_id is not None)]
             seen.add(line.paths.snapshot_dir)
         if not new:
-            return names
+            return named
         seen.update(h.path for h in new)
-        names |= _named_by(main, new, runner)
+        named.add(_named_by(main, new, runner))
 
 
-def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> set[str]:
+def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> _Named:
     by_path = {h.path: h for h in unseen}
 
     def held(path: str) -> bool:
@@ -210,27 +275,40 @@ def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> set[st
             indexes.setdefault(snapshot.index_manifest, []).append(path)
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
-    manifests: dict[str, list[str]] = {}
+    manifests: dict[ManifestFileMeta, list[str]] = {}
     for name, listed in _read_all(held, runner, lists, partial(_manifests, table), lists.__getitem__).items():
-        for manifest in listed:
-            manifests.setdefault(manifest, []).append(name)
+        for meta in listed:
+            manifests.setdefault(meta, []).append(name)
     files = _read_all(
         held, runner, manifests, partial(_files, table), lambda m: (p for n in manifests[m] for p in lists[n])
     )
     tables = _read_all(held, runner, indexes, partial(_index_files, table), indexes.__getitem__)
-    return names.union(lists, manifests, indexes, *files.values(), *tables.values())
+    names = names.union(
+        lists, (m.file_name for m in manifests), indexes, *(own for own, _ in files.values()), *tables.values()
+    )
+    return _Named(names, np.unique(np.concatenate([np.zeros(0, np.uint64), *(h for _, h in files.values())])))
 
 
 def _snapshot(store: Store, path: str) -> Snapshot:
     return Snapshot.from_json(store.read(path), path)
 
 
-def _manifests(table: TableFiles, name: str) -> list[str]:
-    return [meta.file_name for meta in read_manifest_list(table, name)]
+def _manifests(table: TableFiles, name: str) -> tuple[ManifestFileMeta, ...]:
+    return read_manifest_list(table, name)
 
 
-def _files(table: TableFiles, name: str) -> list[str]:
-    return [n for e in read_manifest(table, name) for n in (e.file.file_name, *e.file.extra_files)]
+def _files(table: TableFiles, meta: ManifestFileMeta) -> tuple[list[str], _Hashes]:
+    """The names of a manifest's files, or of a large one's the hashes of data files and the names of those beside them.
+
+    Raises :class:`CorruptError` if entries are missing: their files must not be taken for orphans.
+    """
+    if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES:
+        (columns,) = decode_columns([table.store.read(table.paths.manifest(meta.file_name))])
+        if columns is not None and len(columns) == meta.num_added_files + meta.num_deleted_files:
+            with_extras = columns.entries(np.flatnonzero(columns.has_extras))
+            return [name for e in with_extras for name in e.file.extra_files], columns.name_hash
+    (entries,) = read_manifests(table, [meta])
+    return [n for e in entries for n in (e.file.file_name, *e.file.extra_files)], np.zeros(0, np.uint64)
 
 
 def _index_files(table: TableFiles, name: str) -> list[str]:
@@ -240,13 +318,13 @@ def _index_files(table: TableFiles, name: str) -> list[str]:
 def _read_all(
     held: Callable[[str], bool],
     runner: Runner,
-    names: Iterable[str],
-    read: Callable[[str], T],
-    holding: Callable[[str], Iterable[str]],
-) -> dict[str, T]:
-    """Read the file of each name, without files that are missing because all their holders expired meanwhile."""
-    all_names: Sequence[str] = list(names)
-    out: dict[str, T] = {}
+    names: Iterable[K],
+    read: Callable[[K], T],
+    holding: Callable[[K], Iterable[str]],
+) -> dict[K, T]:
+    """Read the file of each item, without those that are missing because all their holders expired meanwhile."""
+    all_names: Sequence[K] = list(names)
+    out: dict[K, T] = {}
     of_items("metadata files")
     for name, result in zip(all_names, runner.run(all_names, partial(_try_read, read)), strict=True):
         if not isinstance(result, NotFound):
@@ -256,7 +334,7 @@ def _read_all(
     return out
 
 
-def _try_read(read: Callable[[str], T], name: str) -> T | NotFound:
+def _try_read(read: Callable[[K], T], name: K) -> T | NotFound:
     try:
         return read(name)
     except NotFound as e:

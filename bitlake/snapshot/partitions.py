@@ -26,6 +26,7 @@ from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import TRUE, Predicate, all_of, columns_of, named_values, terms_on
+from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata import options as opt
 from bitlake.metadata.java_json import dumps
@@ -35,6 +36,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot import manifests as live
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.manifests import PartitionSet
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, discard_files
@@ -140,11 +142,13 @@ def max_partition(state: TableState, entries: Sequence[ManifestEntry]) -> str:
     return render_value(made, max(values), legacy=False)
 
 
-def files_of_partitions(state: TableState, where: str | None, timezone: str) -> list[ManifestEntry]:
-    """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
-    entries = state.entries()
+def files_of_partitions(state: TableState, where: str | None, timezone: str) -> Sequence[ManifestEntry]:
+    """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others.
+
+    Of a table with many files, only the manifests and blocks of partitions that can meet the condition are decoded.
+    """
     if where is None:
-        return list(entries)
+        return state.entries()
     # These bring sqlglot, numpy and Arrow, which only a condition needs.
     from bitlake.expressions.binder import bind
     from bitlake.expressions.evaluate import evaluate, physical_array
@@ -157,16 +161,16 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
             f"table '{state.name}': the condition names '{min(others)}', but only partition columns "
             f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
         )
-    partitions = PartitionReader(state.schema, state.paths)
-    raws = list(dict.fromkeys(e.partition for e in entries))
     fields = state.schema.partition_fields
     if not fields:
-        return list(entries) if predicate == TRUE else []
+        return state.entries() if predicate == TRUE else []
+    files = columns_of_files(files_to_plan(state, predicate).files)
+    raws, codes = files.partitions
+    partitions = PartitionReader(state.schema, state.paths)
     values = zip(*map(partitions.values, raws), strict=True) if raws else ((),) * len(fields)
     columns = {f.name: physical_array(f, of_field) for f, of_field in zip(fields, values, strict=True)}
-    true = evaluate(predicate, pa.table(columns), fields).to_pylist()
-    chosen = {raw for raw, matches in zip(raws, true, strict=True) if matches}
-    return [e for e in entries if e.partition in chosen]
+    matches = evaluate(predicate, pa.table(columns), fields).fill_null(False).to_numpy(zero_copy_only=False)
+    return list(files.take(np.flatnonzero(matches[codes])))
 
 
 def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[ManifestEntry]]:
@@ -252,11 +256,13 @@ def _is_known(state: TableState) -> bool:
 
 def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
     """The live files of some partitions (BinaryRows with arity), and maybe others', where the table is not large."""
-    if not is_large(state):
-        return state.entries()
+    return state.entries(filter_of(state.schema, partitions)) if is_large(state) else state.entries()
+
+
+def filter_of(schema: TableSchema, partitions: Collection[bytes]) -> live.PartitionFilter:
+    """The filter of some partitions (BinaryRows with arity) by their rows."""
     rows = frozenset(partitions)
-    types = [f.type for f in state.schema.partition_fields]
-    return state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows))
+    return live.PartitionFilter(PartitionSet(rows, [f.type for f in schema.partition_fields]).meets, rows)
 
 
 def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:

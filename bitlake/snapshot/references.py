@@ -18,7 +18,13 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
-from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
+from bitlake.snapshot.manifests import (
+    MANY_ENTRIES,
+    PartitionFilter,
+    live_files,
+    read_manifest,
+    read_manifest_list,
+)
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.table_files import TableFiles, delete_files
@@ -76,20 +82,23 @@ def lines(table: TableFiles) -> list[TableFiles]:
 class Needed:
     """The files that protected snapshots need: data files by partition, bucket and name, others by name."""
 
-    def __init__(self, table: TableFiles) -> None:
+    def __init__(self, table: TableFiles, only: PartitionFilter | None = None) -> None:
+        """``only``: the partitions of which data files are asked for; None: all."""
         self._table = table
+        self._only = only
         self.names: set[str] = set()
         self._data: set[tuple[bytes, int, str]] = set()
         self._changelogs: set[str] = set()
 
     @staticmethod
-    def beside(table: TableFiles, kept: Snapshot | None) -> Needed:
+    def beside(table: TableFiles, kept: Snapshot | None, only: PartitionFilter | None = None) -> Needed:
         """The files that a table or branch needs besides those of its snapshots before ``kept``.
 
         They belong to ``kept`` and the snapshots after it, the tags, and all other branches, main included.  A tag that
         cannot be read is an error: its files would be deleted.  Tags and branches created meanwhile are included.
+        ``only``: the partitions of which data files are asked for; entries of others are not read from large manifests.
         """
-        out = Needed(table)
+        out = Needed(table, only)
         if kept is not None:
             out.add(kept)
         # A rollback restores files that snapshots between these two had deleted.
@@ -148,8 +157,7 @@ class Needed:
             with contextlib.suppress(NotFound):
                 self.names.update(m.file_name for m in read_manifest_list(self._table, name))
             if name != snapshot.base_manifest_list:
-                entries = listed_entries(self._table, name)
-                self._data.update((e.partition, e.bucket, e.file.file_name) for e in entries)
+                self._add_data(listed_entries(self._table, name, self._partitions))
         if snapshot.changelog_manifest_list is not None:
             self._changelogs.add(snapshot.changelog_manifest_list)
 
@@ -168,13 +176,23 @@ class Needed:
             self.names.update(e.file_name for e in read_index_manifest(table, snapshot.index_manifest))
         if snapshot.statistics is not None:
             self.names.add(snapshot.statistics)
-        files: Iterable[ManifestEntry]
+        if self._partitions == frozenset():
+            return
         if whole:
-            files = live_files(table, snapshot)
+            self._add_data(live_files(table, snapshot, self._only))
         else:
-            listed = listed_entries(table, snapshot.delta_manifest_list)
-            files = (e for e in listed if e.kind is EntryKind.ADD)
-        self._data.update((e.partition, e.bucket, e.file.file_name) for e in files)
+            listed = listed_entries(table, snapshot.delta_manifest_list, self._partitions)
+            self._add_data(e for e in listed if e.kind is EntryKind.ADD)
+
+    @property
+    def _partitions(self) -> frozenset[bytes] | None:
+        return None if self._only is None else self._only.rows
+
+    def _add_data(self, files: Iterable[ManifestEntry]) -> None:
+        rows = self._partitions
+        self._data.update(
+            (e.partition, e.bucket, e.file.file_name) for e in files if rows is None or e.partition in rows
+        )
 
     def data_file(self, entry: ManifestEntry) -> bool:
         """Whether a data file is needed."""
@@ -186,7 +204,15 @@ class Needed:
 
 
 def removed_files(table: TableFiles, delta: str) -> list[ManifestEntry]:
-    """The files that a snapshot's delta removes, without those that it moves to another level."""
+    """The files that a snapshot's delta removes, without those that it moves to another level.
+
+    Manifests are read only if their list records that they remove files.
+    """
+    try:
+        if not any(meta.num_deleted_files for meta in read_manifest_list(table, delta)):
+            return []
+    except NotFound:
+        return []  # a killed expiry deleted it
     removed: dict[tuple[bytes, int, str], ManifestEntry] = {}
     added: set[tuple[bytes, int, str]] = set()
     for entry in listed_entries(table, delta):
@@ -198,12 +224,18 @@ def removed_files(table: TableFiles, delta: str) -> list[ManifestEntry]:
     return [e for key, e in removed.items() if key not in added]
 
 
-def listed_entries(table: TableFiles, manifest_list: str) -> Iterator[ManifestEntry]:
-    """The entries of a list's manifests; files that a killed expiry deleted are skipped."""
+def listed_entries(
+    table: TableFiles, manifest_list: str, partitions: frozenset[bytes] | None = None
+) -> Iterator[ManifestEntry]:
+    """The entries of a list's manifests, with ``partitions`` at least theirs.
+
+    Files that a killed expiry deleted are skipped.
+    """
     with contextlib.suppress(NotFound):
         for meta in read_manifest_list(table, manifest_list):
+            some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
             with contextlib.suppress(NotFound):
-                yield from read_manifest(table, meta.file_name)
+                yield from read_manifest(table, meta.file_name, some)
 
 
 def metadata_files(table: TableFiles, schema: TableSchema, snapshot: Snapshot, needed: Needed) -> Iterator[str]:

@@ -15,13 +15,14 @@ or dropped; the others are committed as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import human_bytes
+from bitlake.lazy_modules import numpy as np
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry, by_bucket
@@ -29,8 +30,9 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import say
 from bitlake.runtime import Runner
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.index_files import IndexChange
-from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.append_dml import (
@@ -223,10 +225,28 @@ def pending_groups(
 ) -> list[tuple[ManifestEntry, ...]]:
     """Return the groups of live files that a compaction of an append table would rewrite."""
     rules = CompactionRules.of(state.schema)
-    vectors = vectors_by_file(vector_index_files(state))
+    indexes = vector_index_files(state)
+    if not rules.bucketed and not (full and rules.every_file):
+        entries = _small_or_marked(rules, entries, {i.partition for i in indexes})
+    vectors = vectors_by_file(indexes)
     deleted = {name: vector.cardinality for name, (_, vector) in vectors.items()}
     index_of = {name: index.file_name for name, (index, _) in vectors.items()}
     return [g for files in by_bucket(entries).values() for g in pick_groups(rules, files, deleted, full, index_of)]
+
+
+def _small_or_marked(
+    rules: CompactionRules, entries: Sequence[ManifestEntry], marked: Collection[bytes]
+) -> Sequence[ManifestEntry]:
+    """The small files, and the files of partitions in which rows are marked as deleted: no other one is pending.
+
+    Of a million large files, no entry is created.
+    """
+    files = columns_of_files(entries)
+    wanted = files.sizes < rules.small
+    if marked:
+        partitions, codes = files.partitions
+        wanted |= np.array([p in marked for p in partitions], bool)[codes]
+    return list(files.take(np.flatnonzero(wanted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +346,8 @@ def _reusable_work(
 
     The files of groups that no longer match are deleted.
     """
-    live = {e.identity for e in state.entries()}
+    before = [e for g in waiting for e in g] + [e for r in rewritten for e in r.before]
+    live = {e.identity for e in entries_of(state, {e.partition for e in before})}
     to_rewrite = [tuple(e for e in g if e.identity in live) for g in waiting]
     vectors = _vectors_by_file(state, [e for g in rewritten for e in g.before])
     reusable = []

@@ -507,7 +507,7 @@ class WritableTable(Protocol):
     def scan_of(self, state: TableState) -> TableScan:
         """Return a scan of all rows of a state."""
 
-    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+    def partition_files(self, state: TableState, where: str | None) -> Sequence[ManifestEntry]:
         """Return the live files of the partitions that satisfy a condition (None: all)."""
 
     def alter_options(self, set: Mapping[str, str]) -> TableSchema:

@@ -60,6 +60,8 @@ def check(columns: ManifestColumns, entries: Sequence[ManifestEntry]) -> None:
     deleted = [-1 if e.file.delete_row_count is None else e.file.delete_row_count for e in entries]
     assert columns.deleted_rows.tolist() == deleted
     hashes: dict[str, int] = {}
+    assert columns.name_hash.tolist() == manifest_columns.name_hashes([e.file.file_name for e in entries]).tolist()
+    assert columns.has_extras.tolist() == [bool(e.file.extra_files) for e in entries]
     assert columns.name_hash.tolist() == [
         hashes.setdefault(e.file.file_name, value) for e, value in zip(entries, columns.name_hash.tolist(), strict=True)
     ]

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
-from store_wrappers import WRITES, FaultyStore
+from store_wrappers import WRITES, CountingStore, FaultyStore
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
-from bitlake.snapshot.expiry import Retention, expire
+from bitlake.snapshot import manifests, references
+from bitlake.snapshot.expiry import Retention, expire, plan_expiry
+from bitlake.snapshot.state import state_at
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import snapshot_ids
 from bitlake.table.table import Table
@@ -70,6 +72,30 @@ def test_kept_snapshots_read_as_before_and_only_what_they_need_is_left(table: Ta
     assert not any("p=b/" in f for f in left)
     table.append(rows(range(300, 301)))
     assert 300 in contents(table)[8]
+
+
+@pytest.mark.parametrize("many", [1, 5_000])
+def test_entries_of_partitions_that_lost_no_file_are_not_read(
+    table: Table, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only partitions a and b lost files; the sixth snapshot wrote to c."""
+    table.history.create_tag("early", 2)
+    for module in (references, manifests):
+        monkeypatch.setattr(module, "MANY_ENTRIES", many)
+    forget()
+    state = table._core.state()
+    counting = CountingStore(state.store)
+    found = plan_expiry(TableFiles(counting, state.paths), state.schema, EVERYTHING)
+    read = {path.rsplit("/", 1)[-1] for _, path in counting.paths}
+    (of_c,) = manifests.read_manifest_list(state.table_files, state_at(state, 6).snapshot.delta_manifest_list)
+    (of_a,) = manifests.read_manifest_list(state.table_files, state_at(state, 5).snapshot.delta_manifest_list)
+    assert of_a.file_name in read and of_c.file_name not in read
+    tagged = {e.file.file_name for e in state_at(state, 2).entries()}
+    assert found.data_files and not tagged & {path.rsplit("/", 1)[-1] for path in found.data_files}
+    before = contents(table)
+    table.maintenance.expire_snapshots(**terms(EVERYTHING))
+    forget()
+    assert contents(table) == {7: before[7]} and table.scan(tag="early").count() == len(before[2])
 
 
 def test_a_dry_run_says_what_goes_and_deletes_nothing(table: Table) -> None:

@@ -87,6 +87,38 @@ def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkey
     assert len(again.files) == 1 and not store.calls  # known by now
 
 
+@pytest.mark.parametrize("where", CONDITIONS[:3] + CONDITIONS[5:6])
+def test_conditions_choose_the_same_files_of_large_tables(
+    table: bitlake.Table, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction, backfill and listings of some partitions: the files of others are not decoded."""
+    forget()
+    whole = list(table._core.partition_files(table._core.state(), where))
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
+    forget()
+    state = table._core.state()
+    assert list(table._core.partition_files(state, where)) == whole
+    assert state.snapshot is not None
+    # Every manifest has files of this partition of the first column.
+    assert manifests.is_cached(state.table_files, state.snapshot) == (where == "p = 3")
+
+
+def test_a_compaction_reads_the_entries_of_its_partitions(
+    table: bitlake.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
+    before = sorted(table.to_arrow().to_pylist(), key=str)
+    forget()
+    state = table._core.state()
+    assert state.snapshot is not None
+    assert table.maintenance.compact(full=True, where="p = 2 AND q = 'b'") is not None
+    assert not manifests.is_cached(state.table_files, state.snapshot)
+    assert len(table.scan(where="p = 2 AND q = 'b'").plan().files) == 1
+    assert sorted(table.to_arrow().to_pylist(), key=str) == before
+
+
 def test_small_tables_are_looked_at_as_a_whole(table: bitlake.Table) -> None:
     forget()
     plan = table.scan(where="p = 0 AND q = 'a'").plan()

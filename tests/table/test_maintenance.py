@@ -15,10 +15,12 @@ from caches import forget
 
 import bitlake
 from bitlake import _clock
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata.manifest import encode_manifests
 from bitlake.schema.partition_age import PartitionAge
-from bitlake.snapshot import expiry
+from bitlake.snapshot import expiry, orphan_files
+from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])
@@ -62,6 +64,13 @@ def litter(table: Table) -> set[str]:
     return set(names)
 
 
+@pytest.fixture(params=[orphan_files.MANY_ENTRIES, 1], ids=["by name", "by hash"])
+def _large_manifests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are compared as they are, or as in manifests of many files."""
+    monkeypatch.setattr(orphan_files, "MANY_ENTRIES", request.param)
+
+
+@pytest.mark.usefixtures("_large_manifests")
 def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> None:
     table.history.create_tag("one", 1)
     table.history.create_branch("dev", "one")
@@ -104,6 +113,35 @@ def test_nothing_is_deleted_where_a_snapshot_cannot_be_read(table: Table) -> Non
     assert files(table) == before
 
 
+@pytest.mark.usefixtures("_large_manifests")
+def test_nothing_is_deleted_where_a_manifest_has_fewer_entries_than_its_list_says(tmp_path: Path) -> None:
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, partition_by=["dt"])
+    table.append(pa.concat_tables([rows([i], f"2024-01-{i + 1:02}") for i in range(9)]))
+    state = table._core.state()
+    assert state.snapshot is not None
+    (meta,) = snapshot_manifests(state.table_files, state.snapshot)
+    ((fewer, _),) = encode_manifests(state.entries()[1:], 1 << 23, 1)
+    Path(state.paths.manifest(meta.file_name)).write_bytes(fewer)
+    forget()
+    litter(table)
+    before = files(table)
+    with pytest.raises(CorruptError, match="the manifest adds 8 and deletes 0 files; its list records 9 and 0"):
+        table.maintenance.remove_orphan_files(SOON)
+    assert files(table) == before
+
+
+@pytest.mark.usefixtures("_large_manifests")
+def test_index_files_beside_data_files_are_no_orphans(tmp_path: Path) -> None:
+    options = {"file-index.bitmap.columns": "dt", "file-index.in-manifest-threshold": "0 b"}
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, partition_by=["dt"], options=options)
+    table.append(pa.concat_tables([rows([i], f"2024-01-{i + 1:02}") for i in range(9)]))
+    added = litter(table)
+    found = table.maintenance.remove_orphan_files(SOON)
+    assert {os.path.relpath(o.path, table.path) for o in found} == added
+    assert sum(name.endswith(".index") for name in files(table)) == 9
+
+
+@pytest.mark.usefixtures("_large_manifests")
 def test_keys_vectors_and_changelogs_are_no_orphans(tmp_path: Path) -> None:
     options = {"bucket": "1", "primary-key": "id", "deletion-vectors.enabled": "true", "changelog-producer": "lookup"}
     table = bitlake.connect(str(tmp_path / "lake")).create_table("k", KEYED, options=options)
