@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 
 from bitlake.expressions.sql_text import quote
-from bitlake.expressions.tokens import tokens_of
+from bitlake.expressions.text_functions import tokens_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("message", pa.string())])
 INDEXES = {

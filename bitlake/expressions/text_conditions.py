@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import Typed
-from bitlake.expressions.text_functions import separators
-from bitlake.expressions.tokens import tokens_of
+from bitlake.expressions.text_functions import separators, tokens_of
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
 
 
@@ -25,7 +24,7 @@ class TextUnit(enum.Enum):
     LOWER = "lower"
     """Substrings of the text's lower case, in lower case themselves."""
     TOKEN = "token"
-    """Tokens of the text (:mod:`bitlake.expressions.tokens`)."""
+    """Tokens of the text (:mod:`bitlake.expressions.text_functions`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The ``tokens`` index finds the blocks of rows whose text has a token, such as a word or a number.
 
 The payload is a block signature (:mod:`bitlake.fileindex.block_signature`) with codes of 22 bits, five hash functions,
-and the version of the tokenizer (:mod:`bitlake.expressions.tokens`) as its parameter.  The code of a token of n bytes
-is computed in 64 bits, wrapping, from its first and last min(n, 8) bytes, little-endian, the first ones shifted left to
-64 bits: ``h = first * 0x9E3779B97F4A7C15 + last * 0xC2B2AE3D27D4EB4F + n * 0x165667B19E3779F9``, ``h ^= h >> 29``,
-``h *= 0xBF58476D1CE4E5B9``, code ``h >> 42``.
+and the version of the tokenizer (:mod:`bitlake.expressions.text_functions`) as its parameter.  The code of a token of n
+bytes is computed in 64 bits, wrapping, from its first and last min(n, 8) bytes, little-endian, the first ones shifted
+left to 64 bits: ``h = first * 0x9E3779B97F4A7C15 + last * 0xC2B2AE3D27D4EB4F + n * 0x165667B19E3779F9``,
+``h ^= h >> 29``, ``h *= 0xBF58476D1CE4E5B9``, code ``h >> 42``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from bitlake.codec.hashing import string_buffers
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_conditions import TextCondition, TextUnit, leaf_condition
-from bitlake.expressions.tokens import TOKENIZER, inner_tokens, tokens_of
+from bitlake.expressions.text_functions import TOKENIZER, inner_tokens, tokens_of
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.block_signature import (
     ROWS,

@@ -46,10 +46,10 @@ from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
 from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.functions import names_token_function, register_functions
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
+from bitlake.spark.session import names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.types import from_spark_field
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame

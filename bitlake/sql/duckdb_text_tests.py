@@ -8,8 +8,7 @@ from sqlglot import exp
 
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import Refused
-from bitlake.expressions.text_functions import TOKEN_LISTS, separator_regex, separators
-from bitlake.expressions.tokens import token_regex, tokens_of
+from bitlake.expressions.text_functions import TOKEN_LISTS, separator_regex, separators, token_regex, tokens_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, named, translates
 from bitlake.sql.duckdb_values import NotTranslatable, Value, text

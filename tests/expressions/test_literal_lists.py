@@ -11,8 +11,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.expressions import parser
-from bitlake.expressions.literal_lists import LiteralLists, without_lists
-from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.parser import LiteralLists, parse_predicate, without_lists
 from bitlake.expressions.tree import In
 
 NUMBERS = ", ".join(str(7 * i - 900) for i in range(600))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from random_texts import random_text
 
-from bitlake.expressions.tokens import has_token, inner_tokens, token_regex, tokens_of
+from bitlake.expressions.text_functions import has_token, inner_tokens, token_regex, tokens_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from random_texts import random_pattern, random_text
 
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_conditions import TextCondition, TextUnit
-from bitlake.expressions.tokens import tokens_of
+from bitlake.expressions.text_functions import tokens_of
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op, like_pieces
 from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.payload import LazyBytes, Page, Section

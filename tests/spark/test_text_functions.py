@@ -17,7 +17,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quote
-from bitlake.expressions.tokens import tokens_of
+from bitlake.expressions.text_functions import tokens_of
 from bitlake.types import DataField, parse_type
 
 FIELDS = [DataField(0, "s", parse_type("STRING"))]

@@ -39,9 +39,9 @@ from bitlake.schema.evolution import MergeSchema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.errors import one_message
-from bitlake.spark.functions import register_functions
 from bitlake.spark.read.scan import frame_schema
 from bitlake.spark.runner import dumps, loads
+from bitlake.spark.session import register_functions
 from bitlake.spark.source.options import IN_SPARKS_CATALOG, MERGING, ONLY_STREAM, READ, SourceOptions, parse_spec
 from bitlake.spark.source.read import BatchReader, batch_scan, check_options, stream_reader, stream_scan
 from bitlake.spark.types import comment_of, stored_type
