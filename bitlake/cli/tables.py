@@ -1,7 +1,8 @@
-"""``bitlake tables``, ``describe`` and ``files``: the tables of a lake, one table, and its data files."""
+"""``bitlake tables``, ``describe``, ``files``, ``head`` and ``count``: tables, their data files, and rows of them."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -9,7 +10,14 @@ import click
 from bitlake.catalog.catalog import Catalog, open_state
 from bitlake.catalog.identifier import Identifier
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.parameters import limit_option, partitions_option, table_argument, time_travel_options
+from bitlake.cli.parameters import (
+    columns_option,
+    limit_option,
+    partitions_option,
+    table_argument,
+    time_travel_options,
+    where_option,
+)
 from bitlake.cli.run import Run, command
 from bitlake.errors import BitlakeError
 from bitlake.formatting import counted, human_bytes
@@ -264,3 +272,52 @@ def _index_place(row: dict[str, Any]) -> str:
     if row["embedded_index_bytes"] is not None:
         return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"
     return ".index file" if row["index_file"] else ""
+
+
+@command("head")
+@table_argument()
+@where_option()
+@columns_option()
+@limit_option("Return at most N rows.", 10)
+@click.option(
+    "--format", type=click.Choice(("table", "csv", "json")), default="table", help="table, csv, or json: one per line."
+)
+@time_travel_options
+def head(
+    run: Run,
+    table: str,
+    where: str | None,
+    columns: str | None,
+    limit: int,
+    format: str,
+    snapshot: int | None,
+    tag: str | None,
+    timestamp: str | None,
+) -> None:
+    """Show rows of a table that match a condition, without starting Spark.
+
+    Example: bitlake head orders -w "status = 'NEW'" -c order_id,amount -n 5
+    """
+    scan = run.scan(table, snapshot, tag, timestamp, where, columns)
+    # Imported lazily: loads pyarrow, which is not needed to report a wrong name or condition.
+    from bitlake.cli.result import SHOW, Result
+
+    started = time.perf_counter()
+    rows = scan.limit(limit).to_arrow()
+    result = Result(f"head {table}", rows, False, time.perf_counter() - started)
+    run.out.result(result.document(), lambda screen: SHOW[format](screen, result))
+
+
+@command("count")
+@table_argument()
+@where_option()
+@time_travel_options
+def count(
+    run: Run, table: str, where: str | None, snapshot: int | None, tag: str | None, timestamp: str | None
+) -> None:
+    """Count the rows of a table that match a condition, from metadata and indexes where they suffice.
+
+    Example: bitlake count orders -w "status = 'NEW'"
+    """
+    rows = run.scan(table, snapshot, tag, timestamp, where).count()
+    run.out.result({"table": table, "rows": rows}, lambda screen: screen.line(str(rows)))
