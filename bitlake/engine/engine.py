@@ -32,7 +32,7 @@ Handler = Callable[[Session, Any], pa.Table]
 def handlers() -> Mapping[type[Any], Handler]:
     """What statements are carried out by, in this process and on Spark."""
     # Imported lazily: a query needs none of them (tests/cli/test_startup.py).
-    from bitlake.engine import ddl, insert, partitions, show, views
+    from bitlake.engine import ddl, insert, partitions, show
     from bitlake.engine.procedures import call, show_procedures
     from bitlake.engine.procedures.maintenance import vacuum
 
@@ -70,11 +70,11 @@ def handlers() -> Mapping[type[Any], Handler]:
         st.ShowColumns: show.columns,
         st.ShowIndexes: show.indexes,
         st.ShowTags: show.tags,
-        st.CreateKeptView: views.create_view,
-        st.AlterView: views.alter_view,
-        st.DropView: views.drop_view,
-        st.ShowViews: views.show_views,
-        st.Describe: views.describe,
+        st.CreateKeptView: ddl.create_view,
+        st.AlterView: ddl.alter_view,
+        st.DropView: ddl.drop_view,
+        st.ShowViews: ddl.show_views,
+        st.Describe: ddl.describe,
         st.DescribeDatabase: show.describe_database,
     }
 
@@ -84,14 +84,13 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     """What only this process carries out so; Spark has its own."""
     from bitlake.engine import dml
     from bitlake.engine.explain import explain
-    from bitlake.engine.merge import merge
 
     return {
         st.Explain: explain,
         st.Other: change_setting,
         st.DeleteFrom: dml.delete,
         st.Update: dml.update,
-        st.MergeInto: merge,
+        st.MergeInto: dml.merge,
     }
 
 

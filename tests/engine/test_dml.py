@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.engine import merge
+from bitlake.engine import dml
 from bitlake.engine.engine import is_left_to_spark
 from bitlake.errors import BitlakeError, CommitConflict, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 
@@ -144,7 +144,7 @@ MERGES = (
 @pytest.mark.parametrize("pruned", [False, True])
 def test_merge(lake: bitlake.Lake, options: dict[str, str], pruned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if pruned:
-        monkeypatch.setattr(merge, "LEAST_BYTES", 0)
+        monkeypatch.setattr(dml, "LEAST_BYTES", 0)
     listed = ", ".join(f"'{k}' = '{v}'" for k, v in {"file.format": "parquet", **options}.items())
     run(lake, f"CREATE TABLE m (id INT, s STRING) TBLPROPERTIES ({listed})")
     run(lake, "INSERT INTO m VALUES (1, 'a'), (2, 'b')")
@@ -201,9 +201,9 @@ def test_statements_that_need_duckdb_are_left_to_spark_without_it(
 def test_a_merge_reads_only_files_that_its_source_can_match(
     lake: bitlake.Lake, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "LEAST_BYTES", 0)
+    monkeypatch.setattr(dml, "LEAST_BYTES", 0)
     if many:
-        monkeypatch.setattr(merge, "MOST_KEYS", 1)
+        monkeypatch.setattr(dml, "MOST_KEYS", 1)
     for start in (0, 100, 200):
         lake.write(pa.table({"id": pa.array(range(start, start + 100), pa.int64()), "s": ["old"] * 100}), "p")
     kept = {f.path for f in lake.table("p").scan(where="id >= 100 AND id < 200").plan().files}

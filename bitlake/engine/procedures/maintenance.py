@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from bitlake.catalog.identifier import Identifier
-from bitlake.engine.ddl import analyze_table, create_table_like
+from bitlake.engine.ddl import analyze_table, checked_query, create_table_like
 from bitlake.engine.procedures.compact import compact
 from bitlake.engine.procedures.procedure import (
     DRY_RUN,
@@ -28,7 +28,6 @@ from bitlake.engine.procedures.procedure import (
     table_of,
 )
 from bitlake.engine.session import Columns, Session, result
-from bitlake.engine.views import checked_query
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable

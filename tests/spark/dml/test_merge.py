@@ -12,7 +12,7 @@ from dml_model import NAMES, OPTIONS, append_halves
 from long import long
 
 import bitlake
-from bitlake.engine import merge
+from bitlake.engine import dml
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.spark.dml import merge_few, merge_source
 from bitlake.spark.read import scan
@@ -360,8 +360,8 @@ def outcome(lake: bitlake.Lake, text: str, engine: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", [*NAMES, *KEYED])
 @pytest.mark.parametrize("turns", [3, long(12)])
 def test_both_engines_merge_alike(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "LEAST_BYTES", 0)
-    monkeypatch.setattr(merge, "MOST_KEYS", 10)
+    monkeypatch.setattr(dml, "LEAST_BYTES", 0)
+    monkeypatch.setattr(dml, "MOST_KEYS", 10)
     pick = random.Random(f"both {name}")
     options, key = {**OPTIONS, **KEYED}[name], name in KEYED
     listed = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
