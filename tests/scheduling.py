@@ -16,6 +16,7 @@ _ASKS_FOR_SESSION = re.compile(r"\bspark: Any\b")
 
 LONG_FILES = (
     "tests/spark/dml/test_merge.py",
+    "tests/spark/dml/test_merge_few.py",
     "tests/spark/test_sql_conformance.py",
     "tests/spark/test_core_statements.py",
     "tests/spark/test_keyed_dml.py",
@@ -27,9 +28,14 @@ LONG_FILES = (
     "tests/spark/procedures/test_compact.py",
     "tests/spark/docs/test_sql_write.py",
     "tests/spark/read/test_file_metadata.py",
+    "tests/spark/docs/test_copy_into.py",
+    "tests/spark/docs/test_auxiliary.py",
     "tests/fuzz/test_fuzz.py",
     "tests/merge/test_engine.py",
     "tests/iceberg/test_publication.py",
+    "tests/scan/test_engine_predicates.py",
+    "tests/scan/test_metadata_only.py",
+    "tests/scan/test_read_ahead.py",
 )
 """Files of few tests that take 10 to 60 seconds of processor time.
 
