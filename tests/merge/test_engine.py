@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 from merge_model import merge_key
 
 from bitlake.errors import InvalidRequest
@@ -148,11 +149,12 @@ CASES: list[tuple[dict[str, str], list[int]]] = [
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_engines_do_what_the_model_does(case: int) -> None:
+@pytest.mark.parametrize("examples", [30, long(60)])
+def test_engines_do_what_the_model_does(case: int, examples: int) -> None:
     options, kinds = CASES[case]
     spec = spec_of(options)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples)
     @given(rows(kinds))
     def run(made: list[dict[str, Any]]) -> None:
         check(spec, made)

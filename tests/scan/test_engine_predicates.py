@@ -26,6 +26,7 @@ import pytest
 from engine_predicates import COUNTED, Term, in_bitlake, in_datafusion, in_duckdb, in_polars, random_term
 from fixtures import copy_warehouse
 from interop.every_type import BITMAP_COLUMNS, BLOOM_COLUMNS, atomic_rows
+from long import long
 
 import bitlake
 from bitlake.expressions.binder import bind
@@ -155,10 +156,11 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[TableScan]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("predicates", [50, long(100)])
 def test_engines_read_what_a_scan_reads(
-    subjects: list[Subject], scans: list[TableScan], engine: str, capsys: pytest.CaptureFixture[str]
+    subjects: list[Subject], scans: list[TableScan], engine: str, predicates: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    count = int(os.environ.get("BITLAKE_PREDICATES", "100"))
+    count = int(os.environ.get("BITLAKE_PREDICATES", predicates))
     if engine == "DataFusion" and importlib.util.find_spec("datafusion") is None:
         pytest.skip("DataFusion is not installed")
     rng = random.Random(count)
