@@ -65,9 +65,7 @@ BLOCK_SIZE: IndexOption[int] = IndexOption(
 )
 ACCEPTS = "bitmap takes strings, BOOLEAN, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
 _UNSUPPORTED = frozenset({Root.DECIMAL, Root.VARIANT}) | BINARIES
-_I4 = struct.Struct(">i")
-_II = struct.Struct(">ii")
-_HEAD = struct.Struct(">BiiB")
+_I4, _II, _HEAD = struct.Struct(">i"), struct.Struct(">ii"), struct.Struct(">BiiB")
 
 
 def supports(kind: DataType) -> bool:
@@ -100,8 +98,7 @@ class BitmapWriter:
 
     def finish(self) -> bytes:
         """Return the payload."""
-        coded = self._coder.finish()
-        rows = None
+        coded, rows = self._coder.finish(), None
         if self._count is not None:
             coded, rows = members_by_row(coded, np.concatenate(self._rows), self._count)
         body = _Body(self._keys, coded, rows)
