@@ -32,7 +32,7 @@ _AFTER_DEFAULT = (",", "COMMENT", "NOT", "DEFAULT", "GENERATED")
 _REFUSED = {
     "LOCATION": "a table's folder follows from the warehouse and its name",
     "CLUSTERED": "set 'bucket' and 'bucket-key' in TBLPROPERTIES",
-    "CLUSTER": "set 'bucket' and 'bucket-key' in TBLPROPERTIES",
+    "CLUSTER": "CALL sys.compact with an 'order_strategy' sorts the rows",
     "SKEWED": "leave it out",
     "ROW": "leave it out; the file format is a table property",
     "STORED": "leave it out; the file format is a table property",

@@ -557,6 +557,16 @@ _REPLACEMENTS = (
         f"ALTER TABLE {_TABLE} DROP TAG (IF EXISTS )?(?P<ref>[^ ]+)",
         "ALTER TABLE {table} DELETE TAG {ref} deletes a tag",
     ),
+    (
+        f"ALTER TABLE {_TABLE} CLUSTER BY .*",
+        "CALL sys.compact(table => '{table}', order_strategy => 'zorder', order_by => 'a,b') sorts the rows by "
+        "columns; later rows are sorted when you call it again",
+    ),
+    (
+        f"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?{_TABLE} (?!.*SELECT .*CLUSTER BY).*CLUSTER BY .*",
+        "CALL sys.compact(table => '{table}', order_strategy => 'zorder', order_by => 'a,b') sorts the rows of a table "
+        "by columns; leave CLUSTER BY out",
+    ),
     (f"ALTER TABLE {_TABLE} DROP FEATURE .*", "ALTER TABLE {table} SET TBLPROPERTIES (…) sets options"),
 )
 """Statements of Delta Lake and Iceberg, as patterns of tokens with one space between, and what to run instead."""

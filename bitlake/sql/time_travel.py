@@ -7,13 +7,14 @@ place of each, so that what follows it, an alias or a join, means the same.  ``t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import Token, TokenType
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.metadata.schema import Names
 from bitlake.sql.parser import parse_table_name
@@ -58,12 +59,13 @@ def take_relations(
     """The text with a name in place of each relation, and what each name stands for.
 
     ``known`` tells the lake's tables from others, whose moments are left to Spark.  Raises :class:`InvalidRequest` for
-    a moment or a call that is not well formed.
+    a moment or a call that is not well formed, and :class:`UnsupportedFeature` for those of Delta Lake.
     """
     try:
         text = _branches(text)
     except InvalidRequest:
         return text, {}
+    _refuse_delta(text)
     edits: list[Edit] = []
     found: dict[str, Relation] = {}
 
@@ -92,6 +94,45 @@ def _branches(text: SqlText) -> SqlText:
         if sign.text == "@" and joined and after.text.lower().startswith("branch_"):
             edits.append((before.start, after.end + 1, quote_name(f"{text.name(before)}${after.text}")))
     return text.edit(edits)
+
+
+_DELTA_VERSION = re.compile(r"[vV](\d+)")
+_DELTA_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)\d{3}")
+"""``t@v3`` and ``t@20240601000000000``: a version, and a time as yyyyMMddHHmmssSSS."""
+
+
+def _refuse_delta(text: SqlText) -> None:
+    """Raise :class:`UnsupportedFeature` for Delta Lake's ``t@v3`` and ``table_changes(…)``, with bitlake's way."""
+    words = text.words
+    for at, (before, sign, after) in enumerate(zip(text.tokens, text.tokens[1:], text.tokens[2:], strict=False)):
+        version, time = _DELTA_VERSION.fullmatch(after.text), _DELTA_TIME.fullmatch(after.text)
+        joined = before.end + 1 == sign.start and sign.end + 1 == after.start
+        if sign.text == "@" and joined and (version or time):
+            first = at
+            while first >= 2 and words[first - 1] == ".":
+                first -= 2
+            table = text[text.tokens[first].start : before.end + 1]
+            way = "" if version is None else f"VERSION AS OF {version[1]} reads a snapshot (their numbers begin with 1)"
+            if time is not None:
+                way = "TIMESTAMP AS OF '{}-{}-{} {}:{}:{}' reads the table at a time".format(*time.groups())
+            raise UnsupportedFeature(
+                f"'{text[text.tokens[first].start : after.end + 1]}' is Delta Lake's way to name a version. "
+                f"In bitlake, SELECT * FROM {table} {way}"
+            )
+        if (
+            before.text.lower() == "table_changes"
+            and sign.text == "("
+            and at
+            and words[at - 1] in ("FROM", "JOIN", ",")
+        ):
+            table = after.text if after.token_type in STRINGS else "t"
+            database, dot, name = table.rpartition(".")
+            log = f"{database}{dot}`{name.strip('`')}$audit_log`"
+            raise UnsupportedFeature(
+                "table_changes(…) is a function of Delta Lake's. In bitlake, SELECT * FROM "
+                f"paimon_incremental_query('{table}', 3, 7) returns the rows added after snapshot 3, up to 7, and "
+                f"paimon_incremental_query('{log}', 3, 7) also deleted ones, with their row kinds"
+            )
 
 
 def _moment(text: SqlText, use: TableUse) -> tuple[Moment, int, bool]:

@@ -11,7 +11,8 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.text import TableName
+from bitlake.sql.text import SqlText, TableName
+from bitlake.sql.time_travel import take_relations
 
 
 def _call(name: str, **named: Any) -> st.Call:
@@ -147,6 +148,17 @@ def test_snapshots_expire_after_five_days_as_in_iceberg(monkeypatch: pytest.Monk
         ("ALTER TABLE db.t CREATE BRANCH b", UnsupportedFeature, "sys.create_branch(table => 'db.t', branch => 'b')"),
         ("ALTER TABLE t DROP BRANCH b", UnsupportedFeature, "CALL sys.delete_branch(table => 't', branch => 'b')"),
         ("ALTER TABLE t DROP TAG v1", UnsupportedFeature, "ALTER TABLE t DELETE TAG v1"),
+        (
+            "ALTER TABLE db.t CLUSTER BY (a, b)",
+            UnsupportedFeature,
+            "CALL sys.compact(table => 'db.t', order_strategy => 'zorder', order_by => 'a,b') sorts the rows",
+        ),
+        (
+            "CREATE TABLE t (a INT) USING delta CLUSTER BY (a)",
+            UnsupportedFeature,
+            "CALL sys.compact(table => 't', order_",
+        ),
+        ("CREATE TABLE t CLUSTER BY (a) AS SELECT 1 AS a", UnsupportedFeature, "CALL sys.compact(table => 't', order_"),
         ("ALTER TABLE t DROP FEATURE deletionVectors", UnsupportedFeature, "ALTER TABLE t SET TBLPROPERTIES"),
         ("VACUUM t RETAIN many HOURS", InvalidRequest, "RETAIN many HOURS: expected a number of hours"),
     ],
@@ -154,3 +166,34 @@ def test_snapshots_expire_after_five_days_as_in_iceberg(monkeypatch: pytest.Monk
 def test_what_is_refused_names_the_statement_to_use(text: str, kind: type[BitlakeError], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         parse_statement(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "SELECT * FROM db.t@v3 WHERE a = 1",
+            "'db.t@v3' is Delta Lake's way to name a version. In bitlake, SELECT * FROM",
+        ),
+        (
+            "SELECT * FROM db.t@v3 AS x",
+            "SELECT * FROM db.t VERSION AS OF 3 reads a snapshot (their numbers begin with 1)",
+        ),
+        ("SELECT 1 FROM a JOIN `my t`@V12 USING (b)", "SELECT * FROM `my t` VERSION AS OF 12"),
+        ("SELECT * FROM t@20240601123456000", "SELECT * FROM t TIMESTAMP AS OF '2024-06-01 12:34:56'"),
+        (
+            "SELECT * FROM table_changes('db.t', 2, 5)",
+            "SELECT * FROM paimon_incremental_query('db.t', 3, 7) returns the rows added after snapshot 3, up to 7, "
+            "and paimon_incremental_query('db.`t$audit_log`', 3, 7) also deleted ones",
+        ),
+        ("SELECT * FROM a, TABLE_CHANGES('t', '2024-06-01') AS c", "paimon_incremental_query('t', 3, 7)"),
+    ],
+)
+def test_versions_and_changes_of_delta_name_bitlakes_way(text: str, message: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=re.escape(message)):
+        take_relations(SqlText(text), lambda _: True)
+
+
+@pytest.mark.parametrize("text", ["SELECT 'table_changes(1)', 't@v3' FROM t", "SELECT table_changes FROM t@branch_v3"])
+def test_text_and_names_like_deltas_are_left_alone(text: str) -> None:
+    assert take_relations(SqlText(text), lambda _: True)[1] == {}
