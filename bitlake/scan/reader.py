@@ -44,6 +44,7 @@ from bitlake.scan.column_reader import (
     fetch_parts,
     footer_of,
     has_pages,
+    position_array,
     stream,
     stream_whole,
 )
@@ -254,7 +255,7 @@ class _Late:
         if batch is None:
             return False
         _, survivors = self._filtered(iter((batch,)), request, ReadCounts())
-        return bool(_blocks(survivors) > LATE_PAGES * _blocks(batch[1]))
+        return bool(_blocks(survivors) > LATE_PAGES * _blocks(position_array(batch[1])))
 
     def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
         """As :meth:`read`, for few rows: those of pages that can hold a matching one."""
@@ -278,7 +279,7 @@ class _Late:
                 true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
             if true.true_count:
                 tables.append(table.filter(true))
-                survivors.append(positions[true.to_numpy(zero_copy_only=False)])
+                survivors.append(position_array(positions)[true.to_numpy(zero_copy_only=False)])
         if not tables:
             return pa.table({}), np.zeros(0, np.int64)
         return pa.concat_tables(tables), np.concatenate(survivors)
@@ -351,16 +352,30 @@ class _FileColumns:
         ]
         """Columns of the file that are read in smaller types, and keep these."""
         self._as_stored = self._mapping.identical and not self._constants and len(stored) == len(needed) > 0
+        self._unchanged: tuple[pa.Schema, pa.Schema] | None = None
+        """Of batches whose columns are the table's as they are: their schema, and that of the table's."""
 
     def source(self, name: str) -> DataField | None:
         """The file's column that stores a column of the table; None for partition columns and columns added later."""
         return None if name in self._constants else self._mapping.fields.get(name)
 
-    def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
+    def table(self, rows: pa.Table | pa.RecordBatch, positions: Ints | range) -> pa.Table:
         if self._as_stored and rows.schema.names == self.needed:
             schema = _nullable(output_schema(self._schema, self.needed))
             if rows.schema.types == schema.types:
                 return pa.Table.from_arrays(rows.columns, schema=schema)
+        if self._unchanged is not None and rows.schema.equals(self._unchanged[0]):
+            return pa.Table.from_arrays(rows.columns, schema=self._unchanged[1])
+        table = self._converted(rows, positions)
+        if rows.schema.names == self.needed and rows.schema.types == table.schema.types and self._keeps_values():
+            self._unchanged = rows.schema, table.schema
+        return table
+
+    def _keeps_values(self) -> bool:
+        """Whether columns of the right types are the table's: nested ones may have members of other ids."""
+        return all((s := self.source(c)) is not None and s.type == self._schema.field(c).type for c in self.needed)
+
+    def _converted(self, rows: pa.Table | pa.RecordBatch, positions: Ints | range) -> pa.Table:
         count = len(positions)
         arrays: list[Any] = []
         fields: list[pa.Field] = []
@@ -392,11 +407,11 @@ class _FileColumns:
             return _no_columns(count)
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def metadata(self, name: str, positions: np.ndarray) -> pa.Array:
+    def metadata(self, name: str, positions: Ints | range) -> pa.Array:
         """A metadata column for rows at these positions."""
         count = len(positions)
         if name == ROW_INDEX:
-            return pa.array(positions, pa.int64())
+            return pa.array(position_array(positions), pa.int64())
         if name == BUCKET:
             return pa.array(np.full(count, self._task.bucket, np.int32))
         if name == FILE_PATH:

@@ -354,11 +354,12 @@ class TableScan:
         counts = [ReadCounts() for _ in tasks]
         started = time.perf_counter()
         left = self.row_limit
+        schema = compact_schema(self.schema, request.compact)
 
         def read(i: int) -> Iterator[pa.Table]:
             with reading_table(self.state.name):
                 for table in read_file(self.store, tasks[i], request, counts[i]):
-                    yield self._typed(table, tasks[i].path, request.compact)
+                    yield self._typed(table, tasks[i].path, schema)
 
         try:
             if self.order and left is not None:
@@ -366,7 +367,7 @@ class TableScan:
                 ranking = Ranking(self.order, left, ranges, self.use_index, plan.metrics)
                 with reading_table(self.state.name):
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
-                yield self._typed(table, plan.root)
+                yield self._typed(table, plan.root, schema)
                 return
             for table in read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded):
                 count_rows(read=table.num_rows)
@@ -376,11 +377,10 @@ class TableScan:
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
             self.record()
 
-    def _typed(self, table: pa.Table, path: str, compact: frozenset[str] = frozenset()) -> pa.Table:
+    def _typed(self, table: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
         """A file's rows in the result's schema, whose columns may be NOT NULL."""
         if not self.columns:
             return table  # a schema would lose the number of rows
-        schema = compact_schema(self.schema, compact)
         for i in _required(schema):
             if nulls := table.column(i).null_count:
                 raise CorruptError(f"column '{schema.field(i).name}' is NOT NULL and holds {nulls} NULLs", None, path)
