@@ -50,7 +50,7 @@ class Term:
         return {n.column for n in self.nodes() if n.column}
 
     def __str__(self) -> str:
-        return in_duckdb(self)
+        return in_sql(self)
 
 
 def random_term(rng: random.Random, rows: pa.Table, columns: Sequence[str], depth: int) -> Term:
@@ -138,19 +138,39 @@ def _built(
     return built(term)
 
 
-def in_duckdb(term: Term) -> str:
-    """The term as DuckDB's SQL."""
+def in_sql(term: Term, spark: bool = False) -> str:
+    """The term as SQL of DuckDB or Spark."""
     if term.kind == "NOT":
-        return f"NOT ({in_duckdb(term.parts[0])})"
+        return f"NOT ({in_sql(term.parts[0], spark)})"
     if term.kind in _JOINS:
-        return f" {term.kind} ".join(f"({in_duckdb(p)})" for p in term.parts)
-    constants = [_in_sql(v, term.type) for v in term.values]
+        return f" {term.kind} ".join(f"({in_sql(p, spark)})" for p in term.parts)
+    constants = [(_in_spark if spark else _in_duckdb)(v, term.type) for v in term.values]
     if term.kind == "IN":
         return f"{term.column} {term.operator} ({', '.join(constants)})"
     return " ".join([term.column, term.operator, *constants])
 
 
-def _in_sql(value: Any, type: pa.DataType) -> str:
+def _in_spark(value: Any, type: pa.DataType) -> str:
+    """A constant, written as a user of Spark would."""
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if pa.types.is_decimal(type):
+        return f"{value:f}BD"
+    if pa.types.is_floating(type):
+        if not math.isfinite(value):
+            name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return f"{'FLOAT' if type == pa.float32() else 'DOUBLE'}('{name}')"
+        return f"CAST({value!r}D AS FLOAT)" if type == pa.float32() else f"{value!r}D"
+    if pa.types.is_date(type):
+        return f"DATE '{value}'"
+    if pa.types.is_timestamp(type):
+        return f"TIMESTAMP{'' if type.tz else '_NTZ'} '{value}'"
+    return str(value)
+
+
+def _in_duckdb(value: Any, type: pa.DataType) -> str:
     """A constant, written as a user of DuckDB would."""
     if isinstance(value, bytes):
         return "'" + "".join(f"\\x{b:02X}" for b in value) + "'::BLOB"

@@ -337,6 +337,15 @@ def _boolean(e: Expressions, node: exp.Boolean) -> Value:
     return Value(written, ty.BOOLEAN, written)
 
 
+@translates(exp.HexString, args="this")
+def _bytes(e: Expressions, node: exp.HexString) -> Value:
+    digits = str(node.this)
+    if len(digits) % 2:
+        raise NotTranslatable(node, "it has an odd number of digits")
+    escaped = re.sub("(..)", r"\\x\1", digits)
+    return Value(f"'{escaped}'::BLOB", ty.BINARY)
+
+
 @translates(exp.Null, args="")
 def _null(e: Expressions, node: exp.Null) -> Value:
     return Value("NULL", ty.NULL, "NULL")

@@ -201,6 +201,8 @@ def _of_decimal(node: exp.Expr, value: Value, to: SparkType) -> str:
 def _of_text(node: exp.Expr, value: Value, to: SparkType) -> str:
     if isinstance(value.literal, str) and to.is_time:
         return time_literal(node, value.literal, to)
+    if to.is_floating and value.literal in ("NaN", "Infinity", "-Infinity"):
+        return cast_sql(value.sql, to)
     form = _TEXT_FORMS.get(to.kind)
     if to.kind == "DECIMAL":
         whole = min(to.precision - to.scale, 18)

@@ -26,4 +26,6 @@ SELECT note FROM sales WHERE note LIKE 'a\\_b' OR note LIKE '50!% off' ESCAPE '!
 SELECT percent_rank() OVER (ORDER BY id), cume_dist() OVER (ORDER BY id), ntile(4) OVER (ORDER BY id), lag(qty, 2, 0) OVER (ORDER BY id) FROM sales;
 SELECT CASE status WHEN 'NEW' THEN 1 WHEN 'PAID' THEN 2.5 ELSE 0 END AS c, nvl2(note, 1, 2), ifnull(qty, 0), isnull(qty), nvl(note, 'x') FROM sales;
 SELECT status AS s, sum(price) AS p FROM sales GROUP BY s HAVING p > 0 ORDER BY p DESC;
-SELECT shop, sum(sum(price)) OVER (ORDER BY shop) AS t FROM sales GROUP BY shop
+SELECT shop, sum(sum(price)) OVER (ORDER BY shop) AS t FROM sales GROUP BY shop;
+SELECT id, code, code > X'00' AS a, X'00fF' AS b FROM sales WHERE code <> X'FF01' OR code IN (X'', X'61');
+SELECT id, weight < DOUBLE('Infinity') AS a, factor < FLOAT('NaN') AS b, CAST('-Infinity' AS DOUBLE) AS c FROM sales WHERE weight <> DOUBLE('NaN')

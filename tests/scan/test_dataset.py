@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -218,18 +219,41 @@ def test_a_dataset_stays_at_its_snapshot(table: bitlake.Table) -> None:
     assert own.scan(snapshot=1).dataset().count_rows() == 2 and own.dataset().count_rows() == 3
 
 
-def test_a_dataset_of_expired_files_names_what_is_gone(tmp_path: Path) -> None:
+def _datafusion(dataset: Any, text: str) -> Any:
+    """A query of DataFusion over ``t``, which is bound but not read."""
+    context = pytest.importorskip("datafusion").SessionContext()
+    context.register_dataset("t", dataset)
+    return context.sql(text)
+
+
+@pytest.mark.parametrize("how", ["dropped", "expired"])
+def test_a_dataset_of_files_that_are_gone_names_the_table(tmp_path: Path, how: str) -> None:
     lake = bitlake.connect(tmp_path)
     own = lake.create_table("own", pa.table({"id": [1, 2]}))
     dataset, relation, lazy = own.dataset(), own.to_duckdb(), own.lazy()
-    lake.drop_table("own")
+    connection = duckdb.connect()
+    connection.register("t", dataset)
+    frame = _datafusion(dataset, "SELECT * FROM t")
+    query = lake.sql("SELECT id FROM own WHERE id > 0", engine="duckdb")
+    if how == "dropped":
+        lake.drop_table("own")
+    else:
+        own.overwrite(pa.table({"id": [3]}))
+        own.maintenance.expire_snapshots(retain_max=1, retain_min=1)
     lake.clear_cache()
-    with pytest.raises(NotFound, match="own"):
+    with pytest.raises(NotFound, match=r"default\.own.*it has expired \(read the table again\), or was damaged"):
         dataset.to_table()
-    with pytest.raises(duckdb.Error, match="own"):
-        relation.fetchall()
-    with pytest.raises((BitlakeError, pl.exceptions.PolarsError), match="own"):
+    for read in (relation.fetchall, lambda: connection.sql("SELECT * FROM t").fetchall(), query.fetchall):
+        with pytest.raises(duckdb.Error, match="default.*own"):
+            read()
+    with pytest.raises((BitlakeError, pl.exceptions.PolarsError), match=r"default\.own"):
         lazy.collect()
+    with pytest.raises((BitlakeError, pl.exceptions.PolarsError), match=r"default\.own"):
+        pl.scan_pyarrow_dataset(dataset).collect()
+    with pytest.raises(Exception, match=r"DataFusion error: .*NotFound: table 'default\.own'"):
+        frame.to_arrow_table()
+    if how == "expired":
+        assert lake.table("own").to_arrow()["id"].to_pylist() == [3]
 
 
 TYPES = {
@@ -253,6 +277,9 @@ def test_types_that_an_engine_may_lack(tmp_path: Path, name: str) -> None:
         lake.sql("SELECT id, c FROM own", engine="duckdb").fetchall(),
         own.to_polars().height * [0],
         own.lazy().filter(pl.col("c").is_null() | pl.col("c").is_not_null()).collect().height * [0],
+        pl.scan_pyarrow_dataset(own.dataset()).filter(pl.col("id") > 0).collect().height * [0],
+        own.to_pandas(),
+        _datafusion(own.dataset(), "SELECT id, c FROM t").to_arrow_table()["id"],
     ):
         assert len(rows) == 2
 
@@ -285,7 +312,7 @@ def test_what_is_closed_is_not_read_again(tmp_path: Path) -> None:
     assert list(batches) == [] and scan.to_arrow().num_rows == 2
 
 
-def test_unknown_columns(table: bitlake.Table) -> None:
+def test_unknown_columns(table: bitlake.Table, plans: list[Any]) -> None:
     orders = table.dataset()
     for read in (
         lambda: orders.to_table(filter=pc.field("statuss") == "NEW"),
@@ -294,6 +321,19 @@ def test_unknown_columns(table: bitlake.Table) -> None:
     ):
         with pytest.raises(NotFound, match="no column 'statuss'; did you mean 'status'"):
             read()
+    text = "SELECT id FROM orders WHERE statuss = 'NEW'"
+    engines: dict[str, Callable[[], Any]] = {
+        "DuckDB": lambda: _query(text, orders),
+        "a relation of DuckDB": lambda: table.to_duckdb().filter("statuss = 'NEW'").fetchall(),
+        "Polars": lambda: table.lazy().filter(pl.col("statuss") == "NEW").collect(),
+        "a dataset in Polars": lambda: pl.scan_pyarrow_dataset(orders).filter(pl.col("statuss") == "NEW").collect(),
+        "DataFusion": lambda: _datafusion(orders, text.replace("orders", "t")).to_arrow_table(),
+    }
+    plans.clear()
+    for name, ask in engines.items():
+        with pytest.raises(Exception, match=r"(?s)statuss.*status") as error:
+            ask()
+        assert "Traceback" not in str(error.value) and not plans, name
     with pytest.raises(NotFound, match="no column 'STATUS'; names match by case"):
         orders.to_table(columns=["STATUS"])
 

@@ -165,6 +165,11 @@ def _rows(lake: bitlake.Lake, text: str, args: Any = None) -> list[Any]:
             [(Decimal("0.25"),), (Decimal("2.00"),)],
         ),
         ("SELECT * FROM VALUES (1, 2.5, 'a'), (3, 10, NULL)", [(1, Decimal("2.5"), "a"), (3, Decimal("10.0"), None)]),
+        ("SELECT X'00fF27' AS a, X'' < X'00' AS b", [(b"\0\xff'", True)]),
+        (
+            "SELECT id FROM orders WHERE amount <> DOUBLE('NaN') AND amount < CAST('Infinity' AS FLOAT) AND id < 2",
+            [(1,)],
+        ),
         ("SELECT v.b, col1 FROM (VALUES (1), (2)) JOIN (VALUES (2, 'x')) v (a, b) ON a = col1", [("x", 2)]),
     ],
 )
@@ -334,6 +339,7 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT explode(tags) FROM orders", "mean the same in both"),
         ("SELECT * FROM orders WHERE NULL", "conditions of type BOOLEAN"),
         ("SELECT * FROM parquet.`/tmp/x`", "only Spark reads a table this way"),
+        ("SELECT X'123' AS v", "an odd number of digits"),
         ("SELECT * FROM range(5)", "is not a table of the lake"),
         ("SELECT * FROM VALUES (1), ('a')", "values of different types"),
         ("SELECT * FROM VALUES (1, NULL)", "values of different types"),
