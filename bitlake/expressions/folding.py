@@ -137,7 +137,8 @@ def _float32(number: Any) -> np.float32:
     # A decimal text rounded to double first may round differently; only take what both ways agree on.
     made = np.float32(float(number))
     if np.isfinite(made):
-        half = Decimal(float(np.spacing(np.abs(made)))) / 2
+        # The distance to the next value; that of the largest one is as for others near it, since the next is infinite.
+        half = Decimal(float(np.spacing(np.minimum(np.abs(made), np.float32(3e38))))) / 2
         if abs(Decimal(float(made)) - Decimal(str(number))) >= half:
             raise NotConstant
     return made

@@ -78,6 +78,13 @@ def test_floats_that_are_infinite_are_constants() -> None:
     assert folded("CAST('-Infinity' AS FLOAT)") == float("-inf")
 
 
+def test_the_largest_float_is_a_constant() -> None:
+    """NumPy warned that the next value is infinite."""
+    for sign in ("", "-"):
+        text = f"CAST({sign}3.4028234663852886e+38D AS FLOAT)"
+        assert constant(parse_one(text, dialect="spark"), "UTC") == np.float32(f"{sign}3.4028235e38")
+
+
 def test_an_integer_has_less_than_60_characters() -> None:
     """BIGINT has 19 digits; of thousands Python makes no number, and of many it is slow."""
     assert parse_integer("0" * 58 + "5") == 5 and parse_integer(" " * 58 + "5") == 5
