@@ -85,10 +85,11 @@ def _known(text: str) -> str:
     return text
 
 
-def _mapped(ascii_kernel: str, each: Callable[[str], str]) -> Callable[[pa.Array], pa.Array]:
+def _mapped(kernel_of_ascii: str, each: Callable[[str], str]) -> Callable[[pa.Array], pa.Array]:
     def kernel(array: pa.Array) -> pa.Array:
+        # Not Arrow's ascii_lower and ascii_upper: they return other texts for an array that begins inside its data.
         if pc.all(pc.string_is_ascii(array)).as_py() is not False:
-            return pc.call_function(ascii_kernel, [array])
+            return pc.call_function(kernel_of_ascii, [array])
         encoded = array.dictionary_encode()
         values = pa.array([each(_known(text)) for text in encoded.dictionary.to_pylist()], array.type)
         return values.take(encoded.indices)
@@ -183,8 +184,8 @@ def _position(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 TEXT_FUNCTIONS = {
     "length": Function(_bind_length, _length),
     "octet_length": Function(_bind_length, _byte_length),
-    "lower": _of_case(_mapped("ascii_lower", str.lower)),
-    "upper": _of_case(_mapped("ascii_upper", str.upper)),
+    "lower": _of_case(_mapped("utf8_lower", str.lower)),
+    "upper": _of_case(_mapped("utf8_upper", str.upper)),
     "trim": _of_text(lambda array: pc.utf8_trim(array, " ")),
     "ltrim": _of_text(lambda array: pc.utf8_ltrim(array, " ")),
     "rtrim": _of_text(lambda array: pc.utf8_rtrim(array, " ")),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bitlake import col
@@ -44,6 +45,16 @@ def true_rows(condition: str | Condition) -> list[int]:
     tree = parse_predicate(condition) if isinstance(condition, str) else condition.predicate
     mask = evaluate(bind(tree, FIELDS), ROWS, FIELDS)
     return [i for i, true in enumerate(mask.to_pylist()) if true]
+
+
+@pytest.mark.parametrize(("condition", "expected"), [("lower(s) = 'user777'", [277]), ("upper(s) = 'USER777'", [277])])
+def test_case_of_an_array_that_begins_inside_its_data(condition: str, expected: list[int]) -> None:
+    """Bug: Arrow's ascii_lower returns other texts for such an array; bitmap(lower(s)) skipped matching rows."""
+    whole = pa.array([f"User{i}" for i in range(1000)])
+    rows = pa.table({"s": whole.slice(500).cast(pa.large_string())})
+    fields = FIELDS[:1]
+    mask = evaluate(bind(parse_predicate(condition), fields), rows, fields)
+    assert pc.indices_nonzero(mask).to_pylist() == expected
 
 
 @pytest.mark.parametrize(("text", "condition", "expected"), CASES, ids=[text for text, _, _ in CASES])
