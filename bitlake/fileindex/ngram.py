@@ -64,91 +64,103 @@ def supports(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and kind.root is Root.VARCHAR
 
 
-def gram_codes(folded: bytes, n: int) -> UInt32s:
-    """Return the codes of the grams of a folded text, one for each byte but the last n - 1."""
-    grams = _Grams(n, max(4, len(folded)))
-    return grams.codes(np.frombuffer(folded, np.uint8), 0)[: max(0, len(folded) - n + 1)]
+def gram_codes(text: bytes, n: int) -> UInt32s:
+    """Return the codes of the grams of a text, one for each byte but the last n - 1."""
+    grams = _Grams(n, max(4, len(text)))
+    return grams.codes(np.frombuffer(text, np.uint8))[: max(0, len(text) - n + 1)]
 
 
 class _Grams:
     """Computes the codes of a window of text at a time, in memory that is used again: new pages take longer.
 
-    numpy computes quickest with values that are aligned and side by side.  So the window is copied four times, each
-    time one byte further: the words of copy p are those of the text at the offsets 4 k + p, and gram 4 k + p has the
-    code [p, k].
+    numpy computes quickest with values that are aligned and side by side.  So the window is copied, each time one byte
+    further: the words of copy p are those of the text at the offsets 4 k + p.  Gram 4 k + p begins with word k of copy
+    p, ends with word k of copy p + n - 4, and has the place p * width + k.  Grams do not begin in the last
+    two words of a copy.
     """
 
     def __init__(self, n: int, window: int) -> None:
         self._n = n
         self._window = window
-        words = -(-window // 4)
-        self._phases = np.zeros((4, words + 2), np.dtype("<u4"))
-        self._out, self._other = np.empty(4 * words, np.uint32), np.empty(4 * words, np.uint32)
-        self._places = np.empty(4 * words, np.intp)
-        self._folded, self._is_upper = np.empty(window + 16, np.uint8), np.empty(window + 16, np.uint8)
+        self._copies = max(4, n)
+        width = -(-window // 4) + 2
+        self._words = np.empty(self._copies * width, np.dtype("<u4"))
+        self._other, self._places = np.empty(4 * width, np.uint32), np.empty(4 * width, np.intp)
+        self._folded, self._is_upper = (np.empty(4 * width + self._copies, np.uint8) for _ in range(2))
 
-    def codes(self, text: UInt8s, at: int) -> UInt32s:
-        """Return the codes of the grams that begin in the window at ``at``; the first of them is first."""
-        words = -(-min(self._window, len(text) - at) // 4)
-        return self._compute(text, at, words).reshape(4, words).T.ravel().astype(np.uint32)
+    def codes(self, text: UInt8s) -> UInt32s:
+        """Return the codes of the grams of a text of at most one window."""
+        width = -(-len(text) // 4) + 2
+        return self._compute(text, width).reshape(4, width)[:, :-2].T.ravel().astype(np.uint32)
 
-    def _compute(self, text: UInt8s, at: int, words: int) -> npt.NDArray[np.intp]:
-        """Return the code of gram 4 k + p of the window at place p * ``words`` + k; the next call uses it again."""
-        self._fill(text[at : at + 4 * words + 11], words)
-        out, other = self._out[: 4 * words].reshape(4, words), self._other[: 4 * words].reshape(4, words)
-        np.multiply(self._phases[:, :words], np.uint32(0x9E3779B1), out=out)
+    def _compute(self, text: UInt8s, width: int) -> npt.NDArray[np.intp]:
+        """Return the codes of the grams that begin in the first 4 * (``width`` - 2) bytes, each at its place.
+
+        The next call uses the array again.
+        """
+        size = 4 * width
+        words, other, places = self._words[: self._copies * width], self._other[:size], self._places[:size]
+        self._fill(text, words.view(np.uint8).reshape(self._copies, size))
+        codes = words[:size]
         if self._n == 3:
-            np.bitwise_and(self._phases[:, :words], np.uint32(0xFFFFFF), out=out)
-            out *= np.uint32(0x9E3779B1)
+            codes &= np.uint32(0xFFFFFF)
         if self._n > 4:
-            for phase in range(4):
-                later, last = divmod(phase + self._n - 4, 4)
-                np.multiply(self._phases[last, later : later + words], np.uint32(0x85EBCA6B), out=other[phase])
-            out += other
-        np.right_shift(out, np.uint32(15), out=other)
-        out ^= other
-        out *= np.uint32(0xC2B2AE35)
-        out >>= np.uint32(32 - CODE_BITS)
-        places = self._places[: 4 * words]
-        np.copyto(places, out.ravel())  # numpy indexes fastest by intp; its own conversion of other integers is slower
+            np.multiply(words[-size:], np.uint32(0x85EBCA6B), out=other)
+        codes *= np.uint32(0x9E3779B1)
+        if self._n > 4:
+            codes += other
+        np.right_shift(codes, np.uint32(15), out=other)
+        codes ^= other
+        codes *= np.uint32(0xC2B2AE35)
+        codes >>= np.uint32(32 - CODE_BITS)
+        np.copyto(places, codes)  # numpy indexes fastest by intp; its own conversion of other integers is slower
         return places
 
-    def _fill(self, part: UInt8s, words: int) -> None:
-        """Fold a part of the text, and copy it; behind its end are zeros."""
-        is_upper, folded = self._is_upper[: len(part)], self._folded[: len(part)]
-        np.subtract(part, np.uint8(65), out=is_upper)
+    def _fill(self, text: UInt8s, copies: UInt8s) -> None:
+        """Fold the text, and copy it; behind its end are zeros."""
+        count, size = copies.shape
+        text = text[: size + count]
+        is_upper, folded = self._is_upper[: len(text)], self._folded[: size + count]
+        np.subtract(text, np.uint8(65), out=is_upper)
         np.less(is_upper, np.uint8(26), out=is_upper.view(np.bool_))
         np.multiply(is_upper, np.uint8(32), out=is_upper)
-        np.bitwise_or(part, is_upper, out=folded)
-        size = 4 * (words + 2)
-        self._folded[len(part) : size + 3] = 0
-        for phase in range(4):
-            self._phases[phase].view(np.uint8)[:size] = self._folded[phase : phase + size]
+        np.bitwise_or(text, is_upper, out=folded[: len(text)])
+        folded[len(text) :] = 0
+        copies[:] = np.ndarray((count, size), np.uint8, folded, 0, (1, 1))
 
-    def mark(self, texts: Sequence[pa.Array], seen: UInt8s) -> None:
-        """Set ``seen[code]`` to 1 for all grams of some strings without NULL; its last place is for no code."""
+    def mark(self, texts: Sequence[pa.Array], seen: UInt8s, value: int) -> None:
+        """Set ``seen[code]`` for all grams of some strings without NULL; its last place is for no code."""
         for chunk in texts:
-            if self._mark(chunk, seen):
+            if self._mark(chunk, seen, value):
                 for c, into in _FOLDED_INTO_ASCII.items():
                     chunk = pc.replace_substring(chunk, c, into)
-                self._mark(chunk, seen)
+                self._mark(chunk, seen, value)
 
-    def _mark(self, chunk: pa.Array, seen: UInt8s) -> bool:
+    def _mark(self, chunk: pa.Array, seen: UInt8s, value: int) -> bool:
         """Mark the codes of a chunk; return whether it has characters that are folded into ASCII."""
         starts, data = string_buffers(chunk)
-        first = int(starts[0])
-        text, ends = data[first : int(starts[-1])], starts[1:] - first
-        lag = np.arange(1, self._n)[:, None]
-        for at in range(0, len(text), self._window):
-            count = min(self._window, len(text) - at)
-            words = -(-count // 4)
-            places = self._compute(text, at, words)
-            low, high = np.searchsorted(ends, (at, at + count + self._n - 2), "right")
-            crossing = (ends[low:high] - at - lag).ravel()
-            crossing = np.concatenate((crossing[(crossing >= 0) & (crossing < count)], np.arange(count, 4 * words)))
-            places[(crossing & 3) * words + (crossing >> 2)] = len(seen) - 1
-            seen[places] = 1
-        if not len(text) or text.max() < 0x80:
+        text, ends = data[int(starts[0]) : int(starts[-1])], starts[1:] - starts[0]
+        if not len(text):
+            return False
+        # Windows of the same length, so that none is short.
+        windows = -(-len(text) // self._window)
+        step = 4 * -(-len(text) // (4 * windows))
+        width = step // 4 + 2
+        crossing = ends - np.arange(1, self._n)[:, None]
+        crossing = (crossing & 3) * width + (crossing >> 2)
+        edges = np.arange(0, len(text), step)
+        low, high = np.searchsorted(ends, (edges, edges + step + self._n - 2), "right").tolist()
+        nowhere = len(seen) - 1
+        for i, at in enumerate(edges.tolist()):
+            places = self._compute(text[at:], width)
+            # Of the grams that cross the end of a row, those outside of the window have places of its last two words.
+            places[crossing[:, low[i] : high[i]] - at // 4] = nowhere
+            places.reshape(4, width)[:, -2:] = nowhere
+            if len(text) - at < step:
+                behind = np.arange(len(text) - at, step)
+                places[(behind & 3) * width + (behind >> 2)] = nowhere
+            seen[places] = value
+        if text.max() < 0x80:
             return False
         whole = text.tobytes()
         return any(c.encode() in whole for c in _FOLDED_INTO_ASCII)
@@ -163,7 +175,10 @@ class NgramWriter(SignatureWriter):
         n = GRAM_BYTES.of(options) or 5
         shape = SignatureShape(CODE_BITS, 1, n, _BITS_FOR_A_CODE)
         super().__init__(
-            shape, CodeSets(CODE_BITS, _Grams(n, _WINDOW).mark), ROWS.of(options), SIZE_SHARE.of(options) or 0.05
+            shape,
+            CodeSets(CODE_BITS, _Grams(n, _WINDOW).mark),
+            ROWS.of(options),
+            SIZE_SHARE.of(options) or 0.05,
         )
 
 

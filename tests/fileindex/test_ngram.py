@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 import re
@@ -13,6 +14,7 @@ from random_texts import random_needle, random_pattern, random_text
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_conditions import TextCondition, TextUnit
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, like_pieces, like_regex
+from bitlake.fileindex import ngram
 from bitlake.fileindex.block_signature import text_bytes
 from bitlake.fileindex.ngram import NGRAM, NgramReader
 from bitlake.fileindex.payload import LazyBytes, Page, Section
@@ -141,6 +143,33 @@ def test_the_payload_depends_on_the_rows_alone() -> None:
     writer.add(pa.chunked_array([parts[3].cast(pa.string_view())]))
     writer.add(parts[4])
     assert writer.finish() == whole
+
+
+STORED = {  # SHA-256 of payloads that earlier versions built of MIXED
+    3: "02f809d81d2806ef",
+    4: "7965f44c580458be",
+    5: "12713ece7e40714f",
+    6: "5106bb567629da42",
+    7: "6d08ebbe5aa303fa",
+    8: "f83048abd11ad95c",
+}
+MIXED = [None if i % 97 == 0 else f"{line} \u0130stanbul"[: i % 80] for i, line in enumerate(LINES)]
+
+
+@pytest.mark.parametrize(("n", "digest"), STORED.items())
+def test_the_codes_of_stored_indexes_do_not_change(n: int, digest: str) -> None:
+    payload = build(MIXED, {"n": str(n), "rows": "64"})
+    assert hashlib.sha256(payload).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("window", [8, 20, 64])
+def test_the_payload_does_not_depend_on_windows(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["", "ab", *MIXED[:300], "x" * 200, "y"]
+    for n in ("3", "5", "8"):
+        whole = build(texts, {"n": n, "rows": "64"})
+        with monkeypatch.context() as context:
+            context.setattr(ngram, "_WINDOW", window)
+            assert build(texts, {"n": n, "rows": "64"}) == whole
 
 
 def test_rows_of_a_block_are_chosen_by_the_text() -> None:
