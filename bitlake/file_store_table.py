@@ -17,6 +17,7 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.condition import Where
 from bitlake.expressions.tree import IsNull, Predicate
+from bitlake.fileindex.named_index import NAMED
 from bitlake.io import Store
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher, stream_batch
@@ -276,7 +277,9 @@ class FileStoreTable:
             check_branch_option(state, options)
             check_postponed(state, options)
             schema = state.schema
-            check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
+            declares = any(key.startswith(NAMED) for key in set or {})
+            keys = schema.primary_keys
+            check_options(self.name, options, schema.fields, schema.partition_keys, keys, declares=declares)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
         warn_of_misspelt(self.name, set or {})
@@ -340,7 +343,8 @@ class FileStoreTable:
         schema = state.schema
         if schema.primary_keys and not keyed:
             raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written so")
-        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+        keys = schema.primary_keys
+        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, keys, declares=False)
 
     def commit_files(
         self,

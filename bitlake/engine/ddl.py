@@ -21,6 +21,7 @@ from bitlake.engine.show import DESCRIBED, like_names, shown_type
 from bitlake.engine.show import describe as describe_table
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
+from bitlake.fileindex.named_index import name_of_index
 from bitlake.fileindex.registry import index_type_named
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import SetTableComment, assign_ids, near
@@ -127,9 +128,8 @@ def drop_index(session: Session, statement: st.DropIndex) -> pa.Table:
     """DROP INDEX: stop declaring an index; files keep theirs until they are rewritten."""
     table = session.table(session.identify(statement.table))
     indexes = TableIndexes(table)
-    names = [index.name for index in indexes.list() if index.name.lower() == statement.name.lower()]
-    if names:
-        indexes.drop(names[0])
+    if name_of_index(table.stored_state().schema.options, statement.name) is not None:
+        indexes.drop(statement.name)
     elif not statement.if_exists:
         have = [index.name for index in indexes.list() if index.name]
         raise NotFound(f"table '{table.name}' has no index '{statement.name}'{near(statement.name, have)}")

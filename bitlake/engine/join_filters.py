@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from bitlake.engine.merge_clauses import INTEGERS, PRUNED, between, one_of
 from bitlake.expressions.tree import Comparison, Op, Predicate, all_of, conjuncts
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import usable_indexes
 from bitlake.formatting import counted
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
@@ -238,7 +238,7 @@ def _distinguishes_files(scan: TableScan, column: str, by_rows: bool) -> bool:
     schema = scan.state.schema
     if column in schema.partition_keys or [column] == list(schema.bucket_keys):
         return True
-    if by_rows and any(spec.column == column for spec in parse_index_options(schema.options, schema.fields)):
+    if by_rows and any(spec.column == column for spec in usable_indexes(schema.options, schema.fields)):
         return True
     files = files_to_plan(scan.state, scan.predicate).files
     columns = columns_of_files(files)

@@ -58,6 +58,12 @@ def named_keys(options: Mapping[str, str], name: str) -> list[str]:
     return [key for key in options if key == f"{NAMED}{name}" or key.startswith(f"{NAMED}{name}.")]
 
 
+def name_of_index(options: Mapping[str, str], name: str) -> str | None:
+    """The name of a declared index, in whatever case it is given; None if there is no such index."""
+    names = (key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED))
+    return next((declared for declared in names if declared.lower() == name.lower()), None)
+
+
 def declared_text(key: str, value: str) -> tuple[str, str] | None:
     """The index type and the expression of an option that declares an index; None for another option.
 

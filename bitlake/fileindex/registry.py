@@ -215,6 +215,32 @@ def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField])
     return [*_listed_indexes(options, fields), *_named_indexes(options, fields)]
 
 
+def usable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
+    """Return the declared indexes, without declarations by name that mean nothing for these columns.
+
+    Another engine may have dropped their column, and another version may know more functions.  Each is logged once:
+    reading and writing go on without that index.  Raises :class:`InvalidRequest` for Paimon's own options only.
+    """
+    try:
+        return parse_index_options(options, fields)
+    except InvalidRequest:
+        usable = {key: value for key, value in options.items() if not key.startswith(NAMED)}
+    for name in dict.fromkeys(key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED)):
+        declaration = {key: options[key] for key in named_keys(options, name)}
+        try:
+            _named_indexes(usable | declaration, fields)
+        except InvalidRequest as e:
+            _warn_of_useless(name, str(e))
+        else:
+            usable |= declaration
+    return parse_index_options(usable, fields)
+
+
+@functools.lru_cache(maxsize=1000)
+def _warn_of_useless(name: str, why: str) -> None:
+    log.warning("%s; files are written without index '%s': drop it, or declare it anew", why, name)
+
+
 def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
     """The expressions that table options declare indexes of, and the columns with an index of text.
 
@@ -223,7 +249,7 @@ def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField])
     if not any(key.startswith(NAMED) for key in options):
         return frozenset()
     try:
-        specs = _named_indexes(options, fields)
+        specs = usable_indexes(options, fields)
     except InvalidRequest:
         return frozenset()
     return frozenset(

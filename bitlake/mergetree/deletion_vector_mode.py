@@ -147,7 +147,8 @@ def _latest_id(state: TableState) -> int | None:
 def _switched_schema(state: TableState, on: bool) -> TableSchema:
     schema = state.schema
     options = {**schema.options, opt.DV_ENABLED.name: str(on).lower()}
-    check_options(state.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
+    keys = schema.primary_keys
+    check_options(state.name, options, schema.fields, schema.partition_keys, keys, declares=False)
     return schema.next(options=options)
 
 

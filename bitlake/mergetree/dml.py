@@ -112,7 +112,8 @@ def check_primary_key(table: str, schema: TableSchema) -> None:
     """Raise :class:`InvalidRequest` unless the table has a primary key and can be written."""
     if not schema.primary_keys:
         raise InvalidRequest(f"table '{table}' has no primary key: rows can be appended to it, not upserted")
-    check_options(table, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+    keys = schema.primary_keys
+    check_options(table, dict(schema.options), schema.fields, schema.partition_keys, keys, declares=False)
 
 
 # --- DELETE and UPDATE by rows ----------------------------------------------------------------------------------------

@@ -388,19 +388,28 @@ def _follow_named(options: Mapping[str, str], rename: Rename) -> dict[str, str]:
     """
     out = dict(options)
     for key, value in options.items():
-        declared = declared_text(key, value)
-        if declared is None:
-            continue
-        from bitlake.expressions.parser import renamed_columns  # brings sqlglot, which only SQL text needs
-
-        kind, text = declared
-        renamed = renamed_columns(text, rename)
-        if renamed is None:
+        try:
+            renamed = _renamed_declaration(key, value, rename)
+        except InvalidRequest:
+            continue  # another engine's text, which declares no index
+        if renamed is not None:
+            out[key] = renamed
+        else:
             for name in named_keys(options, key[len(NAMED) :]):
                 out.pop(name, None)
-        elif renamed != text:
-            out[key] = f"{kind}({renamed})"
     return out
+
+
+def _renamed_declaration(key: str, value: str, rename: Rename) -> str | None:
+    """An option's value with the columns of an expression renamed; None if a column is dropped."""
+    declared = declared_text(key, value)
+    if declared is None:
+        return value
+    from bitlake.expressions.parser import renamed_columns  # brings sqlglot, which only SQL text needs
+
+    kind, text = declared
+    renamed = renamed_columns(text, rename)
+    return None if renamed is None else value if renamed == text else f"{kind}({renamed})"
 
 
 def _follow(options: Mapping[str, str], rename: Rename) -> dict[str, str]:

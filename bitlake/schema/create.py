@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import parse_index_options, usable_indexes
 from bitlake.formats.file_format import CODECS, check_format
 from bitlake.iceberg.schema import check_publishable
 from bitlake.metadata import options as opt
@@ -124,16 +124,18 @@ def check_options(
     fields: Sequence[DataField],
     partition_keys: Sequence[str],
     primary_keys: Sequence[str] = (),
+    declares: bool = True,
 ) -> None:
     """Validate a table's options against its columns and keys, and fill in the bucket key (``options`` is changed).
 
+    ``declares``: indexes by name are being declared; otherwise those that mean nothing are left out with a warning.
     Raises :class:`InvalidRequest` naming option, value and what is allowed.
     """
     opt.validate(options)
     for name in (opt.PARTITION.name, opt.PRIMARY_KEY.name):
         if name in options:
             raise InvalidRequest(f"table '{table}': '{name}' cannot be set once the table exists")
-    parse_index_options(options, fields)
+    (parse_index_options if declares else usable_indexes)(options, fields)
     parsed = opt.Options(options)
     try:
         check_honoured(options)

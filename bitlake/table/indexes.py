@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from bitlake.errors import AlreadyExists, BitlakeError, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
-from bitlake.fileindex.named_index import declaration, named_keys
-from bitlake.fileindex.registry import IndexSpec, changed_index_options, parse_index_options
+from bitlake.fileindex.named_index import declaration, name_of_index, named_keys
+from bitlake.fileindex.registry import IndexSpec, changed_index_options, usable_indexes
 from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, LocalRunner
@@ -39,7 +39,7 @@ class IndexCoverage:
 def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
     """The coverage of a snapshot's files by each index that the table's options declare."""
     schema = state.schema
-    specs = parse_index_options(schema.options, schema.fields)
+    specs = usable_indexes(schema.options, schema.fields)
     entries = state.entries()
     schemas = state.schemas({e.file.schema_id for e in entries})
     partitions = PartitionReader(schema, state.paths)
@@ -93,7 +93,7 @@ class TableIndexes:
         [IndexSpec(column='status', index_type='bitmap', options={})]
         """
         schema = self._core.schema
-        return parse_index_options(schema.options, schema.fields)
+        return usable_indexes(schema.options, schema.fields)
 
     def create(
         self, column: str, type: str, options: Mapping[str, str] | None = None, *, name: str | None = None
@@ -130,16 +130,15 @@ class TableIndexes:
         >>> table.indexes.list()
         []
         """
-        named = [index for index in self.list() if index.name and index.name.lower() == column.lower()]
-        if named:
-            stored = self._core.stored_state().schema.options
-            return self._core.alter_options(*changed_index_options(stored, (), named))
+        stored = self._core.stored_state().schema.options
+        named = name_of_index(stored, column)
+        if named is not None:
+            return self._core.alter_options({}, named_keys(stored, named))
         name = self._name_of(column)
         going = [index for index in self.list() if index.column == name and type in (None, index.index_type)]
         if not going:
             what = "no index" if type is None else f"no {type} index"
             raise NotFound(f"table '{self._core.name}': column '{name}' has {what}")
-        stored = self._core.stored_state().schema.options
         return self._core.alter_options(*changed_index_options(stored, (), going))
 
     def _name_of(self, column: str) -> str:

@@ -30,7 +30,7 @@ from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.fileindex.cost import PAGE_ROWS
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, usable_indexes
 from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
@@ -114,7 +114,7 @@ class FileShape:
         return cls(
             schema.fields,
             schema.fields,
-            parse_index_options(schema.options, schema.fields),
+            usable_indexes(schema.options, schema.fields),
             options.of(opt.FILE_FORMAT).lower(),
             options.of(opt.FILE_COMPRESSION),
             options.of(opt.ZSTD_LEVEL),
@@ -341,7 +341,7 @@ def target_file_size(schema: TableSchema) -> int:
 
 def page_rows(schema: TableSchema) -> int:
     """Return the rows of a Parquet page: the table's option, else fewer where an index or a key selects pages."""
-    selective = bool(schema.primary_keys) or bool(parse_index_options(schema.options, schema.fields))
+    selective = bool(schema.primary_keys) or bool(usable_indexes(schema.options, schema.fields))
     return opt.Options(schema.options).of(opt.PARQUET_PAGE_ROWS) or (PAGE_ROWS if selective else SCAN_PAGE_ROWS)
 
 

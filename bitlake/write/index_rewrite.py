@@ -32,7 +32,7 @@ from bitlake.fileindex.registry import (
     by_column,
     by_entry,
     known_index_type,
-    parse_index_options,
+    usable_indexes,
 )
 from bitlake.fileindex.source import index_source
 from bitlake.io import Store
@@ -99,7 +99,7 @@ class Rewritten:
 def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[RewriteTask]:
     """Return the tasks for data files, with the indexes that the table's options declare."""
     schema = state.schema
-    declared = parse_index_options(schema.options, schema.fields)
+    declared = usable_indexes(schema.options, schema.fields)
     schemas = state.schemas({e.file.schema_id for e in entries})
     partitions = PartitionReader(schema, state.paths)
     by_schema: dict[int, tuple[IndexSpec, ...]] = {}

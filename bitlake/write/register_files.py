@@ -16,7 +16,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.fileindex.registry import IndexBuilder, parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, usable_indexes
 from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
 from bitlake.formats.parquet.scan import read_columns
@@ -131,7 +131,7 @@ def _register(store: Store, context: RegisterContext, name: str, staged: StagedF
     target = data_file_writer.target_file_size(schema)
     if staged.size > _SPLIT_ABOVE * target:
         return _split(store, context, factory, name, staged, partition, bucket)
-    specs = parse_index_options(schema.options, schema.fields)
+    specs = usable_indexes(schema.options, schema.fields)
     builder = IndexBuilder(specs, schema.fields)
     columns = data_file_writer.source_columns(specs, schema.fields)
     if columns:

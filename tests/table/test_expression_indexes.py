@@ -191,6 +191,40 @@ def test_a_renamed_column_keeps_its_indexes(lake: Lake) -> None:
     assert [r.built for r in table.indexes.rebuild()] == [()] * 3
 
 
+@pytest.mark.parametrize(
+    "declared", ["bitmap(lower(gone))", "bitmap(new_function(v))", "newer(v)", "bitmap(", "bitmap(datediff(v, now()))"]
+)
+def test_a_declaration_that_means_nothing_here_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, declared: str
+) -> None:
+    """Of another engine that dropped the column, or of another version: writing failed, and so did DROP INDEX."""
+    before = {"bitlake.index.i": "bitmap(lower(v))", "bitlake.index.j": "bitmap(upper(v))"}
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    bitlake.connect(str(tmp_path)).create_table("t", schema, options=before).append(
+        pa.table({"id": [1, 2], "v": ["Ada", "BOB"]})
+    )
+    (stored,) = tmp_path.glob("*/t/schema/schema-*")
+    stored.write_text(stored.read_text().replace("bitmap(lower(v))", declared).replace("bitmap(upper(v))", declared))
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.table("t")
+    where = "lower(v) = 'bob'"
+    table.append(pa.table({"id": [3, 4], "v": ["BOB", "Eve"]}))
+    assert f"'bitlake.index.i' = '{declared}'" in caplog.text
+    assert caplog.text.count("files are written without index 'i'") == 1
+    assert plan_of(table, where).metrics.files_read == 2  # the older file's index names its expression
+    assert ids(table, where) == [2, 3]
+    assert sorted(lake.sql(f"SELECT id FROM t WHERE {where}", engine="duckdb").fetchall()) == [(2,), (3,)]
+    assert (table.delete("id = 3"), table.indexes.list(), table.indexes.coverage()) == (1, [], [])
+    table.maintenance.compact()
+    assert not table.maintenance.verify().findings
+    table.alter(rename={"id": "number"})
+    lake.sql("DROP INDEX i ON t", engine="duckdb")
+    table.indexes.drop("J")
+    table.indexes.create("lower(v)", "bitmap", name="i")
+    table.indexes.rebuild()
+    assert plan_of(table, "lower(v) = 'cy'").metrics.files_read == 0
+
+
 def test_a_dropped_column_takes_its_indexes_along(lake: Lake) -> None:
     table = lake.create_table(
         "dropped", pa.schema([("v", pa.string()), ("w", pa.string())]), options={"bitlake.index.i": "bitmap(lower(v))"}

@@ -43,7 +43,7 @@ from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import usable_indexes
 from bitlake.io import Store, has_cheap_rename
 from bitlake.mergetree.postpone_bucket import bucket_numbers
 from bitlake.metadata import options as opt
@@ -156,7 +156,7 @@ class SparkWriter:
     def _adopt(
         self, schema: TableSchema, context: RegisterContext, staged: Sequence[StagedFile]
     ) -> list[ManifestEntry]:
-        indexed = bool(parse_index_options(schema.options, schema.fields))
+        indexed = bool(usable_indexes(schema.options, schema.fields))
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
         runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]

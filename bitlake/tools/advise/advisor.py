@@ -16,7 +16,7 @@ from typing import Any
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import IndexedExpression, Predicate, leaves_of
 from bitlake.file_store_table import FileStoreTable
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import usable_indexes
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -411,7 +411,7 @@ class _Advisor:
 
 def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
     found: dict[str, list[policy.Candidate]] = {}
-    for spec in parse_index_options(schema.options, schema.fields):
+    for spec in usable_indexes(schema.options, schema.fields):
         if spec.column in schema.field_names or isinstance(spec.column, IndexedExpression):
             made = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
             found.setdefault(spec.column, []).append(made)

@@ -24,7 +24,7 @@ from bitlake.fileindex.registry import (
     changed_index_options,
     index_types,
     known_index_type,
-    parse_index_options,
+    usable_indexes,
 )
 from bitlake.formatting import counted, human_bytes
 from bitlake.metadata.schema import TableSchema
@@ -446,7 +446,7 @@ def option_changes(
     options: Mapping[str, str], columns: Sequence[ColumnAdvice], fields: Sequence[DataField]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the table options to set and to unset for this advice; other indexes stay, unless they are replaced."""
-    names = {(s.column, s.index_type): s.name for s in parse_index_options(options, fields)}
+    names = {(s.column, s.index_type): s.name for s in usable_indexes(options, fields)}
     advised = [
         IndexSpec(advice.column, new.index_type, dict(new.options))
         for advice in columns

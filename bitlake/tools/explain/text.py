@@ -13,7 +13,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import leaves_of
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import usable_indexes
 from bitlake.formatting import counted, human_bytes, printable
 from bitlake.metadata.manifest import has_index
 from bitlake.scan.metadata_only import DATA
@@ -88,7 +88,7 @@ def _coverage(plan: Plan) -> list[str]:
     if plan.predicate is None:
         return []
     try:
-        declared = {spec.column for spec in parse_index_options(plan.schema.options, plan.schema.fields)}
+        declared = {spec.column for spec in usable_indexes(plan.schema.options, plan.schema.fields)}
     except InvalidRequest:
         return []  # indexes of such declarations are not built
     judged = judged_by_indexes(plan.predicate).predicate  # with expressions as their indexes name them

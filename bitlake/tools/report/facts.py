@@ -21,7 +21,7 @@ from itertools import chain
 from bitlake import _clock
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quote
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import usable_indexes
 from bitlake.formatting import counted, human_bytes, share_words
 from bitlake.mergetree.bucket import bucket_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import pending_unit
@@ -552,7 +552,7 @@ def index_coverage(
             held = counts.setdefault((column, kind), [0.0, 0.0])
             held[0] += weight
             held[1] += weight * length
-    wanted = {(s.column, s.index_type) for s in parse_index_options(state.schema.options, state.schema.fields)}
+    wanted = {(s.column, s.index_type) for s in usable_indexes(state.schema.options, state.schema.fields)}
     for key in wanted:
         counts.setdefault(key, [0.0, 0.0])
     found = [

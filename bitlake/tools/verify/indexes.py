@@ -38,7 +38,7 @@ from bitlake.errors import (
 from bitlake.fileindex.capabilities import Comparable, IndexReader, MemberReader, PayloadChecker
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import by_column, find_index_type, parse_index_options
+from bitlake.fileindex.registry import by_column, find_index_type, usable_indexes
 from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import reader_for
@@ -441,7 +441,7 @@ def index_options(schemas: Sequence[TableSchema]) -> Options:
     out: dict[tuple[str, str], Mapping[str, str]] = {}
     for schema in schemas:
         try:
-            specs = parse_index_options(schema.options, schema.fields)
+            specs = usable_indexes(schema.options, schema.fields)
         except InvalidRequest:
             continue  # options that nobody can use: the payloads are compared by what they mean
         for spec in specs:
