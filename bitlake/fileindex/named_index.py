@@ -59,7 +59,7 @@ def named_keys(options: Mapping[str, str], name: str) -> list[str]:
 
 
 def name_of_index(options: Mapping[str, str], name: str) -> str | None:
-    """The name of a declared index, in whatever case it is given; None if there is no such index."""
+    """The name of the index that options declare under a name in any case; None without one."""
     names = (key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED))
     return next((declared for declared in names if declared.lower() == name.lower()), None)
 

@@ -238,7 +238,7 @@ def usable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
 
 @functools.lru_cache(maxsize=1000)
 def _warn_of_useless(name: str, why: str) -> None:
-    log.warning("%s; files are written without index '%s': drop it, or declare it anew", why, name)
+    log.warning("%s; files are written without index '%s': drop it, or change its declaration", why, name)
 
 
 def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
