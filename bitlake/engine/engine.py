@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError
+from bitlake.expressions.literal_lists import has_markers, without_lists
 from bitlake.expressions.parameters import Args, with_values
 from bitlake.formatting import one_line
 from bitlake.progress import job
@@ -25,6 +27,7 @@ from bitlake.sql.text import SqlText
 if TYPE_CHECKING:
     from bitlake.engine import rows
 
+Result = TypeVar("Result")
 Handler = Callable[[Session, Any], pa.Table]
 
 
@@ -94,6 +97,27 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     }
 
 
+_QUERY = re.compile(r"\s*(SELECT|WITH)\b", re.I)
+
+
+def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
+    """Run a query without its long lists of literals; the whole text if that fails for a reason that it may not have.
+
+    For other statements ``run`` raises :class:`NotTranslatable` if their text has markers of lists.
+    """
+    short, lists = without_lists(text) if _QUERY.match(text) else (text, ())
+    if not lists:
+        return run(text)
+    try:
+        return run(short)
+    except NotTranslatable:
+        pass
+    except BitlakeError as e:
+        if not has_markers(str(e)):
+            raise
+    return run(text)
+
+
 class _CoreSession(Session):
     """The session, with the rows of queries in this process."""
 
@@ -127,12 +151,17 @@ class CoreEngine:
 
     def run(self, text: str, args: Args | None = None) -> pa.Table | QueryResult:
         """As :meth:`sql`, where a query that needs no DuckDB is not handed to it."""
-        session = self.session
         written = text if args is None else with_values(text, args)
+        return with_short_lists(written, self._run)
+
+    def _run(self, written: str) -> pa.Table | QueryResult:
+        session = self.session
         begun = session.begin(written)
         statement = parse_statement(begun)
         if isinstance(statement, st.Query):
             return run_query(session, statement.text)
+        if has_markers(written):
+            raise NotTranslatable("a long list", "only queries are read without their lists")
         handler = _handlers_here().get(type(statement)) or handlers().get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")

@@ -5,19 +5,13 @@ arithmetic and comparisons of columns become :class:`Computed` leaves, clocks be
 expressible, such as a subquery, fails in :func:`parse_predicate`.  Conditions of statements are only pruned by
 (:func:`from_sqlglot`): computed parts, which Spark evaluates, are not expressible there, unless the caller asks for
 them.
-
-Long lists of literals in ``IN (…)`` are read without sqlglot's parser, which takes some 50 µs for each literal:
-:func:`without_lists` cuts lists of whole numbers or plain strings out of a text and puts a marker in place of each.
-The parser then meets ``x IN ('<marker>')``, for which :meth:`LiteralLists.take` gives the values.  If it does not meet
-a marker there, such as one in a comment, :attr:`LiteralLists.all_taken` is false, and the whole text is parsed.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sqlglot
@@ -27,6 +21,7 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literal_lists import list_of, take_lists, without_lists
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
@@ -86,10 +81,9 @@ def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predi
         shorter, lists = without_lists(text)
         if lists:
             try:
-                context = _Context(timezone, column_of or dotted, computes=True, lists=lists)
-                predicate = _convert(_syntax_tree(shorter, timezone), context, False)
-                if lists.all_taken:
-                    return predicate
+                tree = _syntax_tree(shorter, timezone)
+                if take_lists(tree) == len(lists):
+                    return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
             except (InvalidRequest, Inexpressible):
                 pass  # the error is to show the text as written
     tree = _syntax_tree(text, timezone)
@@ -162,87 +156,12 @@ _KEPT_TEXT = 2000
 _parse_known = functools.lru_cache(maxsize=256)(_parse)
 
 
-_LEAST_CHARACTERS = 500
-"""The parser reads shorter lists."""
-_MARK = "\ue000"
-_RAW_STRING = re.compile(r"\br['\"]", re.I)
-_PIECE = re.compile(
-    r"""  '(?:[^'\\]|\\.)*+'
-        | "(?:[^"\\]|\\.)*+"
-        | `[^`]*+`
-        | --[^\n]*+
-        | /\*.*?\*/
-        | (?P<head>\bIN\s*\()(?P<list>[-\d,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*+\s*+)(?=\))""",
-    re.I | re.S | re.X,
-)
-_NUMBERS = re.compile(r"\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*+")
-_TEXT = re.compile(r"'([^']*)'")
-
-
-class LiteralLists:
-    """The lists that were cut out of a text.  Mutable: it remembers which were taken."""
-
-    def __init__(self) -> None:
-        self._lists: dict[str, tuple[Any, ...]] = {}
-        self._taken: set[str] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._lists)
-
-    def add(self, values: tuple[Any, ...]) -> str:
-        """Keep a list; returns its marker."""
-        marker = f"{_MARK}{len(self._lists)}"
-        self._lists[marker] = values
-        return marker
-
-    def take(self, node: exp.In) -> tuple[Any, ...] | None:
-        """The values that a marker stands for in ``x IN ('<marker>')``."""
-        only = node.expressions[0] if len(node.expressions) == 1 else None
-        if not isinstance(only, exp.Literal) or not only.is_string or only.this not in self._lists:
-            return None
-        self._taken.add(only.this)
-        return self._lists[only.this]
-
-    @property
-    def all_taken(self) -> bool:
-        """Whether every list was taken."""
-        return len(self._taken) == len(self._lists)
-
-
-def without_lists(text: str) -> tuple[str, LiteralLists]:
-    """A text with markers in place of long lists, and the lists; without lists where the text may mean more.
-
-    >>> text, lists = without_lists(f"a IN ({', '.join(['7'] * 1000)}) AND b > 1")
-    >>> text == f"a IN ('{chr(0xE000)}0') AND b > 1"
-    True
-    """
-    lists = LiteralLists()
-    if _MARK in text or _RAW_STRING.search(text):
-        return text, lists
-    parts, end = [], 0
-    for piece in _PIECE.finditer(text):
-        listed = piece["list"]
-        values = None if listed is None or len(listed) < _LEAST_CHARACTERS else _values(listed)
-        if values is not None:
-            parts += [text[end : piece.start("list")], f"'{lists.add(values)}'"]
-            end = piece.end("list")
-    return "".join([*parts, text[end:]]), lists
-
-
-def _values(listed: str) -> tuple[Any, ...] | None:
-    if "'" in listed:
-        return tuple(_TEXT.findall(listed))
-    return tuple(map(int, listed.split(","))) if _NUMBERS.fullmatch(listed) else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Context:
     timezone: str
     column_of: ColumnOf
     computes: bool
     """Whether computed conditions are taken."""
-    lists: LiteralLists = field(default_factory=LiteralLists)
-    """The values of lists that are not in the tree."""
 
     def term(self, node: exp.Expr) -> Term:
         return term_of(node, self.timezone, lambda column: _name(column, self.column_of))
@@ -441,7 +360,8 @@ def _in(node: exp.In, to: _Context) -> Predicate:
     if not node.expressions:
         raise Inexpressible(node, "IN of nothing")
     try:
-        values = to.lists.take(node) or tuple(constant(e, to.timezone) for e in node.expressions)
+        cut = list_of(node)
+        values = tuple(constant(e, to.timezone) for e in node.expressions) if cut is None else cut.values
     except NotConstant:
         return to.boolean(node, "not a constant")
     return to.leaf(node.this, lambda name: In(name, values))

@@ -23,6 +23,7 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.engine.session import Session
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
 from bitlake.runtime import Runner
@@ -126,10 +127,10 @@ class EngineContext(Session):
         """A query over frames, lazy; ``text`` makes it of the names under which it can name them, in order."""
         if self.classic:
             with self.views(frames) as names:
-                return self.spark.sql(text(names))
+                return self.spark.sql(with_lists(text(names)))
         # Spark Connect looks views up when rows are asked for: the frames go with the query, in braces.
         names = [f"__bitlake_{next(_numbers)}_" for _ in frames]
-        query = text(names)
+        query = with_lists(text(names))
         if names:
             query = query.replace("{", "{{").replace("}", "}}")
         for name in names:

@@ -31,6 +31,7 @@ from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.tree import (
     TRUE,
@@ -139,7 +140,7 @@ def analyse_query(
     made = _analyse(text, tables, timezone, quoted_patterns)
     if caches is not None:
         unread = made.over(SqlText(key[0]))
-        caches[_ANALYSES].put(key, (tables.known, unread), 1000 + _CHARACTER_BYTES * len(text))
+        caches[_ANALYSES].put(key, (tables.known, unread), 1000 + _CHARACTER_BYTES * len(with_lists(text)))
     return made
 
 

@@ -30,6 +30,8 @@ _Columns = tuple[tuple[str, tuple[DataField, ...]], ...]
 _Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date]
 _TRANSLATIONS: CacheName[_Key, Translation] = CacheName("translated queries")
 """By text, columns, zone, names of the result, and the date, which a text may ask for; one takes 3 to 10 ms to make."""
+_VALUE_BYTES = 80
+"""What a literal of a long list takes in memory, with its place in the list and its text."""
 
 
 def translate_over(
@@ -51,10 +53,12 @@ def translate_over(
     columns = dict(zip(tables, map(tuple, fields), strict=True))
     called = None if names is None else tuple(names)
     key = (str(replaced), tuple(columns.items()), timezone, called, today(timezone))
-    made = caches[_TRANSLATIONS].get_or(
-        key, lambda: translate(replaced, columns, timezone, called), lambda t: 1000 + 4 * len(t.sql)
-    )
+    made = caches[_TRANSLATIONS].get_or(key, lambda: translate(replaced, columns, timezone, called), _memory)
     return made, tables
+
+
+def _memory(query: Translation) -> int:
+    return 1000 + 4 * len(query.sql) + sum(_VALUE_BYTES * len(values.values) for values in query.lists)
 
 
 def import_duckdb() -> Any:
@@ -73,6 +77,8 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
     from bitlake.sql.duckdb_binding import bind_scans  # DuckDB is optional
 
     connection = _connection(timezone, caches)
+    for values in query.lists:
+        connection.register(values.table, pa.table({"v": pa.array(values.values)}))
     scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}
     for name, table in tables.items():
         if name not in scans:

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_comparison import beyond_long
+from bitlake.expressions.literal_lists import LiteralList, list_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
@@ -451,7 +452,7 @@ def _in(e: Expressions, node: exp.In) -> Value:
     if isinstance(node.this, exp.Tuple):
         raise NotTranslatable(node, "IN of tuples and arrays differs")
     check_operands(node, node.this)
-    value, name = e.value(node.this), None
+    value, name, cut = e.value(node.this), None, list_of(node)
     if query is not None:
         sql, columns = e.query(query, replace(e.scope, grouped=e.keys is not None))
         if len(columns) != 1:
@@ -467,14 +468,21 @@ def _in(e: Expressions, node: exp.In) -> Value:
         inner = Value('i."c0"', columns[0].type)
         listed = sql if inner.type == kind else f"SELECT {widen(node, inner, kind)} FROM ({sql}) AS i"
         made = f"({widen(node, replace(value, literal=None), kind)} IN ({listed}))"
+    elif cut is not None and _holds_type(cut, value):
+        made = f"({value.sql} IN (SELECT v FROM {cut.table}))"
     else:
-        options = e.values(node.expressions)
+        options = e.values(node.expressions if cut is None else cut.literals())
         (first, *rest), _ = alike(node, padded(node, [value, *options]))
         made = f"({first} IN ({', '.join(rest)}))"
         name = named(f"({{}} IN ({', '.join('{}' for _ in options)}))", value, *options)
     if node.args.get("negate"):
         return Value(f"(NOT {made})", ty.BOOLEAN, None if name is None else f"(NOT {name})")
     return Value(made, ty.BOOLEAN, name)
+
+
+def _holds_type(values: LiteralList, value: Value) -> bool:
+    """Whether a value is compared with a list's literals as they are, by both engines."""
+    return value.type.is_integer if isinstance(values.values[0], int) else value.type == ty.STRING and not value.char
 
 
 def exists_subquery(e: Expressions, node: exp.Exists) -> Value:

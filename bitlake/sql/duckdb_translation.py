@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from bitlake._clock import now_ms
 from bitlake.expressions import literals
+from bitlake.expressions.literal_lists import ListNode, LiteralList
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
@@ -48,11 +49,12 @@ _WORDS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A query in DuckDB's SQL, with the names and types of its columns by Spark."""
+    """A query in DuckDB's SQL, with the names and types of its columns by Spark, and the lists that are its tables."""
 
     sql: str
     names: tuple[str, ...]
     types: tuple[SparkType, ...]
+    lists: tuple[LiteralList, ...] = ()
 
 
 def translate(
@@ -77,7 +79,8 @@ def translate(
         if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
-    return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns))
+    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode)})
+    return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), lists)
 
 
 def today(timezone: str) -> dt.date:

@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literal_lists import marked_lists, take_lists
 from bitlake.expressions.parameters import Expression
 from bitlake.expressions.spark_dialect import SPARK_SQL, caret, tokenize
 from bitlake.expressions.sql_text import quoted
@@ -84,7 +85,8 @@ class SqlText(Expression):
         except (SqlglotError, InvalidRequest, RecursionError, IndexError):  # IndexError: map(…) of an odd number
             return None
         trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
-        return trees[0] if len(trees) == 1 else None
+        tree, lists = trees[0] if len(trees) == 1 else None, marked_lists(self)
+        return tree if tree is None or not lists or take_lists(tree) == lists else None
 
     def raw(self, token: Token) -> str:
         """A token as written."""

@@ -1,0 +1,86 @@
+"""Queries with long lists of literals on DuckDB: the same results as with the literals in the text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.engine import engine
+from bitlake.errors import BitlakeError
+from bitlake.expressions.literal_lists import has_markers
+from bitlake.sql import duckdb_engine
+
+NUMBERS = ", ".join(str(3 * i - 300) for i in range(400))
+OTHERS = ", ".join(str(5 * i) for i in range(400))
+TEXTS = ", ".join(f"'k{2 * i}'" for i in range(200))
+QUERIES = [
+    f"SELECT count(*) AS n, sum(id) AS s FROM t WHERE id IN ({NUMBERS})",
+    f"SELECT id FROM t WHERE small NOT IN ({NUMBERS}) ORDER BY id",
+    f"SELECT id FROM t WHERE NOT (k IN ({TEXTS})) OR id = 7 ORDER BY id",
+    f"SELECT id, k IN ({TEXTS}) AS there, small IN ({NUMBERS}) AS low FROM t ORDER BY id",
+    f"SELECT sum(CASE WHEN id NOT IN ({NUMBERS}) THEN 1 ELSE 0 END) AS s FROM t GROUP BY k IN ({TEXTS}) ORDER BY s",
+    f"SELECT id FROM t WHERE price IN ({NUMBERS}) OR k IN ({NUMBERS}, NULL) ORDER BY id",
+    f"WITH w AS (SELECT id AS k FROM t WHERE id IN ({NUMBERS})) SELECT k FROM w WHERE k IN ({OTHERS}) ORDER BY k",
+    f"SELECT a.id FROM t AS a LEFT JOIN t AS b ON a.id = b.id AND b.id IN ({NUMBERS}) WHERE b.id IS NULL ORDER BY a.id",
+    f"SELECT id IN ({NUMBERS}) FROM t",
+    f"SELECT id FROM t WHERE k = 'id IN ({NUMBERS})' OR missing IN ({NUMBERS})",
+    f"SELECT id FROM t WHERE k IN ({NUMBERS}) ORDER BY id",
+    f"SELECT max(id) AS m FROM t WHERE 6 IN ({NUMBERS}) AND CAST(NULL AS INT) IN ({NUMBERS}) IS NULL",
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Any) -> bitlake.Lake:
+    lake = bitlake.connect(str(tmp_path))
+    rows = {
+        "id": pa.array([*range(900), 1 << 40], pa.int64()),
+        "small": pa.array([None if i % 11 == 0 else i % 120 - 50 for i in range(901)], pa.int8()),
+        "k": [None if i % 13 == 0 else f"k{i % 450}" for i in range(900)] + ["12"],
+        "price": pa.array([Decimal(i) / 2 for i in range(901)], pa.decimal128(9, 2)),
+    }
+    lake.create_table(
+        "t", pa.table(rows), options={"file-index.bitmap.columns": "k", "file-index.bsi.columns": "small"}
+    )
+    return lake
+
+
+def outcome(lake: bitlake.Lake, query: str) -> Any:
+    try:
+        return lake.sql(query, engine="duckdb").to_arrow_table()
+    except BitlakeError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_the_same_as_literals(lake: bitlake.Lake, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = outcome(lake, query)
+    assert not isinstance(found, str) or not has_markers(found)
+    monkeypatch.setattr(engine, "without_lists", lambda text: (text, ()))
+    assert found == outcome(lake, query)
+
+
+def test_neither_the_parser_nor_duckdb_sees_the_literals(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    translated: list[Any] = []
+    translate = duckdb_engine.translate
+
+    def seen(text: Any, *rest: Any) -> Any:
+        translated.append((text, translate(text, *rest)))
+        return translated[-1][1]
+
+    monkeypatch.setattr(duckdb_engine, "translate", seen)
+    for _ in range(2):
+        assert lake.sql(QUERIES[0], engine="duckdb").fetchall() == [(300, 134550)]
+        assert lake.sql(QUERIES[0].replace(NUMBERS, OTHERS), engine="duckdb").fetchall() == [(180, 80550)]
+    assert len(translated) == 2  # other literals are another query
+    assert all(len(text) < 200 and len(made.sql) < 500 and len(made.lists) == 1 for text, made in translated)
+
+
+def test_only_queries_lose_their_lists(lake: bitlake.Lake) -> None:
+    lake.sql(f"DELETE FROM t WHERE id IN ({NUMBERS})", engine="duckdb")
+    assert lake.table("t").count() == 601
+    lake.sql(f"CREATE TABLE u AS SELECT id FROM t WHERE id IN ({OTHERS})", engine="duckdb")
+    assert lake.table("u").count() == 120

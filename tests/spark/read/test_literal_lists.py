@@ -1,0 +1,48 @@
+"""Queries with long lists of literals on Spark: the same rows as plain Spark over the same table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+
+NUMBERS = ", ".join(str(3 * i - 300) for i in range(400))
+TEXTS = ", ".join(f"'k{2 * i}'" for i in range(200))
+CONDITIONS = {
+    f"id IN ({NUMBERS}) AND id < 500": True,
+    f"small NOT IN ({NUMBERS})": True,
+    f"NOT (t.k IN ({TEXTS})) AND (id NOT IN ({NUMBERS}))": True,
+    f"k IN ({TEXTS}) OR id IN ({NUMBERS})": False,
+    f"code IN ({NUMBERS})": False,
+    f"id IN ({NUMBERS}) OR k IN (SELECT k FROM t WHERE id = 5)": False,
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Any, spark: Any) -> bitlake.Lake:
+    lake = bitlake.connect(str(tmp_path), spark=spark)
+    rows = pa.table(
+        {
+            "id": pa.array([*range(900), 1 << 40], pa.int64()),
+            "small": pa.array([None if i % 11 == 0 else i % 120 - 50 for i in range(901)], pa.int8()),
+            "k": [None if i % 13 == 0 else f"k{i % 450}" for i in range(901)],
+            "code": [f"0{i}" for i in range(901)],
+        }
+    )
+    lake.create_table("t", rows)
+    return lake
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=range(len(CONDITIONS)))
+def test_the_same_rows_as_plain_spark(lake: bitlake.Lake, condition: str) -> None:
+    frame = lake.sql(f"SELECT id FROM t WHERE {condition}")
+    lake.spark.createDataFrame(lake.table("t").to_arrow()).createOrReplaceTempView("plain_rows")
+    written = condition.replace("t.k", "plain_rows.k").replace("FROM t", "FROM plain_rows")
+    expected = lake.spark.sql(f"SELECT id FROM plain_rows WHERE {written}")
+    assert sorted(frame.collect()) == sorted(expected.collect())
+    # Only a list that WHERE requires is a table, compared by a join.
+    joined = "Join" in frame._jdf.queryExecution().optimizedPlan().toString()
+    assert joined is (CONDITIONS[condition] or "SELECT" in condition)
