@@ -15,6 +15,7 @@ import gc
 import json
 import pickle
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,17 +28,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 import bitlake
 from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
-from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.mergetree.bucket import LiveBuckets
-from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.manifest import EntryKind, ManifestEntry, encode_manifest_list
+from bitlake.metadata.manifest_columns import decode_columns
 from bitlake.runtime import process_caches
+from bitlake.snapshot.manifests import snapshot_manifests
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from bench.cases import Bench
 
 FILES, PARTITIONS = 100_000, 2_000
@@ -50,6 +56,8 @@ _PART = pa.field("part", pa.int32(), nullable=False)
 _COMMITS = 40
 """Commits that make the table; the partitions of one lie side by side, as if they had been compacted."""
 _ROUNDS = 5
+_PARTITION_AT, _NAME_AT = 15, 31
+"""Bytes of a manifest's record before the partition's number (one INT), and before the number in the file's name."""
 _TOP_LEVEL = 5
 
 
@@ -236,9 +244,10 @@ def results(place: Place) -> list[Result]:
     manifests = [p for p in Path(table.path).glob("manifest/manifest-*") if "-list-" not in p.name]
     size = sum(p.stat().st_size for p in manifests)
     note = f"{len(manifests)} manifests, {size / 1e6:.0f} MB; {size / files:.0f} bytes a file"
-    lines = [*_keyed_write(table, place.partitions, told)]
+    lines = _keyed_write(table, place.partitions, told) if files <= FILES else []  # telling all takes minutes
     for name, operation in OPERATIONS.items():
         cost, everything = _measured(place, name), operation.run is _plan_of_everything
+        print(f"{told}: {name}: {cost}", flush=True)  # a run of millions of files takes an hour
         first = _PLAN_SECONDS * files if everything else operation.first
         lines.append(Result(f"{told}: {name}, first", "s", cost.first, None, "", first, 1, note))
         if cost.again is not None:
@@ -273,6 +282,73 @@ def s3_results(place: Place, say: Callable[[str], None]) -> list[Result]:
             lines.append(Result(f"{told}: {name}, requests", "requests", asked, None, "", None, 1))
             lines.append(Result(f"{told}: {name}, peak memory", "MB", cost.peak, None, "", None, 1))
     return lines
+
+
+def multiply(table: bitlake.Table, files: int, partitions: int, times: int) -> None:
+    """Simulate a table of ``times`` as many files: copies of its manifests with other partitions and names of files.
+
+    The bytes of both are changed where they are in the uncompressed blocks: they have fixed sizes and places.
+    """
+    state = table._core.state()
+    assert state.snapshot is not None
+    metas = snapshot_manifests(state.table_files, state.snapshot)
+    types = [f.type for f in state.schema.partition_fields]
+    copied = list(metas)
+    for meta in metas:
+        data = Path(state.paths.manifest(meta.file_name)).read_bytes()
+        (columns,) = decode_columns([data])
+        assert columns is not None
+        blocks = [np.frombuffer(columns._block(i), np.uint8) for i in range(len(columns.blocks))]
+        starts = np.split(columns.start, columns._firsts[1:-1])
+        sync, header = data[-16:], data[: data.index(data[-16:]) + 16]
+        for turn in range(1, times):
+            moved = [_moved(b, at, turn * partitions, turn * files) for b, at in zip(blocks, starts, strict=True)]
+            packed = [pa.Codec("zstd").compress(block.tobytes(), asbytes=True) for block in moved]
+            name = f"{meta.file_name}{turn}"
+            pieces = [
+                _varint(b.records) + _varint(len(bytes_)) + bytes_ + sync
+                for b, bytes_ in zip(columns.blocks, packed, strict=True)
+            ]
+            Path(state.paths.manifest(name)).write_bytes(header + b"".join(pieces))
+            stats = meta.partition_stats
+            low, high = (decode_row(types, row)[0] + turn * partitions for row in (stats.min, stats.max))
+            stats = replace(stats, min=encode_row_with_arity(types, (low,)), max=encode_row_with_arity(types, (high,)))
+            size = len(header) + sum(map(len, pieces))
+            copied.append(replace(meta, file_name=name, file_size=size, partition_stats=stats))
+    names = {"base_manifest_list": copied, "delta_manifest_list": []}
+    written: dict[str, Any] = {}
+    for kind, listed in names.items():
+        encoded = encode_manifest_list(listed, 1)
+        written |= {kind: f"manifest-list-simulated-{kind}", f"{kind}_size": len(encoded)}
+        Path(state.paths.manifest(written[kind])).write_bytes(encoded)
+    rows = state.snapshot.total_record_count * times
+    snapshot = replace(state.snapshot, id=state.snapshot.id + 1, total_record_count=rows, **written)
+    Path(state.paths.snapshot(snapshot.id)).write_text(snapshot.to_json())
+    Path(state.paths.snapshot_dir, "LATEST").write_text(str(snapshot.id))
+
+
+def _moved(block: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], partition: int, number: int) -> Any:
+    """A block whose records, at ``starts``, have other partitions and names of files: so much is added to each."""
+    out = block.copy()
+    at = starts.astype(np.int64)[:, None]
+    part = at + np.arange(_PARTITION_AT, _PARTITION_AT + 4)
+    out[part] = (block[part].view(np.int32) + np.int32(partition)).view(np.uint8)
+    name = at + np.arange(_NAME_AT, _NAME_AT + 8)
+    digits = block[name].astype(np.int64)
+    shifts = 4 * np.arange(7, -1, -1)
+    values = (np.where(digits > ord("9"), digits - ord("a") + 10, digits - ord("0")) << shifts).sum(axis=1) + number
+    hexes = (values[:, None] >> shifts) & 15
+    out[name] = np.where(hexes > 9, hexes + ord("a") - 10, hexes + ord("0"))
+    return out
+
+
+def _varint(value: int) -> bytes:
+    """Avro's long of a number that is not negative."""
+    out, value = bytearray(), value << 1
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _upload(home: Path, endpoint: str, s3_server: Any) -> None:
@@ -380,6 +456,7 @@ def main() -> None:
     parser.add_argument("files", type=int, nargs="?", default=FILES)
     parser.add_argument("partitions", type=int, nargs="?", default=PARTITIONS)
     parser.add_argument("--s3", action="store_true", help="on a server of S3's protocol, too")
+    parser.add_argument("--times", type=int, default=1, help="simulate a table of so many times the files, too")
     parser.add_argument("--folder", type=Path, help="where the tables are made (the folder for temporary files)")
     parser.add_argument("--operation", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -391,7 +468,14 @@ def main() -> None:
     folder = (chosen.folder or Path(tempfile.gettempdir())) / "scale"
     with made_tables(folder, chosen.files, chosen.partitions, print) as place:
         lines = s3_results(place, print) if chosen.s3 else []  # first: operations on local files change them
+        more = Place(f"{place.home}/times", chosen.files * chosen.times, chosen.partitions * chosen.times)
+        if chosen.times > 1:
+            shutil.copytree(place.home, more.home, ignore=shutil.ignore_patterns("*.parquet", "part=*"))
         lines += results(place)
+        if chosen.times > 1:
+            for name in ("scale", "keyed"):
+                multiply(more.table(name), chosen.files, chosen.partitions, chosen.times)
+            lines += results(more)
     print_report([*lines, *iceberg_results(folder, min(chosen.files, SMALLER[0]), print)], {}, 0)
 
 
