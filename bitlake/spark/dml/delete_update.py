@@ -33,7 +33,7 @@ from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml.target import DRIVER_ROWS, Target, gather
+from bitlake.spark.dml.target import Target, gather
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults
@@ -88,10 +88,12 @@ def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMa
     if schema.opts.of(opt.DV_ENABLED) and not schema.primary_keys:
         try:
             # Rows deleted before are found again, which does no harm and lets Spark's own reader find the others.
-            return gather(target.query(before, after, positions=True, deleted_too=True), doing, _rows(target)).hits
+            return gather(
+                target.query(before, after, positions=True, deleted_too=True), doing, target.state, once=True
+            ).hits
         except (InvalidRequest, StorageUnavailable):
             pass  # a value that cannot be computed: maybe one of a deleted row
-    return gather(target.query(before, after, positions=True), doing, _rows(target)).hits
+    return gather(target.query(before, after, positions=True), doing, target.state, once=True).hits
 
 
 def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] | None:
@@ -114,18 +116,10 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
         try:
             doing = f"deleting from table '{target.table.name}'"
-            hits = append_dml.live_hits(target.state, gather(query(), doing, _rows(target)).hits)
+            hits = append_dml.live_hits(target.state, gather(query(), doing, target.state, once=True).hits)
         except (InvalidRequest, StorageUnavailable):
             return None
     return hits if sum(map(len, hits.values())) <= MOST_HITS else None
-
-
-def _rows(target: Target) -> int:
-    """The rows in a table's files, of which a query of the table alone gives each at most once."""
-    snapshot = target.state.snapshot
-    if snapshot is not None and snapshot.total_record_count > DRIVER_ROWS:
-        return snapshot.total_record_count  # of many files the sum below would take its time
-    return sum(e.file.row_count for e in target.state.entries())
 
 
 def runner_for(target: Target, scan: TableScan) -> Runner:

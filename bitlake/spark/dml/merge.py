@@ -206,7 +206,7 @@ class _Merge:
         if kept is not None:
             self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
             frame = self.pairs.frame.where("action IS NOT NULL").select("file", "position", "action")
-        found = gather(frame, doing)
+        found = gather(frame, doing, self.target.state)
         for name, rows in found.hits.items():
             self.hits[name] = self.hits[name] | rows if name in self.hits else rows
         gone = {c.number for c in clauses if c.action is st.MergeAction.DELETE}

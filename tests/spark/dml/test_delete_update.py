@@ -10,7 +10,7 @@ from long import long
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.spark.dml import delete_update, target
+from bitlake.spark.dml import delete_update, merge_few, target
 from bitlake.spark.read import scan
 
 pytestmark = pytest.mark.spark
@@ -124,9 +124,14 @@ def test_rows_of_a_small_table_are_gathered_without_python_workers(
 
     monkeypatch.setattr(frame, "mapInArrow", counted)
     assert lake.sql("DELETE FROM t WHERE id % 10 = 7").collect()[0][0] == 100
+    if not key:
+        monkeypatch.setattr(merge_few, "MOST_ROWS", -1)
+        source = "(SELECT id, 'new' AS b FROM range(20)) AS s"
+        merged = f"MERGE INTO t USING {source} ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+        assert lake.sql(merged).collect()[0][0] == 18, "7 and 17 were deleted"
+        assert lake.sql("SELECT count(*), max(id) FROM t WHERE b = 'new'").collect() == [(18, 19)]
     assert workers == []
     monkeypatch.setattr(target, "DRIVER_ROWS", 999)  # one less than the table's files have
-    monkeypatch.setattr(delete_update, "DRIVER_ROWS", 999)
     assert lake.sql("DELETE FROM t WHERE id % 10 IN (6, 7)").collect()[0][0] == 100
     assert workers == [1]
     assert [r[0] for r in lake.sql("SELECT id FROM t ORDER BY 1").collect()] == [
