@@ -13,6 +13,7 @@ import polars
 
 from bench.advise import advise
 from bench.aggregates import aggregates
+from bench.first_statements import first_statements
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
 from bench.join_filters import join_filters
@@ -302,6 +303,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "point_engines": point_engines,
     "full_scan": full_scan,
     "memory": memory,
+    "first_statements": first_statements,
     "headline": headline,
     "selective": selective,
     "index_build": index_build,

@@ -47,6 +47,21 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
+def processor_seconds() -> float:
+    """Processor time of this process and its descendants (Spark's JVM and workers), ended workers included."""
+    ticks = 0
+    for pid in (os.getpid(), *_descendants(os.getpid())):
+        try:
+            stat = (PROC / str(pid) / "stat").read_text()
+        except OSError:  # it ended meanwhile
+            continue
+        own, ended = slice(11, 13), slice(13, 15)
+        fields = stat[stat.rindex(")") + 2 :].split()
+        ticks += sum(map(int, fields[own]))
+        ticks += 0 if pid == os.getpid() else sum(map(int, fields[ended]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class WorkerMemory:
     """Samples the resident memory of this process's Python descendants (Spark's workers) while it is open.
 
