@@ -299,6 +299,8 @@ class SparkReader:
         if root is not None:
             choice = choice.without_native(lambda f: not f.path.startswith(f"{root}/"))
         types = frame_schema(scan)
+        if not plan.files and types.fields:
+            return self._empty(scan, types)
         if choice.driver or not plan.files:
             return self._small(scan, plan, types) or self.local(scan, types)
         scan.record("spark", was_read=False)
@@ -383,6 +385,17 @@ class SparkReader:
             # Only the number of rows is asked for; an Arrow table without columns could not carry it to Spark.
             return self._spark.range(0, scan.count(), 1, 1).select()
         return local_frame(self._spark, scan.to_arrow(), types)
+
+    def _empty(self, scan: TableScan, types: T.StructType) -> DataFrame:
+        """The same frame without rows for all scans of these types that select no file; views over it are kept."""
+        rows = scan.to_arrow()  # recorded as a scan
+        key = (id(self._spark), types.json())
+        cache = self._store.caches[_SMALL]
+        frame = cache.get(key)
+        if frame is None:
+            frame = local_frame(self._spark, rows, types)
+            self._keep(cache, key, frame, _PATH_BYTES)
+        return frame
 
     def _small(self, scan: TableScan, plan: Plan, types: T.StructType) -> DataFrame | None:
         """The same frame for the same rows of a small table, so that a dimension is not read for each query.

@@ -80,6 +80,19 @@ def test_a_frame_without_rows_is_still_sparks(lake: bitlake.Lake) -> None:
     assert frame.union(lake.sql("SELECT id, status FROM orders WHERE id = 7")).collect() == [(7, "s3")]
 
 
+def test_scans_that_select_nothing_share_a_frame_and_its_view(lake: bitlake.Lake) -> None:
+    """A frame for each cost its way to the JVM, and a view that was created and dropped."""
+    table = lake.table("orders")
+    first, second = (table.scan(where=f"id > {900_000 + i}").to_spark() for i in range(2))
+    assert first is second and first.collect() == []
+    assert table.scan(["id"], where=BEYOND).to_spark().columns == ["id"]
+    pairs = "SELECT count(*) FROM orders AS a FULL JOIN orders AS b ON a.id = b.id"
+    assert lake.sql(f"{pairs} WHERE a.id > 900000 AND b.id > 900001").collect() == [(0,)]
+    lake.sql("INSERT INTO orders SELECT 900002, 'later', 1, timestamp_seconds(1)")
+    assert [r.id for r in table.scan(where=BEYOND).to_spark().collect()] == [900002]
+    lake.sql(f"DELETE FROM orders WHERE {BEYOND}")
+
+
 def test_an_error_of_the_query_comes_when_its_rows_are_asked_for(lake: bitlake.Lake) -> None:
     frame = lake.sql(f"SELECT CAST('x' AS INT) AS n FROM orders WHERE {BEYOND} UNION ALL SELECT CAST('y' AS INT)")
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
