@@ -14,7 +14,7 @@ from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError
-from bitlake.expressions.literal_lists import has_markers, without_lists
+from bitlake.expressions.literal_lists import has_markers, reading, without_lists
 from bitlake.expressions.parameters import Args, with_values
 from bitlake.formatting import one_line
 from bitlake.progress import job
@@ -109,7 +109,8 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
     if not lists:
         return run(text)
     try:
-        return run(short)
+        with reading(lists):
+            return run(short)
     except NotTranslatable:
         pass
     except BitlakeError as e:

@@ -2,15 +2,18 @@
 
 :func:`without_lists` cuts lists of whole numbers or plain strings out of a text and puts a marker, made of the list's
 digest, in place of each.  The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in
-the tree there, which only code that knows the list can use.  A list is found by its marker as long as somebody holds
-it.  :func:`with_lists` is the text as it was written.
+the tree there, which only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.
+:func:`with_lists` is the text as it was written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from weakref import WeakValueDictionary
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -61,8 +64,20 @@ class ListNode(exp.Expression, exp.Func):
     _sql_names = ["LITERAL_LIST"]  # noqa: RUF012
 
 
-_HELD: WeakValueDictionary[str, LiteralList] = WeakValueDictionary()
-"""The lists by their markers, each as long as somebody holds it."""
+_READ: ContextVar[Mapping[str, LiteralList]] = ContextVar(
+    "lists of the text that is read", default=MappingProxyType({})
+)
+"""By their markers."""
+
+
+@contextmanager
+def reading(lists: Sequence[LiteralList]) -> Iterator[None]:
+    """Find lists by their markers while a text is read from which they were cut."""
+    before = _READ.set({**_READ.get(), **{made: made for made in lists}})
+    try:
+        yield
+    finally:
+        _READ.reset(before)
 
 
 def list_of(node: exp.In) -> LiteralList | None:
@@ -73,10 +88,11 @@ def list_of(node: exp.In) -> LiteralList | None:
 
 def take_lists(tree: exp.Expr) -> int:
     """Put a :class:`ListNode` in place of each marker in ``x IN ('<marker>')``; returns how many there were."""
+    held = _READ.get()
     nodes = [n for n in tree.find_all(exp.In) if len(n.expressions) == 1]
-    marked = [(n, one) for n in nodes if isinstance(one := n.expressions[0], exp.Literal) and one.this in _HELD]
+    marked = [(n, one) for n in nodes if isinstance(one := n.expressions[0], exp.Literal) and one.this in held]
     for node, literal in marked:
-        node.set("expressions", [ListNode(this=_HELD[literal.this])])
+        node.set("expressions", [ListNode(this=held[literal.this])])
     return len(marked)
 
 
@@ -86,15 +102,18 @@ def has_markers(text: str) -> bool:
 
 
 def marked_lists(text: str) -> int:
-    """The number of markers in a text whose lists are held."""
-    return sum(m[1] in _HELD for m in _MARKER.finditer(text)) if _MARK in text else 0
+    """The number of markers in a text whose lists are known."""
+    held = _READ.get()
+    return sum(m[1] in held for m in _MARKER.finditer(text)) if _MARK in text else 0
 
 
 def with_lists(text: str) -> str:
     """A text with its lists in the places of their markers."""
 
+    held = _READ.get()
+
     def written(match: re.Match[str]) -> str:
-        found = _HELD.get(match[1])
+        found = held.get(match[1])
         return match[0] if found is None else found.text
 
     return _MARKER.sub(written, text) if _MARK in text else text
@@ -103,7 +122,7 @@ def with_lists(text: str) -> str:
 def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
     """A text with markers in place of long lists, and the lists; without lists where the text may mean more.
 
-    The caller holds the lists as long as the text is read.
+    The caller reads the text inside of :func:`reading`.
 
     >>> text, lists = without_lists(f"a IN ({', '.join(['7'] * 1000)}) AND b > 1")
     >>> text == f"a IN ('{lists[0]}') AND b > 1"
@@ -118,7 +137,7 @@ def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
         values = None if inside is None or len(inside) < _LEAST_CHARACTERS else _values(inside)
         if values is not None:
             marker = _MARK + hashlib.blake2b(inside.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-            lists.append(_HELD.setdefault(marker, LiteralList(marker, inside, values)))
+            lists.append(LiteralList(marker, inside, values))
             parts += [text[end : piece.start("list")], f"'{marker}'"]
             end = piece.end("list")
     return "".join([*parts, text[end:]]), tuple(lists)

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.literal_lists import list_of, take_lists, without_lists
+from bitlake.expressions.literal_lists import list_of, reading, take_lists, without_lists
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
@@ -82,7 +82,9 @@ def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predi
         if lists:
             try:
                 tree = _syntax_tree(shorter, timezone)
-                if take_lists(tree) == len(lists):
+                with reading(lists):
+                    taken = take_lists(tree)
+                if taken == len(lists):
                     return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
             except (InvalidRequest, Inexpressible):
                 pass  # the error is to show the text as written
