@@ -12,7 +12,10 @@ from bitlake.expressions.text_functions import TOKEN_LISTS, separator_regex, sep
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, named, translates
 from bitlake.sql.duckdb_values import NotTranslatable, Value, text
+from bitlake.types import AtomicType, Root
+from bitlake.types.datatypes import MAX_LENGTH, ArrayType
 
+_PIECES = ArrayType(AtomicType(Root.VARCHAR, length=MAX_LENGTH, nullable=False))
 TOKEN_TESTS = frozenset({"has_token", *TOKEN_LISTS})
 
 
@@ -39,22 +42,18 @@ def _ilike(e: Expressions, node: exp.ILike) -> Value:
     return e.value(like).named(None)
 
 
-def has_piece(e: Expressions, node: exp.ArrayContains, split: exp.RegexpSplit) -> Value:
-    """The translation of ``array_contains(split(…), 'x')``."""
-    if split.args.get("limit") is not None:
-        raise NotTranslatable(node, "a limit of pieces is not known to mean the same")
-    value, pattern, piece = (
-        e.require(node, e.value(o), "STRING") for o in (split.this, split.expression, node.expression)
-    )
-    if not isinstance(pattern.literal, str) or not isinstance(piece.literal, str):
-        raise NotTranslatable(node, "only a pattern and a text that are written out are known to mean the same")
+@translates(exp.RegexpSplit, args="this expression")
+def _split(e: Expressions, node: exp.RegexpSplit) -> Value:
+    value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
+    if not isinstance(pattern.literal, str):
+        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
     try:
         regex = separator_regex(pattern.literal)
     except Refused as refused:
         raise NotTranslatable(node, str(refused)) from refused
     function, by = ("string_split_regex", regex) if regex else ("string_split", separators(pattern.literal))
-    name = named("array_contains(split({}, {}, -1), {})", value, pattern, piece)
-    return Value(f"list_contains({function}({value.sql}, {text(by)}), {piece.sql})", ty.BOOLEAN, name)
+    name = named("split({}, {}, -1)", value, pattern)
+    return Value(f"{function}({value.sql}, {text(by)})", ty.OPAQUE, name, nested=_PIECES)
 
 
 def token_test(e: Expressions, node: exp.Anonymous) -> Value:
