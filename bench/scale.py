@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -277,7 +278,7 @@ def s3_results(place: Place, say: Callable[[str], None]) -> list[Result]:
                 _measured(there, _WRITES[operation.table])
             proxy.seen.clear()
             cost = _measured(there, name, rounds=0)
-            asked = sum(f"/{operation.table}/" in path for _, path, _ in proxy.seen)
+            asked = sum(f".db/{operation.table}/" in unquote(path) for _, path, _ in proxy.seen)
             lines.append(Result(f"{told}: {name}, first", "s", cost.first, None, "", None, 1))
             lines.append(Result(f"{told}: {name}, requests", "requests", asked, None, "", None, 1))
             lines.append(Result(f"{told}: {name}, peak memory", "MB", cost.peak, None, "", None, 1))
