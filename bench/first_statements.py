@@ -1,6 +1,6 @@
 """How much longer does the first statement of its kind in a session take than the next ones?
 
-python -m bench.first_statements WAREHOUSE KIND      the statements in a session of their own, as JSON
+python -m bench.first_statements WAREHOUSE KIND TURN      the statements in a session of their own, as JSON
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Place:
     options: dict[str, str] = field(default_factory=dict)
 
     def table(self, name: str) -> bitlake.Table:
-        """One of the tables, opened anew."""
+        """One of the tables, opened again."""
         return bitlake.connect(self.home, storage_options=self.options).table(name)
 
 
@@ -86,7 +86,7 @@ class Cost:
 
 
 def make_table(folder: Path, name: str, files: int, partitions: int, keyed: bool = False) -> bitlake.Table:
-    """A partitioned table of that many data files, whose entries say 500 rows; none of the files exists."""
+    """A partitioned table of that many data files, whose entries say 500 rows; no file is created."""
     key = [COLUMNS.field(0).with_nullable(False)] if keyed else [COLUMNS.field(0)]
     schema = pa.schema([_PART, *key, *list(COLUMNS)[1:]])
     how: dict[str, Any] = {"primary_key": ["part", "order_id"], "options": {"bucket": "1"}} if keyed else {}
@@ -217,7 +217,7 @@ def _peak_memory() -> float:
 
 
 def _measured(place: Place, name: str, rounds: int = _ROUNDS) -> Cost:
-    """What :func:`measure_here` says in a new process."""
+    """Run :func:`measure_here` in a new process."""
     told = json.dumps([name, rounds, place.home, place.files, place.partitions, place.options])
     command = [sys.executable, "-m", "bench.scale", "--operation", told]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -457,7 +457,7 @@ def main() -> None:
     parser.add_argument("files", type=int, nargs="?", default=FILES)
     parser.add_argument("partitions", type=int, nargs="?", default=PARTITIONS)
     parser.add_argument("--s3", action="store_true", help="on a server of S3's protocol, too")
-    parser.add_argument("--times", type=int, default=1, help="simulate a table of so many times the files, too")
+    parser.add_argument("--times", type=int, default=1, help="also simulate a table of this many times the files")
     parser.add_argument("--folder", type=Path, help="where the tables are made (the folder for temporary files)")
     parser.add_argument("--operation", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

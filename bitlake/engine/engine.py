@@ -101,9 +101,10 @@ _QUERY = re.compile(r"\s*(SELECT|WITH)\b", re.I)
 
 
 def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
-    """Run a query without its long lists of literals; the whole text if that fails for a reason that it may not have.
+    """Run a query with markers in place of its long lists of literals.
 
-    For other statements ``run`` raises :class:`NotTranslatable` if their text has markers of lists.
+    Where that fails, and the error may be due to a marker, the text is run as written.  For statements that are not
+    queries, ``run`` raises :class:`NotTranslatable` if their text has markers.
     """
     short, lists = without_lists(text) if _QUERY.match(text) else (text, ())
     if not lists:

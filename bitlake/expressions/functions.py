@@ -85,11 +85,11 @@ def _known(text: str) -> str:
     return text
 
 
-def _mapped(kernel_of_ascii: str, each: Callable[[str], str]) -> Callable[[pa.Array], pa.Array]:
+def _mapped(arrow_function: str, each: Callable[[str], str]) -> Callable[[pa.Array], pa.Array]:
     def kernel(array: pa.Array) -> pa.Array:
-        # Not Arrow's ascii_lower and ascii_upper: they return other texts for an array that begins inside its data.
+        # Not Arrow's ascii_lower and ascii_upper: they return other texts for a sliced array.
         if pc.all(pc.string_is_ascii(array)).as_py() is not False:
-            return pc.call_function(kernel_of_ascii, [array])
+            return pc.call_function(arrow_function, [array])
         encoded = array.dictionary_encode()
         values = pa.array([each(_known(text)) for text in encoded.dictionary.to_pylist()], array.type)
         return values.take(encoded.indices)

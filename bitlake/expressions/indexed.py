@@ -151,9 +151,9 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
 
 
 def _check_one_row(text: str, cause: Exception | None = None) -> None:
-    from bitlake.expressions.parser import why_not_of_one_row  # brings sqlglot, as above
+    from bitlake.expressions.parser import why_nondeterministic  # brings sqlglot, as above
 
-    why = why_not_of_one_row(text)
+    why = why_nondeterministic(text)
     if why is not None:
         raise InvalidRequest(f"cannot index '{text}': {why}; an index needs an expression of one row") from cause
 

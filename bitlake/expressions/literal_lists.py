@@ -28,10 +28,10 @@ _PIECE = re.compile(
         | `[^`]*+`
         | --[^\n]*+
         | /\*.*?\*/
-        | (?P<head>\bIN\s*\()(?P<list>[-\d,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*+\s*+)(?=\))""",
+        | (?P<head>\bIN\s*\()(?P<list>[-0-9,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*+\s*+)(?=\))""",
     re.I | re.S | re.X,
 )
-_NUMBERS = re.compile(r"\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*+")
+_NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*+")
 _TEXT = re.compile(r"'([^']*)'")
 
 
@@ -101,7 +101,7 @@ def has_markers(text: str) -> bool:
     return _MARK in text
 
 
-def marked_lists(text: str) -> int:
+def count_markers(text: str) -> int:
     """The number of markers in a text whose lists are known."""
     held = _READ.get()
     return sum(m[1] in held for m in _MARKER.finditer(text)) if _MARK in text else 0
@@ -120,7 +120,7 @@ def with_lists(text: str) -> str:
 
 
 def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
-    """A text with markers in place of long lists, and the lists; without lists where the text may mean more.
+    """A text with markers in place of long lists, and the lists; as it is, without lists, where the cut might be wrong.
 
     The caller reads the text inside of :func:`reading`.
 

@@ -25,7 +25,7 @@ from bitlake.expressions.literal_lists import list_of, reading, take_lists, with
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
-from bitlake.expressions.term_parser import Inexpressible, asks_the_time, term_of, why_not_of_a_row, with_time
+from bitlake.expressions.term_parser import Inexpressible, asks_the_time, nondeterministic_part, term_of, with_time
 from bitlake.expressions.terms import CallTerm, Term
 from bitlake.expressions.tree import (
     And,
@@ -109,13 +109,13 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
         raise refusal(e.node.sql(dialect=SparkSql), e.why) from e
 
 
-def why_not_of_one_row(text: str) -> str | None:
+def why_nondeterministic(text: str) -> str | None:
     """Which part of an expression's text one row does not determine, and why; None if one row determines all.
 
-    >>> why_not_of_one_row("year(current_date()) - year(born)")
+    >>> why_nondeterministic("year(current_date()) - year(born)")
     "'CURRENT_DATE' has another value each time it is computed"
     """
-    return why_not_of_a_row(_parsed(text))
+    return nondeterministic_part(_parsed(text))
 
 
 def renamed_columns(text: str, rename: Callable[[str], str | None]) -> str | None:

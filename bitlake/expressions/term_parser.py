@@ -408,7 +408,7 @@ _VARYING_NAMES = frozenset(
 """Other functions whose value depends on more than the row, without underscores."""
 
 
-def why_not_of_a_row(tree: exp.Expr) -> str | None:
+def nondeterministic_part(tree: exp.Expr) -> str | None:
     """Which part of an expression one row does not determine, and why; None if one row determines all.
 
     ``tree`` is as parsed, before :func:`with_time`.

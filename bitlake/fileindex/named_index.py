@@ -59,7 +59,7 @@ def named_keys(options: Mapping[str, str], name: str) -> list[str]:
 
 
 def name_of_index(options: Mapping[str, str], name: str) -> str | None:
-    """The name of the index that options declare under a name in any case; None without one."""
+    """The declared name of the index that equals ``name`` in any case; None if there is none."""
     names = (key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED))
     return next((declared for declared in names if declared.lower() == name.lower()), None)
 

@@ -216,7 +216,7 @@ def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField])
 
 
 def usable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
-    """Return the declared indexes, without declarations by name that mean nothing for these columns.
+    """Return the declared indexes, without declarations by name that do not fit these columns.
 
     Another engine may have dropped their column, and another version may know more functions.  Each is logged once:
     reading and writing go on without that index.  Raises :class:`InvalidRequest` for Paimon's own options only.
@@ -238,13 +238,13 @@ def usable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
 
 @functools.lru_cache(maxsize=1000)
 def _warn_of_useless(name: str, why: str) -> None:
-    log.warning("%s; files are written without index '%s': drop it, or change its declaration", why, name)
+    log.warning("%s; index '%s' is neither built nor used: drop it, or change its declaration", why, name)
 
 
 def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
     """The expressions that table options declare indexes of, and the columns with an index of text.
 
-    None where a declaration cannot be read.
+    Declarations by name that cannot be used are left out; none is left if Paimon's own options are invalid.
     """
     if not any(key.startswith(NAMED) for key in options):
         return frozenset()

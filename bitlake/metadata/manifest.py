@@ -523,6 +523,14 @@ def stored_blocks(data: bytes, schema: bytes) -> Iterator[StoredBlock]:
         at = end + SYNC
 
 
+def stored_records(data: bytes) -> int | None:
+    """The entries of a manifest as its blocks record them; None for one of another schema or codec, or damaged."""
+    try:
+        return sum(block.records for block in stored_blocks(data, KNOWN_SCHEMA))
+    except NOT_DECODED:
+        return None
+
+
 def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
     """The blocks of a container as (records, uncompressed bytes)."""
     left = most_bytes(len(data))

@@ -660,7 +660,7 @@ def _odd_text(words: _Words, at: Int64s, size: Int64s, others: bytes) -> Bools:
 
 
 def name_hashes(names: Sequence[str]) -> _Words:
-    """The hashes that columns have of files with these names.  Names with one hash may differ, equal names cannot."""
+    """The hashes of these names, as in :attr:`ManifestColumns.name_hash`.  Different names may have the same hash."""
     texts = [name.encode("utf-8", "surrogateescape") for name in names]
     size = np.array([len(text) for text in texts], np.int64)
     words = _Cursors(_padded(texts), np.zeros(0, np.int64), np.zeros(0, np.int64)).words

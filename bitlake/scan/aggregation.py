@@ -66,7 +66,7 @@ _CONTAINER_US, _EXTREME_US = 5, 150
 and for each group (measured)."""
 _READ_US = 5000
 _PARTIAL, _GROUP = 1024, 128
-"""Estimates of the memory of a cached partial beside its rows, and of each of its groups and columns."""
+"""Estimates of the bytes of a cached partial beside its rows, and of each of its groups and columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class _Files:
         self.ways: list[str] = []
         """How files were answered without their data; counted once it is sure that the others may be read."""
         kinds = [(fields[name], sorted(of_column)) for name, of_column in needs.items()]
-        self._question = repr(([(fields[key.column], key.terms) for key in keys], kinds))
+        self._aggregate_key = repr(([(fields[key.column], key.terms) for key in keys], kinds))
 
     def parts(self, limit: ReadLimit | None) -> list[Partial]:
         """The partials of all files; first those that need no data, so that nothing is read in vain."""
@@ -230,9 +230,9 @@ class _Files:
         """A file's partial from the cache, or from metadata and indexes.  None if rows must be read."""
         rows: BitMap | None = file.selection.rows
         key = self.source.partial_key(file)
-        # The rows tell conditions and deleted rows apart; of those with the same number and ends one is kept.
+        # The key has only the number of rows and the ends; the rows themselves are compared below.
         ends = () if rows is None else (len(rows), rows.min(), rows.max()) if rows else (0,)
-        place = None if key is None else (*key, self._question, ends)
+        place = None if key is None else (*key, self._aggregate_key, ends)
         cached = None if place is None else self.source.caches[_PARTIALS].get(place)
         if cached is not None and cached.rows == rows:
             self.ways.append(INDEX)

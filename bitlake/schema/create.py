@@ -128,8 +128,8 @@ def check_options(
 ) -> None:
     """Validate a table's options against its columns and keys, and fill in the bucket key (``options`` is changed).
 
-    ``declares``: indexes by name are being declared; otherwise those that mean nothing are left out with a warning.
-    Raises :class:`InvalidRequest` naming option, value and what is allowed.
+    ``declares``: indexes by name are being declared; otherwise those that do not fit the columns are left out, with a
+    warning.  Raises :class:`InvalidRequest` naming option, value and what is allowed.
     """
     opt.validate(options)
     for name in (opt.PARTITION.name, opt.PRIMARY_KEY.name):

@@ -43,8 +43,8 @@ from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
 from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.iceberg_folder import forget_expired
-from bitlake.snapshot.manifests import rolled_back_to
-from bitlake.snapshot.partitions import PartitionReader, filter_of
+from bitlake.snapshot.manifests import PartitionFilter, rolled_back_to
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, delete_files
@@ -256,8 +256,10 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
     deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
     of_items("snapshots looked at")
     removed = [e for found in runner.run(deltas, partial(removed_files, table)) for e in found]
-    # Of a million live files, only those of partitions that lost files are compared.
-    needed = Needed.beside(table, kept, filter_of(schema, {e.partition for e in removed}))
+    # Of a million live files, only those of partitions that lost files are compared.  Every manifest is read: wrong
+    # statistics of another writer must not make a file look unneeded.
+    only = PartitionFilter(lambda _: True, frozenset(e.partition for e in removed))
+    needed = Needed.beside(table, kept, only)
     for fence in _fences(table, going):
         needed.add(fence)
     data: dict[str, None] = {}

@@ -38,6 +38,7 @@ from bitlake.metadata.manifest import (
     decode_manifest_list,
     encode_manifest_list,
     encode_manifests,
+    stored_records,
 )
 from bitlake.metadata.manifest_columns import ManifestColumns, decode_columns
 from bitlake.metadata.options import (
@@ -94,17 +95,26 @@ def read_manifest_list(table: TableFiles, name: str, size: int | None = None) ->
 
 
 def read_manifest(
-    table: TableFiles, name: str, partitions: frozenset[bytes] | None = None
+    table: TableFiles, name: str, partitions: frozenset[bytes] | None = None, records: int | None = None
 ) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest, cached; with ``partitions`` at least theirs, which are not cached.
 
+    ``records``: the number of entries that its list records, checked where not all are decoded.
     Raises :class:`CorruptError` naming the file.
     """
     path = table.paths.manifest(name)
     if partitions is None:
         return _read(table.store, path, table.store.caches[_MANIFESTS], decode_manifest, memory_of)
+
+    def decode(data: bytes) -> list[ManifestEntry]:
+        held = stored_records(data)
+        if records is not None and held is not None and held != records:
+            # Truncated between two blocks: entries of these partitions may be missing.
+            raise CorruptError(f"the manifest has {held:,} entries; its list records {records:,}")
+        return decode_manifest(data, partitions)
+
     found = table.store.caches[_MANIFESTS].get(path)
-    return _decoded(table.store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
+    return _decoded(table.store, path, decode) if found is None else found
 
 
 def _read(
@@ -140,8 +150,8 @@ def read_manifests(
     missing = [m for m in requested if cached.get(table.paths.manifest(m.file_name)) is None]
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
-        some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
-        entries = read_manifest(table, meta.file_name, some)
+        some = partitions if _entry_count(meta) >= MANY_ENTRIES else None
+        entries = read_manifest(table, meta.file_name, some, _entry_count(meta))
         if some is None:
             _check_counts(table.paths, meta, entries)
         return entries
@@ -386,6 +396,8 @@ class PartitionSet:
         if not self._values or not self._types:
             return bool(self._values)
         stats = meta.partition_stats
+        if stats == EMPTY_STATS:
+            return True  # another writer recorded none
         lows, highs = decode_row(self._types, stats.min), decode_row(self._types, stats.max)
         nulls = stats.null_counts or (None,) * len(lows)
         return any(
@@ -395,10 +407,12 @@ class PartitionSet:
 
 
 def _within(value: Any, low: Any, high: Any, nulls: int | None) -> bool:
+    if low is None or high is None:
+        # Partition statistics are never truncated: without bounds, every value is NULL.  Older versions of pypaimon
+        # record no NULLs then.
+        return value is None or nulls == 0
     if value is None:
         return nulls != 0
-    if low is None or high is None:
-        return False  # partition statistics are never truncated: without bounds, every value is NULL
     return value != value or not (value < low or value > high)
 
 

@@ -134,7 +134,7 @@ class _Candidates:
             self._parts.append((name_hashes(names), np.array(folders, np.int64), np.array(sizes, np.int64), stored))
 
     def without(self, named: _Hashes) -> Iterator[Orphan]:
-        """The files of which no hash is among ``named``."""
+        """The files whose names have none of the hashes ``named``."""
         for hashes, folders, sizes, names in self._parts:
             at = np.flatnonzero(~np.isin(hashes, named))
             for place, folder, size in zip(at.tolist(), folders[at].tolist(), sizes[at].tolist(), strict=True):

@@ -256,13 +256,11 @@ def _is_known(state: TableState) -> bool:
 
 def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
     """The live files of some partitions (BinaryRows with arity), and maybe others', where the table is not large."""
-    return state.entries(filter_of(state.schema, partitions)) if is_large(state) else state.entries()
-
-
-def filter_of(schema: TableSchema, partitions: Collection[bytes]) -> live.PartitionFilter:
-    """The filter of some partitions (BinaryRows with arity) by their rows."""
+    if not is_large(state):
+        return state.entries()
     rows = frozenset(partitions)
-    return live.PartitionFilter(PartitionSet(rows, [f.type for f in schema.partition_fields]).meets, rows)
+    types = [f.type for f in state.schema.partition_fields]
+    return state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows))
 
 
 def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:

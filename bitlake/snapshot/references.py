@@ -233,9 +233,10 @@ def listed_entries(
     """
     with contextlib.suppress(NotFound):
         for meta in read_manifest_list(table, manifest_list):
-            some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
+            count = meta.num_added_files + meta.num_deleted_files
+            some = partitions if count >= MANY_ENTRIES else None
             with contextlib.suppress(NotFound):
-                yield from read_manifest(table, meta.file_name, some)
+                yield from read_manifest(table, meta.file_name, some, count)
 
 
 def metadata_files(table: TableFiles, schema: TableSchema, snapshot: Snapshot, needed: Needed) -> Iterator[str]:

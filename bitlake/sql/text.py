@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.literal_lists import marked_lists, take_lists
+from bitlake.expressions.literal_lists import count_markers, take_lists
 from bitlake.expressions.parameters import Expression
 from bitlake.expressions.spark_dialect import SPARK_SQL, caret, tokenize
 from bitlake.expressions.sql_text import quoted
@@ -85,7 +85,7 @@ class SqlText(Expression):
         except (SqlglotError, InvalidRequest, RecursionError, IndexError):  # IndexError: map(…) of an odd number
             return None
         trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
-        tree, lists = trees[0] if len(trees) == 1 else None, marked_lists(self)
+        tree, lists = trees[0] if len(trees) == 1 else None, count_markers(self)
         return tree if tree is None or not lists or take_lists(tree) == lists else None
 
     def raw(self, token: Token) -> str:

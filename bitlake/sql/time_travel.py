@@ -129,7 +129,7 @@ def _refuse_delta(text: SqlText) -> None:
             database, dot, name = table.rpartition(".")
             log = f"{database}{dot}`{name.strip('`')}$audit_log`"
             raise UnsupportedFeature(
-                "table_changes(…) is a function of Delta Lake's. In bitlake, SELECT * FROM "
+                "table_changes(…) is a Delta Lake function. In bitlake, SELECT * FROM "
                 f"paimon_incremental_query('{table}', 3, 7) returns the rows added after snapshot 3, up to 7, and "
                 f"paimon_incremental_query('{log}', 3, 7) also deleted ones, with their row kinds"
             )

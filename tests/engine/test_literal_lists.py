@@ -17,6 +17,7 @@ from bitlake.sql import duckdb_engine
 NUMBERS = ", ".join(str(3 * i - 300) for i in range(400))
 OTHERS = ", ".join(str(5 * i) for i in range(400))
 TEXTS = ", ".join(f"'k{2 * i}'" for i in range(200))
+ARABIC = ", ".join(chr(0x660 + i % 10) for i in range(300))
 QUERIES = [
     f"SELECT count(*) AS n, sum(id) AS s FROM t WHERE id IN ({NUMBERS})",
     f"SELECT id FROM t WHERE small NOT IN ({NUMBERS}) ORDER BY id",
@@ -29,6 +30,7 @@ QUERIES = [
     f"SELECT id IN ({NUMBERS}) FROM t",
     f"SELECT id FROM t WHERE k = 'id IN ({NUMBERS})' OR missing IN ({NUMBERS})",
     f"SELECT id FROM t WHERE k IN ({NUMBERS}) ORDER BY id",
+    f"SELECT id FROM t WHERE id IN ({ARABIC}) ORDER BY id",
     f"SELECT max(id) AS m FROM t WHERE 6 IN ({NUMBERS}) AND CAST(NULL AS INT) IN ({NUMBERS}) IS NULL",
 ]
 

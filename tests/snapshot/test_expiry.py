@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
-from store_wrappers import WRITES, CountingStore, FaultyStore
+from store_wrappers import WRITES, FaultyStore
 
 import bitlake
-from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.metadata.manifest import MANIFEST, ManifestEntry, encode_manifest_list
 from bitlake.snapshot import manifests, references
 from bitlake.snapshot.expiry import Retention, expire, plan_expiry
+from bitlake.snapshot.manifests import partition_stats
 from bitlake.snapshot.state import state_at
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import snapshot_ids
 from bitlake.table.table import Table
+from bitlake.types import parse_type
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
+STRING = [parse_type("STRING")]
 EVERYTHING = Retention(retain_max=1, retain_min=1, older_than_ms=1 << 60, max_deletes=1 << 30)
 
 
@@ -75,27 +81,73 @@ def test_kept_snapshots_read_as_before_and_only_what_they_need_is_left(table: Ta
 
 
 @pytest.mark.parametrize("many", [1, 5_000])
-def test_entries_of_partitions_that_lost_no_file_are_not_read(
+def test_entries_of_partitions_that_lost_no_file_are_not_decoded(
     table: Table, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only partitions a and b lost files; the sixth snapshot wrote to c."""
+    """Only partitions a and b lost files; the sixth snapshot wrote to c.  Small manifests are decoded whole."""
     table.history.create_tag("early", 2)
     for module in (references, manifests):
         monkeypatch.setattr(module, "MANY_ENTRIES", many)
-    forget()
     state = table._core.state()
-    counting = CountingStore(state.store)
-    found = plan_expiry(TableFiles(counting, state.paths), state.schema, EVERYTHING)
-    read = {path.rsplit("/", 1)[-1] for _, path in counting.paths}
-    (of_c,) = manifests.read_manifest_list(state.table_files, state_at(state, 6).snapshot.delta_manifest_list)
-    (of_a,) = manifests.read_manifest_list(state.table_files, state_at(state, 5).snapshot.delta_manifest_list)
-    assert of_a.file_name in read and of_c.file_name not in read
+    of_c = {e.file.file_name for e in state_at(state, 6).entries()} - {
+        e.file.file_name for e in state_at(state, 5).entries()
+    }
     tagged = {e.file.file_name for e in state_at(state, 2).entries()}
+    forget()
+    decoded: set[str] = set()
+    decode = manifests.decode_manifest
+
+    def noted(data: bytes, partitions: frozenset[bytes] | None = None) -> list[ManifestEntry]:
+        found = decode(data, partitions)
+        decoded.update(e.file.file_name for e in found)
+        return found
+
+    monkeypatch.setattr(manifests, "decode_manifest", noted)
+    found = plan_expiry(state.table_files, state.schema, EVERYTHING)
+    assert tagged <= decoded and len(of_c) == 1 and (of_c <= decoded) == (many > 1)
     assert found.data_files and not tagged & {path.rsplit("/", 1)[-1] for path in found.data_files}
+    monkeypatch.undo()
     before = contents(table)
     table.maintenance.expire_snapshots(**terms(EVERYTHING))
     forget()
     assert contents(table) == {7: before[7]} and table.scan(tag="early").count() == len(before[2])
+
+
+def test_statistics_of_other_writers_do_not_make_a_file_unneeded(tmp_path: Path) -> None:
+    """This list says that all partitions are NULL, and that none is."""
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, partition_by=["p"])
+    table.append(pa.table({"id": [1, 2], "p": [None, "z"]}, schema=SCHEMA))
+    state = table._core.state()
+    assert state.snapshot is not None
+    (meta,) = manifests.read_manifest_list(state.table_files, state.snapshot.delta_manifest_list)
+    wrong = replace(partition_stats([encode_row_with_arity(STRING, [None])], STRING), null_counts=(0,))
+    changed = encode_manifest_list([replace(meta, partition_stats=wrong)], 1)
+    Path(state.paths.manifest(state.snapshot.delta_manifest_list)).write_bytes(changed)
+    snapshot = replace(state.snapshot, delta_manifest_list_size=len(changed))
+    Path(state.paths.snapshot(1)).write_text(snapshot.to_json())
+    forget()
+    table.history.create_tag("early", 1)
+    table.overwrite(rows(range(3), "z"), {"p": "z"})
+    table.overwrite(pa.table({"id": [7], "p": [None]}, schema=SCHEMA), {"p": None})
+    table.maintenance.expire_snapshots(**terms(EVERYTHING))
+    forget()
+    assert sorted(table.scan(tag="early").to_arrow().column("id").to_pylist()) == [1, 2]
+
+
+def test_a_truncated_manifest_of_a_tag_stops_expiry(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of which only some partitions are decoded: the files of missing entries would be deleted."""
+    table.history.create_tag("early", 2)
+    state = table._core.state()
+    metas = manifests.snapshot_manifests(state.table_files, state_at(state, 2).snapshot)
+    path = Path(state.paths.manifest(metas[0].file_name))
+    path.write_bytes(MANIFEST.encode([], 1))
+    for module in (references, manifests):
+        monkeypatch.setattr(module, "MANY_ENTRIES", 1)
+    forget()
+    before = files_of(table)
+    with pytest.raises(CorruptError, match="the manifest has 0 entries; its list records 1"):
+        table.maintenance.expire_snapshots(**terms(EVERYTHING))
+    assert files_of(table) == before
 
 
 def test_a_dry_run_says_what_goes_and_deletes_nothing(table: Table) -> None:

@@ -115,6 +115,12 @@ def test_a_set_of_partitions_meets_exactly_the_bounds_that_hold_one() -> None:
                 uncounted = replace(meta, partition_stats=replace(meta.partition_stats, null_counts=None))
                 assert made.meets(uncounted) == (asked is None or within)
     assert not PartitionSet([], INT).meets(manifest_meta("m", 1, [entry("f", 1)], INT))
+    one = PartitionSet([encode_row_with_arity(INT, [1])], INT)
+    assert one.meets(replace(manifest_meta("m", 1, [entry("f", 2)], INT), partition_stats=EMPTY_STATS))
+    # Older versions of pypaimon record bounds of NULL, and no NULLs.
+    unbounded = manifest_meta("m", 1, [entry("f", None)], INT)
+    unbounded = replace(unbounded, partition_stats=replace(unbounded.partition_stats, null_counts=(0,)))
+    assert one.meets(unbounded) and PartitionSet([encode_row_with_arity(INT, [None])], INT).meets(unbounded)
     assert PartitionSet([EMPTY_ROW], []).meets(manifest_meta("m", 1, [entry("f", 1)], []))
     assert not PartitionSet([], []).meets(manifest_meta("m", 1, [entry("f", 1)], []))
 

@@ -3,8 +3,8 @@
 Conditions and values stay SQL text that Spark evaluates, over a view of the target's rows.  Other lake tables in the
 text are read as in any query.
 
-The driver gathers matched rows into a bitmap for each data file.  It receives a number for each row, which holds the
-CRC-32 of the file's name and the position: no task waits for a Python worker.  Of tables with more than
+The driver gathers matched rows into a bitmap for each data file.  For each row it receives a number that holds the
+CRC-32 of the file's name and the position, and the action: no task waits for a Python worker.  Of tables with more than
 :data:`DRIVER_ROWS` rows, Python workers gather the rows of each task, and the driver unites their bitmaps.
 """
 
@@ -212,7 +212,7 @@ def gather(frame: DataFrame, doing: str, state: TableState, *, once: bool = Fals
 def _small_files(state: TableState) -> dict[str, int] | None:
     """The rows of each file by its name, of a table whose rows the driver gathers; None for a larger one.
 
-    The CRC-32 of the names must differ.
+    None, too, if two names have the same CRC-32.
     """
     snapshot = state.snapshot
     if snapshot is not None and snapshot.total_record_count > DRIVER_ROWS:
@@ -238,7 +238,10 @@ def _unpacked(rows: pa.Table, files: Iterable[str]) -> pa.Table:
     names = sorted(files, key=_crc)
     places = rows.column("place").to_numpy().view(np.uint64)
     crcs = np.array([_crc(name) for name in names], np.uint64)
-    codes = np.searchsorted(crcs, places >> np.uint64(_POSITION_BITS))
+    hashes = places >> np.uint64(_POSITION_BITS)
+    codes = np.searchsorted(crcs, hashes)
+    if (crcs.take(codes, mode="clip") != hashes).any():
+        raise AssertionError("a matched row is of a file that the table does not have")
     file = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(names, pa.string()))
     positions = (places & np.uint64((1 << _POSITION_BITS) - 1)).astype(np.int64)
     return pa.table({"file": file, "position": positions, "action": rows.column("action")})

@@ -157,14 +157,16 @@ def _run(
 
 
 def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[LiteralList]:
-    """The long lists that Spark can be given as tables: it parses and plans 100,000 literals in half a minute.
+    """The long lists that Spark can be given as tables: it takes seconds to parse and plan 100,000 literals.
 
     Those of ``column [NOT] IN (…)`` that WHERE requires, where the column surely has the type of the literals, so that
     Spark compares them with a subquery's rows as with the list.
     """
     tree = prepared.analysis.text.tree
-    if not isinstance(tree, exp.Select) or tree.find(exp.Subquery, exp.CTE, exp.Lateral, exp.Values):
+    if not isinstance(tree, exp.Select) or tree.find(exp.Subquery, exp.CTE, exp.Lateral, exp.Values, exp.Pivot):
         return []
+    if any(alias.columns for alias in tree.find_all(exp.TableAlias)):
+        return []  # columns have other names than in their tables
     where = tree.args.get("where")
     if where is None or len(list(tree.find_all(exp.Table))) != len(prepared.scans):
         return []

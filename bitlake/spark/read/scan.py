@@ -387,7 +387,7 @@ class SparkReader:
         return local_frame(self._spark, scan.to_arrow(), types)
 
     def _empty(self, scan: TableScan, types: T.StructType) -> DataFrame:
-        """The same frame without rows for all scans of these types that select no file; views over it are kept."""
+        """The DataFrame without rows that all scans of these types share if they select no file; its view is reused."""
         rows = scan.to_arrow()  # recorded as a scan
         key = (id(self._spark), types.json())
         cache = self._store.caches[_SMALL]
