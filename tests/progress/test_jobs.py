@@ -82,26 +82,26 @@ def test_rows_are_counted_within_one_file(shown: list[Job], tmp_path: Path, monk
     lake = bitlake.connect(str(tmp_path / "lake"))
     schema = pa.schema([("id", pa.int64())])
     table = lake.create_table("t", schema, options={"target-file-size": "1 gb"})
-    batches = [pa.record_batch([pa.array(range(n * 70_000, (n + 1) * 70_000))], schema=schema) for n in range(3)]
+    batches = [pa.record_batch([pa.array(range(n * 70_000, (n + 1) * 70_000))], schema=schema) for n in range(5)]
     table.append(pa.RecordBatchReader.from_batches(schema, batches))
     assert len(table.dataset().files) == 1
     counts = [int(text.removesuffix(" rows").replace(",", "")) for label, text in seen if text.endswith(" rows")]
-    assert counts == sorted(counts) and counts[-1] == 210_000 and len(counts) >= 3
+    assert counts == sorted(counts) and counts[-1] == 350_000 and len(counts) >= 3
     assert len({label for label, _ in seen}) == 1 and "default.t" in seen[0][0]
 
     seen.clear()
     table.indexes.create("id", "bloom-filter")
     table.indexes.rebuild()
-    assert len(seen) >= 2 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("210,000 rows"), seen
+    assert len(seen) >= 2 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("350,000 rows"), seen
 
     seen.clear()
     table.delete("id = 1")
-    assert len(seen) >= 3 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("209,999 rows"), seen
+    assert len(seen) >= 3 and seen[-1][1].startswith("0/1 ") and seen[-1][1].endswith("349,999 rows"), seen
 
     seen.clear()
     with job("reading"):
-        assert table.to_arrow().num_rows == 209_999
-    assert len(seen) >= 3 and seen[-1] == ("reading", "209,999 rows read")
+        assert table.to_arrow().num_rows == 349_999
+    assert len(seen) >= 3 and seen[-1] == ("reading", "349,999 rows read")
 
 
 def test_rows_of_items_in_other_threads_are_counted(shown: list[Job]) -> None:

@@ -389,6 +389,8 @@ class SparkReader:
     def _empty(self, scan: TableScan, types: T.StructType) -> DataFrame:
         """The DataFrame without rows that all scans of these types share if they select no file; its view is reused."""
         rows = scan.to_arrow()  # recorded as a scan
+        if rows.num_rows:
+            return local_frame(self._spark, rows, types)  # a system table has rows, and no files
         key = (id(self._spark), types.json())
         cache = self._store.caches[_SMALL]
         frame = cache.get(key)
