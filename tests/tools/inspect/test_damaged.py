@@ -112,6 +112,6 @@ def test_a_fault_says_what_and_where(tmp_path: Path) -> None:
     assert "id" in [c.name for c in inspect_file(str(snapshot)).root.children]
     manifest = next(Path(table.path, "manifest").glob("manifest-[0-9a-f]*"))
     packed = manifest.read_bytes()
-    manifest.write_bytes(packed[:-1] + b"\x00")
+    manifest.write_bytes(packed[:-1] + bytes([packed[-1] ^ 1]))
     (fault,) = inspect_file(str(manifest)).faults
     assert "sync marker" in fault.what and fault.offset == len(packed) - 16
