@@ -114,18 +114,17 @@ def _payload(draw: random.Random, words: Sequence[str]) -> str:
 
 def leaf(draw: random.Random) -> str:
     text = draw.choice(WORDS)
-    word = text.replace("'", "\\'")
     number = draw.randrange(-42, 42)
     op = draw.choice(("=", "<>", "<", "<=", ">", ">="))
     return draw.choice(
         (
-            f"lower(email) {op} '{word.lower()}'",
-            f"lower(email) IN ('{word.lower()}@x', 'a', 'école')",
+            f"lower(email) {op} {quote(text.lower())}",
+            f"lower(email) IN ({quote(text.lower() + '@x')}, 'a', 'école')",
             f"lower(email) LIKE '{draw.choice(('a%', '%x', '%b%', '_@x', 's%'))}'",
             "lower(email) IS NULL",
             f"length(email) {op} {number % 7}",
             f"length(email) BETWEEN 1 AND {number % 5}",
-            "substring(email, 1, 2) = '{}'".format(text[:2].replace("'", "\\'")),
+            f"substring(email, 1, 2) = {quote(text[:2])}",
             f"n * 2 {op} {number}",
             f"n % 7 {op} {number % 9}",
             f"price + 1 {op} {number / 4}",
@@ -133,7 +132,7 @@ def leaf(draw: random.Random) -> str:
             f"hour(seen) {op} {number % 25}",
             f"addr.city = '{draw.choice(('Ulm', 'Köln', 'x'))}'",
             "addr.city IS NOT NULL",
-            f"upper(m['k']) {op} '{word.upper()}'",
+            f"upper(m['k']) {op} {quote(text.upper())}",
             f"n {op} {number}",
             f"get_json_object(payload, '$.user.id') {op} '{draw.choice(('a', '7', 'bé', 'true', 'x'))}'",
             "get_json_object(payload, '$.user.id') IS NULL",
