@@ -168,6 +168,11 @@ class ManifestFileMeta:
     min_row_id: int | None = None
     max_row_id: int | None = None
 
+    @property
+    def entry_count(self) -> int:
+        """The number of its entries, ADD and DELETE."""
+        return self.num_added_files + self.num_deleted_files
+
 
 # --- Avro schemas -----------------------------------------------------------------------------------------------------
 

@@ -150,8 +150,8 @@ def read_manifests(
     missing = [m for m in requested if cached.get(table.paths.manifest(m.file_name)) is None]
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
-        some = partitions if _entry_count(meta) >= MANY_ENTRIES else None
-        entries = read_manifest(table, meta.file_name, some, _entry_count(meta))
+        some = partitions if meta.entry_count >= MANY_ENTRIES else None
+        entries = read_manifest(table, meta.file_name, some, meta.entry_count)
         if some is None:
             _check_counts(table.paths, meta, entries)
         return entries
@@ -223,7 +223,7 @@ def live_files(
 
 def _columnar_files(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> ColumnarFiles | None:
     """The live files of many entries, by column; None if they are few, or some manifest must be read by entry."""
-    if sum(m.num_added_files + m.num_deleted_files for m in metas) < COLUMNAR_ENTRIES:
+    if sum(m.entry_count for m in metas) < COLUMNAR_ENTRIES:
         return None
     cache = table.store.caches[_COLUMNS]
     paths = [table.paths.manifest(m.file_name) for m in metas]
@@ -337,7 +337,7 @@ class ManifestWriter:
     def _merge_full(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta] | None:
         target = self._options.of(MANIFEST_TARGET_SIZE)
         candidates = [
-            m for m in metas if m.num_deleted_files > 0 or (m.file_size < target and _entry_count(m) < MOST_ENTRIES)
+            m for m in metas if m.num_deleted_files > 0 or (m.file_size < target and m.entry_count < MOST_ENTRIES)
         ]
         if sum(m.file_size for m in candidates) < max(1, self._options.of(MANIFEST_FULL_SIZE)):
             return None
@@ -360,7 +360,7 @@ class ManifestWriter:
         for meta in metas:
             run.append(meta)
             size += meta.file_size
-            entries += _entry_count(meta)
+            entries += meta.entry_count
             if size >= target or entries >= MOST_ENTRIES:
                 out += self._merge_run(run)
                 run, size, entries = [], 0, 0
@@ -378,10 +378,6 @@ def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[Manifes
     adds = {e.identity for entries in every for e in entries if e.kind is EntryKind.ADD}
     pending = [e for entries in every for e in entries if e.kind is EntryKind.DELETE and e.identity not in adds]
     return pending + live_entries(every)
-
-
-def _entry_count(meta: ManifestFileMeta) -> int:
-    return meta.num_added_files + meta.num_deleted_files
 
 
 class PartitionSet:

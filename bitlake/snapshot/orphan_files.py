@@ -302,9 +302,9 @@ def _files(table: TableFiles, meta: ManifestFileMeta) -> tuple[list[str], _Hashe
 
     Raises :class:`CorruptError` if entries are missing: their files must not be taken for orphans.
     """
-    if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES:
+    if meta.entry_count >= MANY_ENTRIES:
         (columns,) = decode_columns([table.store.read(table.paths.manifest(meta.file_name))])
-        if columns is not None and len(columns) == meta.num_added_files + meta.num_deleted_files:
+        if columns is not None and len(columns) == meta.entry_count:
             with_extras = columns.entries(np.flatnonzero(columns.has_extras))
             return [name for e in with_extras for name in e.file.extra_files], columns.name_hash
     (entries,) = read_manifests(table, [meta])

@@ -278,7 +278,7 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
 
     def meets(meta: ManifestFileMeta) -> bool:
         stats = FileStats(meta.partition_stats, fields, None)
-        return test_stats(asked, stats, meta.num_added_files + meta.num_deleted_files) is not Verdict.NONE
+        return test_stats(asked, stats, meta.entry_count) is not Verdict.NONE
 
     met = frozenset(m.file_name for m in metas if meets(m))
     found = state.entries(live.PartitionFilter(lambda m: m.file_name in met, _rows(state.schema, terms)))

@@ -233,10 +233,9 @@ def listed_entries(
     """
     with contextlib.suppress(NotFound):
         for meta in read_manifest_list(table, manifest_list):
-            count = meta.num_added_files + meta.num_deleted_files
-            some = partitions if count >= MANY_ENTRIES else None
+            some = partitions if meta.entry_count >= MANY_ENTRIES else None
             with contextlib.suppress(NotFound):
-                yield from read_manifest(table, meta.file_name, some, count)
+                yield from read_manifest(table, meta.file_name, some, meta.entry_count)
 
 
 def metadata_files(table: TableFiles, schema: TableSchema, snapshot: Snapshot, needed: Needed) -> Iterator[str]:
