@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,14 @@ def processor_seconds() -> float:
         ticks += sum(map(int, fields[own]))
         ticks += 0 if pid == os.getpid() else sum(map(int, fields[ended]))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory() -> float:
+    """The peak memory of this process in MB; Linux counts the parent's in ``ru_maxrss``, and not in ``VmHWM``."""
+    status = PROC / "self" / "status"
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 class WorkerMemory:

@@ -115,14 +115,19 @@ def _kind(path: str) -> str:
     return "metadata"
 
 
-def _pyarrow(endpoint: str, files: list[str], expression: ds.Expression) -> int:
+def file_system(endpoint: str) -> Any:
+    """Arrow's file system of the server; its module is on the path by then."""
     import pyarrow.fs
     import s3_server
 
-    # A new file system for every read, as bitlake opens its table anew; the files are named, so nothing is listed.
-    store = pyarrow.fs.S3FileSystem(
+    return pyarrow.fs.S3FileSystem(
         access_key=s3_server.KEY, secret_key=s3_server.SECRET, endpoint_override=endpoint, region="us-east-1"
     )
+
+
+def _pyarrow(endpoint: str, files: list[str], expression: ds.Expression) -> int:
+    # A new file system for every read, as bitlake opens its table again; the files are named, so nothing is listed.
+    store = file_system(endpoint)
     count: int = ds.dataset(files, filesystem=store, format="parquet").to_table(filter=expression).num_rows
     return count
 

@@ -14,7 +14,6 @@ import argparse
 import gc
 import json
 import pickle
-import resource
 import shutil
 import statistics
 import subprocess
@@ -33,11 +32,14 @@ import numpy as np
 import pyarrow as pa
 
 import bitlake
+from bench.machine import peak_memory
 from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
+from bench.s3_read import file_system
+from bitlake.codec.avro import Block
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.mergetree.bucket import LiveBuckets
-from bitlake.metadata.manifest import EntryKind, ManifestEntry, encode_manifest_list
+from bitlake.metadata.manifest import MANIFEST, EntryKind, ManifestEntry, encode_manifest_list
 from bitlake.metadata.manifest_columns import decode_columns
 from bitlake.runtime import process_caches
 from bitlake.snapshot.manifests import snapshot_manifests
@@ -205,15 +207,7 @@ def measure_here(place: Place, name: str, rounds: int) -> Cost:
         operation.run(table, place.files, place.partitions, number)
         taken.append(time.process_time() - started)
     again = statistics.median(taken[1:]) if taken[1:] else None
-    return Cost(taken[0], again, _peak_memory())
-
-
-def _peak_memory() -> float:
-    """The peak memory of this process in MB; Linux counts the parent's in ``ru_maxrss``, and not in ``VmHWM``."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Cost(taken[0], again, peak_memory())
 
 
 def _measured(place: Place, name: str, rounds: int = _ROUNDS) -> Cost:
@@ -269,7 +263,7 @@ def s3_results(place: Place, say: Callable[[str], None]) -> list[Result]:
     with s3_server.running() as endpoint, flaky_proxy.running(endpoint) as proxy:
         options = s3_server.options(proxy.endpoint)
         say(f"scale: copying the metadata of {place.files:,} files into a bucket")
-        _upload(Path(place.home), endpoint, s3_server)
+        _upload(Path(place.home), endpoint, s3_server.BUCKET)
         there = Place(f"s3://{s3_server.BUCKET}/scale", place.files, place.partitions, options)
         for name, operation in OPERATIONS.items():
             if operation.run is _orphans:
@@ -299,23 +293,20 @@ def multiply(table: bitlake.Table, files: int, partitions: int, times: int) -> N
         data = Path(state.paths.manifest(meta.file_name)).read_bytes()
         (columns,) = decode_columns([data])
         assert columns is not None
-        blocks = [np.frombuffer(columns._block(i), np.uint8) for i in range(len(columns.blocks))]
-        starts = np.split(columns.start, columns._firsts[1:-1])
-        sync, header = data[-16:], data[: data.index(data[-16:]) + 16]
+        blocks = MANIFEST.blocks(data, meta.file_name)
+        assert blocks is not None
+        starts = np.split(columns.start, np.cumsum([b.records for b in blocks])[:-1])
         for turn in range(1, times):
-            moved = [_moved(b, at, turn * partitions, turn * files) for b, at in zip(blocks, starts, strict=True)]
-            packed = [pa.Codec("zstd").compress(block.tobytes(), asbytes=True) for block in moved]
-            name = f"{meta.file_name}{turn}"
-            pieces = [
-                _varint(b.records) + _varint(len(bytes_)) + bytes_ + sync
-                for b, bytes_ in zip(columns.blocks, packed, strict=True)
+            moved = [
+                Block.plain(b.records, _moved(np.frombuffer(b.data, np.uint8), at, turn * partitions, turn * files))
+                for b, at in zip(blocks, starts, strict=True)
             ]
-            Path(state.paths.manifest(name)).write_bytes(header + b"".join(pieces))
+            name, encoded = f"{meta.file_name}{turn}", MANIFEST.encode_blocks(moved, 1, "zstandard")
+            Path(state.paths.manifest(name)).write_bytes(encoded)
             stats = meta.partition_stats
             low, high = (decode_row(types, row)[0] + turn * partitions for row in (stats.min, stats.max))
             stats = replace(stats, min=encode_row_with_arity(types, (low,)), max=encode_row_with_arity(types, (high,)))
-            size = len(header) + sum(map(len, pieces))
-            copied.append(replace(meta, file_name=name, file_size=size, partition_stats=stats))
+            copied.append(replace(meta, file_name=name, file_size=len(encoded), partition_stats=stats))
     names = {"base_manifest_list": copied, "delta_manifest_list": []}
     written: dict[str, Any] = {}
     for kind, listed in names.items():
@@ -328,8 +319,8 @@ def multiply(table: bitlake.Table, files: int, partitions: int, times: int) -> N
     Path(state.paths.snapshot_dir, "LATEST").write_text(str(snapshot.id))
 
 
-def _moved(block: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], partition: int, number: int) -> Any:
-    """A block whose records, at ``starts``, have other partitions and names of files: so much is added to each."""
+def _moved(block: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], partition: int, number: int) -> bytes:
+    """A block's bytes, with so much added to the partition and the number in the name of each record at ``starts``."""
     out = block.copy()
     at = starts.astype(np.int64)[:, None]
     part = at + np.arange(_PARTITION_AT, _PARTITION_AT + 4)
@@ -340,28 +331,15 @@ def _moved(block: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], partitio
     values = (np.where(digits > ord("9"), digits - ord("a") + 10, digits - ord("0")) << shifts).sum(axis=1) + number
     hexes = (values[:, None] >> shifts) & 15
     out[name] = np.where(hexes > 9, hexes + ord("a") - 10, hexes + ord("0"))
-    return out
+    return out.tobytes()
 
 
-def _varint(value: int) -> bytes:
-    """Avro's long of a number that is not negative."""
-    out, value = bytearray(), value << 1
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _upload(home: Path, endpoint: str, s3_server: Any) -> None:
+def _upload(home: Path, endpoint: str, bucket: str) -> None:
     """Copy all but data files."""
-    import pyarrow.fs
-
-    bucket = pyarrow.fs.S3FileSystem(
-        access_key=s3_server.KEY, secret_key=s3_server.SECRET, endpoint_override=endpoint, region="us-east-1"
-    )
+    store = file_system(endpoint)
     for path in home.rglob("*"):
         if path.is_file() and path.suffix != ".parquet":
-            with bucket.open_output_stream(f"{s3_server.BUCKET}/scale/{path.relative_to(home)}") as to:
+            with store.open_output_stream(f"{bucket}/scale/{path.relative_to(home)}") as to:
                 to.write(path.read_bytes())
 
 
