@@ -33,7 +33,7 @@ from bitlake.scan import incremental
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
 from bitlake.scan.scan import TableScan, ToSpark
-from bitlake.schema.create import check_options, warn_of_misspelt
+from bitlake.schema.create import check_schema_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null
 from bitlake.schema.validation import check_reading
 from bitlake.snapshot.expiry import expire_after_commit
@@ -276,10 +276,8 @@ class FileStoreTable:
             check_reading(set or {})
             check_branch_option(state, options)
             check_postponed(state, options)
-            schema = state.schema
             declares = any(key.startswith(NAMED) for key in set or {})
-            keys = schema.primary_keys
-            check_options(self.name, options, schema.fields, schema.partition_keys, keys, declares=declares)
+            check_schema_options(self.name, state.schema, options, declares=declares)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
         warn_of_misspelt(self.name, set or {})
@@ -343,8 +341,7 @@ class FileStoreTable:
         schema = state.schema
         if schema.primary_keys and not keyed:
             raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written so")
-        keys = schema.primary_keys
-        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, keys, declares=False)
+        check_schema_options(self.name, schema, declares=False)
 
     def commit_files(
         self,

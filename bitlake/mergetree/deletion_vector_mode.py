@@ -34,7 +34,7 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
-from bitlake.schema.create import check_options
+from bitlake.schema.create import check_schema_options
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.schema_commit import write_schema
@@ -147,8 +147,7 @@ def _latest_id(state: TableState) -> int | None:
 def _switched_schema(state: TableState, on: bool) -> TableSchema:
     schema = state.schema
     options = {**schema.options, opt.DV_ENABLED.name: str(on).lower()}
-    keys = schema.primary_keys
-    check_options(state.name, options, schema.fields, schema.partition_keys, keys, declares=False)
+    check_schema_options(state.name, schema, options, declares=False)
     return schema.next(options=options)
 
 

@@ -45,7 +45,7 @@ from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, alive, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema import merge_spec
-from bitlake.schema.create import check_options
+from bitlake.schema.create import check_schema_options
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
 from bitlake.write import append_dml
@@ -112,8 +112,7 @@ def check_primary_key(table: str, schema: TableSchema) -> None:
     """Raise :class:`InvalidRequest` unless the table has a primary key and can be written."""
     if not schema.primary_keys:
         raise InvalidRequest(f"table '{table}' has no primary key: rows can be appended to it, not upserted")
-    keys = schema.primary_keys
-    check_options(table, dict(schema.options), schema.fields, schema.partition_keys, keys, declares=False)
+    check_schema_options(table, schema, declares=False)
 
 
 # --- DELETE and UPDATE by rows ----------------------------------------------------------------------------------------

@@ -159,6 +159,14 @@ def check_options(
     _check_bucket(table, options, parsed, fields, partition_keys, primary_keys)
 
 
+def check_schema_options(
+    table: str, schema: TableSchema, options: dict[str, str] | None = None, *, declares: bool = True
+) -> None:
+    """:func:`check_options` for the columns and keys of a schema, with its options or others."""
+    own = dict(schema.options) if options is None else options
+    check_options(table, own, schema.fields, schema.partition_keys, schema.primary_keys, declares)
+
+
 def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fields: Sequence[DataField]) -> None:
     """The file format must be able to hold the columns; ORC tables with LTZ say that they hold true instants."""
     file_format = parsed.get(opt.FILE_FORMAT).lower()

@@ -43,7 +43,7 @@ from bitlake.metadata.schema import (
     TableSchema,
 )
 from bitlake.runtime import by_identity
-from bitlake.schema.create import check_options
+from bitlake.schema.create import check_schema_options
 from bitlake.types import arrow_type, from_arrow
 from bitlake.types.casts import cast_values, why_not_cast
 from bitlake.types.datatypes import (
@@ -473,11 +473,11 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
         if field not in old.fields:
             check_default(field)
     try:
-        check_options(table, dict(old.options), old.fields, old.partition_keys, old.primary_keys)
+        check_schema_options(table, old)
     except BitlakeError:
         return
     try:
-        check_options(table, dict(new.options), new.fields, new.partition_keys, new.primary_keys)
+        check_schema_options(table, new)
     except InvalidRequest as e:
         where = "" if table in str(e) else f"table '{table}': "
         raise InvalidRequest(f"{where}{e}; change that option first") from e
