@@ -104,7 +104,7 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
     """Run a query with markers in place of its long lists of literals.
 
     Where that fails, and the error may be due to a marker, the text is run as written.  For statements that are not
-    queries, ``run`` raises :class:`NotTranslatable` if their text has markers.
+    queries, ``run`` calls :func:`refuse_markers`.
     """
     short, lists = without_lists(text) if _QUERY.match(text) else (text, ())
     if not lists:
@@ -118,6 +118,12 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
         if not has_markers(str(e)):
             raise
     return run(text)
+
+
+def refuse_markers(text: str) -> None:
+    """Raise :class:`NotTranslatable` if a text has markers of lists, so that it is run as written."""
+    if has_markers(text):
+        raise NotTranslatable("a long list", "only queries are read without their lists")
 
 
 class _CoreSession(Session):
@@ -162,8 +168,7 @@ class CoreEngine:
         statement = parse_statement(begun)
         if isinstance(statement, st.Query):
             return run_query(session, statement.text)
-        if has_markers(written):
-            raise NotTranslatable("a long list", "only queries are read without their lists")
+        refuse_markers(written)
         handler = _handlers_here().get(type(statement)) or handlers().get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")

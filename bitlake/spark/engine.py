@@ -24,13 +24,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
-from bitlake.engine.engine import handlers, with_short_lists
+from bitlake.engine.engine import handlers, refuse_markers, with_short_lists
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
 from bitlake.engine.session import nothing
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.literal_lists import has_markers
 from bitlake.expressions.parameters import Args, literal
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -57,7 +56,6 @@ from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_position
 from bitlake.spark.write.primary_key import place_postponed, write_changes
 from bitlake.sql import statements as st
-from bitlake.sql.duckdb_values import NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import bind_parameters, has_named, in_brackets, variable_name
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
@@ -342,8 +340,8 @@ class SparkEngine:
 
     def _run(self, text: SqlText) -> DataFrame:
         statement = parse_statement(text)
-        if has_markers(text) and not isinstance(statement, st.Query):
-            raise NotTranslatable("a long list", "only queries are read without their lists")
+        if not isinstance(statement, st.Query):
+            refuse_markers(text)
         if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
         handler = _HANDLERS.get(type(statement)) or handlers().get(type(statement))
