@@ -105,6 +105,8 @@ def _refuse_delta(text: SqlText) -> None:
     """Raise :class:`UnsupportedFeature` for Delta Lake's ``t@v3`` and ``table_changes(…)``, with bitlake's way."""
     words = text.words
     for at, (before, sign, after) in enumerate(zip(text.tokens, text.tokens[1:], text.tokens[2:], strict=False)):
+        if sign.text not in ("@", "("):
+            continue
         version, time = _DELTA_VERSION.fullmatch(after.text), _DELTA_TIME.fullmatch(after.text)
         joined = before.end + 1 == sign.start and sign.end + 1 == after.start
         if sign.text == "@" and joined and (version or time):
