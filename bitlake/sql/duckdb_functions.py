@@ -21,7 +21,17 @@ from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, n
 from bitlake.sql.duckdb_kernels import HASHES, JSON_VALUE
 from bitlake.sql.duckdb_nested import arrays_overlap
 from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
-from bitlake.sql.duckdb_values import NotTranslatable, Value, cast, cast_sql, checked, divided, in_known_years, text
+from bitlake.sql.duckdb_values import (
+    NotTranslatable,
+    Value,
+    alike,
+    cast,
+    cast_sql,
+    checked,
+    divided,
+    in_known_years,
+    text,
+)
 from bitlake.sql.spark_types import SparkType
 
 _ROUND_LIMIT = "1e15"
@@ -65,7 +75,7 @@ def _case(e: Expressions, node: exp.Upper | exp.Lower) -> Value:
     function = "upper" if isinstance(node, exp.Upper) else "lower"
     differs = f"strlen({value.sql}) <> length({value.sql}) AND "
     differs += f"NOT regexp_full_match({value.sql}, {text(_LETTERS[type(node)])}, 's')"
-    sql = checked(f"{function}({value.sql})", differs, "the case of a letter differs")
+    sql = alike(f"{function}({value.sql})", differs, "the case of a letter differs")
     return Value(f"({sql})", ty.STRING, call_name(e, node, value))
 
 
@@ -188,7 +198,7 @@ def _repeat(e: Expressions, node: exp.Repeat) -> Value:
 @translates(exp.Reverse, args="this")
 def _reverse(e: Expressions, node: exp.Reverse) -> Value:
     value = _only_text(e, node, node.this)
-    sql = checked(
+    sql = alike(
         f"reverse({value.sql})", f"strlen({value.sql}) <> length({value.sql})", "characters are counted differently"
     )
     return Value(f"({sql})", ty.STRING, call_name(e, node, value))
@@ -214,7 +224,7 @@ def _round(e: Expressions, node: exp.Round) -> Value:
     # Spark rounds the digits that a double prints as.
     digits = cast_sql(cast_sql(f"CAST({value.sql} AS VARCHAR)", ty.decimal(38, places)), ty.STRING)
     large = f"NOT abs({value.sql}) < {_ROUND_LIMIT}"
-    sql = checked(cast_sql(digits, ty.DOUBLE), large, "a number is too large to round")
+    sql = alike(cast_sql(digits, ty.DOUBLE), large, "a number is too large to round")
     return Value(f"({sql})", ty.DOUBLE, made)
 
 
@@ -406,7 +416,7 @@ def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
         raise NotTranslatable(node, "patterns of this kind differ")
     written = "".join(_PATTERNS.get(p, p) for p in parts)
     sql = f"strftime(CAST({value.sql} AS TIMESTAMP), {text(written)})"
-    sql = checked(sql, f"year({value.sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
+    sql = alike(sql, f"year({value.sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
     return Value(f"({sql})", ty.STRING, named(f"date_format({{}}, {pattern})", value))
 
 

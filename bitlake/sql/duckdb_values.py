@@ -147,6 +147,11 @@ def checked(sql: str, fails: str, why: str) -> str:
     return f"CASE WHEN {fails} THEN error({text(why)}) ELSE {sql} END"
 
 
+def alike(sql: str, differs: str, why: str) -> str:
+    """The expression, or an error where Spark's value is another."""
+    return checked(sql, differs, f"{why}; use engine='spark'")
+
+
 def widen(node: exp.Expr, value: Value, to: SparkType) -> str:
     """The SQL of a value in the common type of several, where Spark casts it without being asked."""
     if value.type == to:
@@ -210,7 +215,7 @@ def _of_text(node: exp.Expr, value: Value, to: SparkType) -> str:
     if form is None:
         raise NotTranslatable(node, f"casts of texts to {to.sql} differ")
     why = f"a text may mean another {to.sql} to Spark"
-    return checked(cast_sql(value.sql, to), f"NOT regexp_full_match({value.sql}, {text(form)})", why)
+    return alike(cast_sql(value.sql, to), f"NOT regexp_full_match({value.sql}, {text(form)})", why)
 
 
 def time_literal(node: exp.Expr, value: str, to: SparkType) -> str:
@@ -233,7 +238,7 @@ def _of_time(node: exp.Expr, value: Value, to: SparkType) -> str:
     if {source, to} == {ty.DATE, ty.TIMESTAMP_NTZ}:
         return cast_sql(sql, to)
     if source != ty.TIMESTAMP and to == ty.STRING:
-        return checked(cast_sql(sql, to), f"year({sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
+        return alike(cast_sql(sql, to), f"year({sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
     raise NotTranslatable(node, f"casts from {source.sql} to {to.sql} depend on the session's zone")
 
 
@@ -242,7 +247,7 @@ def in_known_years(sql: str, value: Value) -> str:
     if value.type != ty.TIMESTAMP:
         return sql
     why = "the session's zone may have other rules in this year"
-    return f"({checked(sql, f'{value.sql} NOT BETWEEN {_YEARS}', why)})"
+    return f"({alike(sql, f'{value.sql} NOT BETWEEN {_YEARS}', why)})"
 
 
 def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkType) -> str:
@@ -260,7 +265,7 @@ def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkTy
     unit = number(Decimal(1).scaleb(-to.scale)).sql
     made = cast_sql(f"{whole} * {unit}" if to.scale else whole, to)
     if b.precision > _DIVIDED_SCALE - to.scale:
-        made = checked(made, f"abs({d}) >= {10 ** (_DIVIDED_SCALE - to.scale)}::HUGEINT", "the divisor is too long")
+        made = alike(made, f"abs({d}) >= {10 ** (_DIVIDED_SCALE - to.scale)}::HUGEINT", "the divisor is too long")
     return made
 
 

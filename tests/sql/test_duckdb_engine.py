@@ -367,8 +367,8 @@ def test_what_may_differ_is_refused(lake: bitlake.Lake, text: str, why: str) -> 
     [
         ("SELECT id / (id - 1) FROM orders", "division by zero"),
         ("SELECT price / (price - price) FROM orders", "division by zero"),
-        ("SELECT upper(concat(status, 'ß')) FROM orders", "the case of a letter differs"),
-        ("SELECT cast(status AS INT) FROM orders", "a text may mean another INT to Spark"),
+        ("SELECT upper(concat(status, 'ß')) FROM orders", "the case of a letter differs; use engine='spark'"),
+        ("SELECT cast(status AS INT) FROM orders", "a text may mean another INT to Spark; use engine='spark'"),
         ("SELECT cast(id + 2147483647 AS INT) FROM orders", "out of range"),
     ],
 )
