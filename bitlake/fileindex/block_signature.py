@@ -30,11 +30,11 @@ Files of fewer than :data:`_DENSE_FROM` blocks have no dense codes.
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +90,7 @@ _USEFUL_BYTES = 512
 _WHOLE = 64 * 1024
 """Matrices up to this size are fetched at once."""
 _PROBE_BYTES = 4096
-_MOST_ALTERNATIVES = 100
+MOST_ALTERNATIVES = 100
 _FIRST_PROBES = 12
 _MOST_PROBES = 48
 """The number of codes that are looked up first, and the most while blocks remain."""
@@ -123,7 +123,7 @@ def row_width(blocks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignatureShape:
-    """How an index fills its signatures: bits of a code, hash functions, parameter, and bits for each code."""
+    """How an index fills its signatures: bits of a code, most hash functions, parameter, and bits for each code."""
 
     code_bits: int
     functions: int
@@ -382,15 +382,17 @@ class SignatureWriter:
         useful = max(int(codes_a_block * self._shape.bits_for_a_code), 8 * _USEFUL_BYTES // width)
         height = max(8, min(budget, useful, (1 << 33) // width))
         shape = self._shape
+        # A Bloom filter of m bits for n codes errs least with ln 2 * m / n functions.
+        functions = max(1, min(shape.functions, round(math.log(2) * height / max(1.0, codes_a_block))))
         head = _HEAD.pack(
-            VERSION, shape.code_bits, shape.functions, shape.parameter, self._rows, self._block_rows, height, len(dense)
+            VERSION, shape.code_bits, functions, shape.parameter, self._rows, self._block_rows, height, len(dense)
         )
-        return b"".join((head, dense, self._matrix(height, width, (counts > 0) & ~is_dense)))
+        return b"".join((head, dense, self._matrix(functions, height, width, (counts > 0) & ~is_dense)))
 
-    def _matrix(self, height: int, width: int, chosen: Bools) -> bytes:
+    def _matrix(self, functions: int, height: int, width: int, chosen: Bools) -> bytes:
         if not len(self._codes):
             return bytes(-(-height * width // 8))
-        rows = self._codes.signatures(self._shape.functions, height, chosen)
+        rows = self._codes.signatures(functions, height, chosen)
         if width < 8:
             rows = np.packbits(np.unpackbits(rows, axis=1, count=width))
         return rows.tobytes()
@@ -533,7 +535,7 @@ class SignatureReader:
 
     def blocks_of_any(self, alternatives: Sequence[UInt32s]) -> Bools | None:
         """Return for each block whether it can hold all codes of one of the alternatives.  None if every one can."""
-        if len(alternatives) > _MOST_ALTERNATIVES:
+        if len(alternatives) > MOST_ALTERNATIVES:
             return None
         possible = np.zeros(self.head.blocks, bool)
         for codes in alternatives:
@@ -573,13 +575,13 @@ class SignatureReader:
         return Selection.of(bitmap_of(rows[: np.searchsorted(rows, head.rows)]), exact=False)
 
 
-def _describe(section: Section, payload: LazyBytes, parameter: str) -> None:
-    """Add a payload's parts to ``section``, for ``inspect``; ``parameter``: what the index's parameter is."""
+def _describe(section: Section, payload: LazyBytes, parameter_facts: Callable[[int], Mapping[str, object]]) -> None:
+    """Add a payload's parts to ``section``, for ``inspect``."""
     head = read_head(payload, None)
     section.add(
         "head", 0, _HEAD.size,
-        {"rows": head.rows, "rows of a block": head.block_rows, "blocks": head.blocks, parameter: head.parameter,
-         "bits of a code": head.code_bits, "hash functions": head.functions},
+        {"rows": head.rows, "rows of a block": head.block_rows, "blocks": head.blocks,
+         **parameter_facts(head.parameter), "bits of a code": head.code_bits, "hash functions": head.functions},
     )  # fmt: skip
     dense = section.add("dense codes", _HEAD.size, head.dense_bytes)
     with dense.reading():
@@ -599,12 +601,14 @@ class SignatureIndex(IndexType):
     in_paimon = False
     tests_text = True
     sorts_values = False
-    parameter: ClassVar[str]
-    """What the parameter in the payload's head is, for ``inspect``."""
+
+    @abstractmethod
+    def parameter_facts(self, parameter: int) -> Mapping[str, object]:
+        """Return what the parameter in a payload's head means, for ``inspect``."""
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         """See :class:`IndexType`."""
-        _describe(section, payload, self.parameter)
+        _describe(section, payload, self.parameter_facts)
 
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
         """See :class:`IndexType`."""

@@ -1,10 +1,11 @@
 """The ``ngram`` index finds the blocks of rows whose text can hold a substring.
 
-The payload is a block signature (:mod:`bitlake.fileindex.block_signature`) with codes of 18 bits, one hash function,
-and the bytes n of a gram as its parameter.  The grams of a text are all runs of n bytes of its UTF-8 with ``A`` … ``Z``
-folded to ``a`` … ``z``; NULL, and texts of fewer than n bytes, have none.  The code of a gram is computed in 32 bits,
-wrapping: ``h = first * 0x9E3779B1``, where ``first`` is its first min(n, 4) bytes, little-endian; if n > 4,
-``h += last * 0x85EBCA6B``, where ``last`` is its last 4 bytes; ``h ^= h >> 15``, ``h *= 0xC2B2AE35``, code ``h >> 14``.
+The payload is a block signature (:mod:`bitlake.fileindex.block_signature`) with codes of 18 bits, at most as many
+hash functions as its step, and ``n + 16 * step`` as its parameter.  The grams of a text are runs of n bytes of its
+UTF-8 with ``A`` … ``Z`` folded to ``a`` … ``z``; NULL, and texts of fewer than n bytes, have none.  With step 1 each
+byte of a text begins a gram; with step 2 those at even offsets do, counted from the start of a block's texts, one
+after another.  The code of a gram, whose bytes are little-endian, is ``gram * 0x9E3779B97F4A7C15 >> 46`` in 64 bits,
+wrapping.
 
 Because grams are folded, one index serves LIKE and comparisons of lower case.  Two characters outside of ASCII have a
 lower case within it: U+212A (``k``) and U+0130 (``i`` and U+0307).  The grams of a text that holds one of these are
@@ -14,6 +15,7 @@ substring in lower case only the runs of ASCII and of scripts without case are l
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,8 +28,10 @@ from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_conditions import TextCondition, TextUnit, leaf_condition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.block_signature import (
+    MOST_ALTERNATIVES,
     ROWS,
     SIZE_SHARE,
+    Bools,
     CodeSets,
     SignatureIndex,
     SignatureReader,
@@ -45,10 +49,20 @@ from bitlake.types import AtomicType, DataType, Root
 GRAM_BYTES: IndexOption[int] = IndexOption(
     "n", integer(3, 8), 5, "Bytes of a gram: shorter substrings cannot be looked up, longer ones more precisely."
 )
+STEP: IndexOption[int] = IndexOption(
+    "step",
+    integer(1, 2),
+    2,
+    "Bytes from one gram to the next: 1 finds substrings of n bytes too and leaves fewer rows, but is built slower.",
+)
 ACCEPTS = "ngram takes STRING and VARCHAR"
 CODE_BITS = 18
 _BITS_FOR_A_CODE = 6
 _GRAM_SIZES = range(3, 9)
+_STEP_UNIT = 16
+"""The parameter of a payload is the bytes of a gram and this many times the step."""
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: Knuth, The Art of Computer Programming, volume 3, section 6.4."""
 _FOLD = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _FOLDED_INTO_ASCII = {"\u212a": "k", "\u0130": "i\u0307"}
 _WITHOUT_CASE = ((0x0000, 0x007F), (0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
@@ -66,70 +80,61 @@ def supports(kind: DataType) -> bool:
 
 def gram_codes(text: bytes, n: int) -> UInt32s:
     """Return the codes of the grams of a text, one for each byte but the last n - 1."""
-    grams = _Grams(n, max(4, len(text)))
+    grams = _Grams(n, max(8, len(text)), 1)
     return grams.codes(np.frombuffer(text, np.uint8))[: max(0, len(text) - n + 1)]
 
 
 class _Grams:
     """Computes the codes of a window of text at a time, in memory that is used again: new pages take longer.
 
-    numpy computes quickest with values that are aligned and side by side.  So the window is copied, each time one byte
-    further: the words of copy p are those of the text at the offsets 4 k + p.  Gram 4 k + p begins with word k of copy
-    p, ends with word k of copy p + n - 4, and has the place p * width + k.  Grams do not begin in the last
-    two words of a copy.
+    numpy computes quickest with values that are aligned and side by side.  So the window is copied several times, each
+    time ``step`` bytes further: the words of the copy from offset p on are those of the text at the offsets 8 k + p.
+    The gram of word k of this copy has the place p / step * width + k.  Grams do not begin in the last word of a copy.
     """
 
-    def __init__(self, n: int, window: int) -> None:
-        self._n = n
+    def __init__(self, n: int, window: int, step: int) -> None:
+        self._n, self._step = n, step
         self._window = window
-        self._copies = max(4, n)
-        width = -(-window // 4) + 2
-        self._words = np.empty(self._copies * width, np.dtype("<u4"))
-        self._other, self._places = np.empty(4 * width, np.uint32), np.empty(4 * width, np.intp)
-        self._folded, self._is_upper = (np.empty(4 * width + self._copies, np.uint8) for _ in range(2))
+        self._copies = 8 // step
+        width = -(-window // 8) + 1
+        self._words = np.empty(self._copies * width, np.dtype("<u8"))
+        self._folded, self._is_upper = (np.empty(8 * width + 8, np.uint8) for _ in range(2))
 
     def codes(self, text: UInt8s) -> UInt32s:
         """Return the codes of the grams of a text of at most one window."""
-        width = -(-len(text) // 4) + 2
-        return self._compute(text, width).reshape(4, width)[:, :-2].T.ravel().astype(np.uint32)
+        width = -(-len(text) // 8) + 1
+        return self._compute(text, width).reshape(-1, width)[:, :-1].T.ravel().astype(np.uint32)
 
     def _compute(self, text: UInt8s, width: int) -> npt.NDArray[np.intp]:
-        """Return the codes of the grams that begin in the first 4 * (``width`` - 2) bytes, each at its place.
+        """Return the codes of the grams that begin in the first 8 * (``width`` - 1) bytes, each at its place.
 
         The next call uses the array again.
         """
-        size = 4 * width
-        words, other, places = self._words[: self._copies * width], self._other[:size], self._places[:size]
-        self._fill(text, words.view(np.uint8).reshape(self._copies, size))
-        codes = words[:size]
-        if self._n == 3:
-            codes &= np.uint32(0xFFFFFF)
-        if self._n > 4:
-            np.multiply(words[-size:], np.uint32(0x85EBCA6B), out=other)
-        codes *= np.uint32(0x9E3779B1)
-        if self._n > 4:
-            codes += other
-        np.right_shift(codes, np.uint32(15), out=other)
-        codes ^= other
-        codes *= np.uint32(0xC2B2AE35)
-        codes >>= np.uint32(32 - CODE_BITS)
-        np.copyto(places, codes)  # numpy indexes fastest by intp; its own conversion of other integers is slower
-        return places
+        words = self._words[: self._copies * width]
+        self._fill(text, words.view(np.uint8).reshape(self._copies, 8 * width))
+        if self._n < 8:
+            words &= np.uint64((1 << 8 * self._n) - 1)
+        words *= _MULTIPLIER
+        words >>= np.uint64(64 - CODE_BITS)
+        return words.view(np.intp)  # numpy indexes fastest by intp
 
     def _fill(self, text: UInt8s, copies: UInt8s) -> None:
         """Fold the text, and copy it; behind its end are zeros."""
         count, size = copies.shape
-        text = text[: size + count]
-        is_upper, folded = self._is_upper[: len(text)], self._folded[: size + count]
+        end = size + (count - 1) * self._step
+        text = text[:end]
+        is_upper, folded = self._is_upper[: len(text)], self._folded[:end]
         np.subtract(text, np.uint8(65), out=is_upper)
         np.less(is_upper, np.uint8(26), out=is_upper.view(np.bool_))
         np.multiply(is_upper, np.uint8(32), out=is_upper)
         np.bitwise_or(text, is_upper, out=folded[: len(text)])
         folded[len(text) :] = 0
-        copies[:] = np.ndarray((count, size), np.uint8, folded, 0, (1, 1))
+        copies[:] = np.ndarray((count, size), np.uint8, folded, 0, (self._step, 1))
 
     def mark(self, texts: Sequence[pa.Array], seen: UInt8s, value: int) -> None:
         """Set ``seen[code]`` for all grams of some strings without NULL; its last place is for no code."""
+        if self._step > 1 and len(texts) > 1:  # offsets count from the start of the block
+            texts = [pa.concat_arrays(texts)]
         for chunk in texts:
             if self._mark(chunk, seen, value):
                 for c, into in _FOLDED_INTO_ASCII.items():
@@ -144,26 +149,35 @@ class _Grams:
             return False
         # Windows of the same length, so that none is short.
         windows = -(-len(text) // self._window)
-        step = 4 * -(-len(text) // (4 * windows))
-        width = step // 4 + 2
-        crossing = ends - np.arange(1, self._n)[:, None]
-        crossing = (crossing & 3) * width + (crossing >> 2)
-        edges = np.arange(0, len(text), step)
-        low, high = np.searchsorted(ends, (edges, edges + step + self._n - 2), "right").tolist()
+        window = 8 * -(-len(text) // (8 * windows))
+        width = window // 8 + 1
+        crossing = self._places_of(self._crossing(ends), width)
+        edges = np.arange(0, len(text), window)
+        low, high = np.searchsorted(ends, (edges, edges + window + self._n - 2), "right").tolist()
         nowhere = len(seen) - 1
         for i, at in enumerate(edges.tolist()):
             places = self._compute(text[at:], width)
-            # Of the grams that cross the end of a row, those outside of the window have places of its last two words.
-            places[crossing[:, low[i] : high[i]] - at // 4] = nowhere
-            places.reshape(4, width)[:, -2:] = nowhere
-            if len(text) - at < step:
-                behind = np.arange(len(text) - at, step)
-                places[(behind & 3) * width + (behind >> 2)] = nowhere
+            # Of the grams that cross the end of a row, those outside of the window have places of a last word.
+            places[crossing[:, low[i] : high[i]] - at // 8] = nowhere
+            places.reshape(self._copies, width)[:, -1] = nowhere
+            if len(text) - at < window:
+                behind = np.arange(-(-(len(text) - at) // self._step) * self._step, window, self._step)
+                places[self._places_of(behind, width)] = nowhere
             seen[places] = value
         if text.max() < 0x80:
             return False
         whole = text.tobytes()
         return any(c.encode() in whole for c in _FOLDED_INTO_ASCII)
+
+    def _crossing(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the offsets of the grams that begin in a row and end behind it, a column for each row."""
+        last = (ends - 1) // self._step * self._step
+        offsets = last - self._step * np.arange(-(-(self._n - 1) // self._step))[:, None]
+        return np.where(offsets > ends - self._n, offsets, last)
+
+    def _places_of(self, offsets: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
+        """Return the places of the grams that begin at these offsets of a window."""
+        return (offsets & 7) // self._step * width + (offsets >> 3)
 
 
 class NgramWriter(SignatureWriter):
@@ -172,11 +186,12 @@ class NgramWriter(SignatureWriter):
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         if not supports(kind):
             raise InvalidRequest(f"cannot index values of type {kind}; {ACCEPTS}")
-        n = GRAM_BYTES.of(options) or 5
-        shape = SignatureShape(CODE_BITS, 1, n, _BITS_FOR_A_CODE)
+        n, step = GRAM_BYTES.of(options) or 5, STEP.of(options) or 2
+        # A needle has half as many grams with step 2, so that each must be more certain.
+        shape = SignatureShape(CODE_BITS, step, n + _STEP_UNIT * step, _BITS_FOR_A_CODE)
         super().__init__(
             shape,
-            CodeSets(CODE_BITS, _Grams(n, _WINDOW).mark),
+            CodeSets(CODE_BITS, _Grams(n, _WINDOW, step).mark),
             ROWS.of(options),
             SIZE_SHARE.of(options) or 0.05,
         )
@@ -188,30 +203,50 @@ class NgramReader(SignatureReader):
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         super().__init__(fetch, length, row_count)
 
-    @property
-    def _n(self) -> int:
+    def _grams(self) -> tuple[int, int]:
+        """Return the bytes of a gram, and the bytes from one to the next."""
         head = self.head
-        if head.code_bits != CODE_BITS or head.parameter not in _GRAM_SIZES:
-            raise CorruptError(f"an ngram index has no grams of {head.parameter} bytes", 3)
-        return head.parameter
+        step, n = divmod(head.parameter, _STEP_UNIT)
+        if head.code_bits != CODE_BITS or n not in _GRAM_SIZES or step not in (1, 2):
+            raise CorruptError(f"unknown parameter {head.parameter} of an ngram index; rebuild the index", 3)
+        return n, step
 
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows of the blocks that can match.  None for other conditions, and for short literals."""
-        n = self._n
+        self._grams()
         condition = leaf_condition(leaf)
-        return None if condition is None else self._test(condition, n)
+        return None if condition is None else self.test_text(condition)
 
     def test_text(self, condition: TextCondition) -> Selection | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        return self._test(condition, self._n)
-
-    def _test(self, condition: TextCondition, n: int) -> Selection | None:
-        possible = self.blocks_of_any(self._alternatives(condition, n))
+        possible = self._possible(condition)
         return None if possible is None else self.selection(possible)
 
     def text_selectivity(self, condition: TextCondition) -> float | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        return self.share_of_any(self._alternatives(condition, self._n))
+        possible = self._possible(condition)
+        return None if possible is None else float(possible.mean()) if len(possible) else 0.0
+
+    def _possible(self, condition: TextCondition) -> Bools | None:
+        """Return for each block whether it can hold all parts of an alternative.  None if nothing is known."""
+        n, step = self._grams()
+        if len(condition.alternatives) > MOST_ALTERNATIVES:
+            return None
+        possible = np.zeros(self.head.blocks, bool)
+        for parts in condition.alternatives:
+            blocks = self._blocks_of_all(literal_codes(parts, n, lower=condition.unit is TextUnit.LOWER), step)
+            if blocks is None:
+                return None
+            possible |= blocks
+        return possible
+
+    def _blocks_of_all(self, runs: list[UInt32s], step: int) -> Bools | None:
+        """Return for each block whether it can hold all runs of grams.  None if nothing is known about any of them."""
+        if step == 1:
+            return self.blocks(np.concatenate([np.zeros(0, np.uint32), *runs]))
+        # Which grams of a run are stored depends on the offset at which a text holds it.
+        known = [self.blocks_of_any([codes[offset::step] for offset in range(step)]) for codes in runs]
+        return functools.reduce(_both, known, None)
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
@@ -222,20 +257,16 @@ class NgramReader(SignatureReader):
         condition = leaf_condition(leaf)
         return None if condition is None else self.text_selectivity(condition)
 
-    def _alternatives(self, condition: TextCondition, n: int) -> list[UInt32s]:
-        lower = condition.unit is TextUnit.LOWER
-        return [literal_codes(parts, n, lower=lower) for parts in condition.alternatives]
+
+def _both(blocks: Bools | None, others: Bools | None) -> Bools | None:
+    """Return the blocks that are possible by both; None: nothing is known."""
+    return others if blocks is None else blocks if others is None else blocks & others
 
 
-def literal_codes(literals: Iterable[str], n: int, *, lower: bool) -> UInt32s:
-    """Return the codes of the grams that every text that holds these literals has."""
-    codes = [np.zeros(0, np.uint32)]
-    for literal in literals:
-        for run in _runs(literal, lower):
-            folded = run.encode().translate(_FOLD)
-            if len(folded) >= n:
-                codes.append(gram_codes(folded, n))
-    return np.concatenate(codes)
+def literal_codes(literals: Iterable[str], n: int, *, lower: bool) -> list[UInt32s]:
+    """Return the codes of all grams of each run of bytes that every text that holds these literals has."""
+    folded = (run.encode().translate(_FOLD) for literal in literals for run in _runs(literal, lower))
+    return [gram_codes(run, n) for run in folded if len(run) >= n]
 
 
 def _runs(literal: str, lower: bool) -> list[str]:
@@ -256,12 +287,15 @@ def _is_stored(c: int, lower: bool) -> bool:
 class _NgramIndex(SignatureIndex):
     name = "ngram"
     accepts = ACCEPTS
-    options = (GRAM_BYTES, ROWS, SIZE_SHARE)
-    parameter = "bytes of a gram"
-
+    options = (GRAM_BYTES, STEP, ROWS, SIZE_SHARE)
     supports = staticmethod(supports)
     writer = staticmethod(NgramWriter)
     reader = staticmethod(NgramReader)
+
+    def parameter_facts(self, parameter: int) -> Mapping[str, object]:
+        """See :class:`SignatureIndex`."""
+        step, n = divmod(parameter, _STEP_UNIT)
+        return {"bytes of a gram": n, "bytes from one to the next": step}
 
 
 NGRAM = _NgramIndex()

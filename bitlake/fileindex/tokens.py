@@ -199,11 +199,13 @@ class _TokensIndex(SignatureIndex):
     name = "tokens"
     accepts = ACCEPTS
     options = (ROWS, SIZE_SHARE)
-    parameter = "version of the tokenizer"
-
     supports = staticmethod(supports)
     writer = staticmethod(TokensWriter)
     reader = staticmethod(TokensReader)
+
+    def parameter_facts(self, parameter: int) -> Mapping[str, object]:
+        """See :class:`SignatureIndex`."""
+        return {"version of the tokenizer": parameter}
 
 
 TOKENS = _TokensIndex()

@@ -49,7 +49,7 @@ def rows_of(selection: Selection | None, count: int) -> set[int]:
 def test_no_matching_row_is_skipped(seed: int) -> None:
     rng = random.Random(seed)
     texts = [random_text(rng) for _ in range(rng.randint(1, 150))]
-    options = {"rows": str(rng.choice((1, 3, 8, 64))), "n": str(rng.randint(3, 8))}
+    options = {"rows": str(rng.choice((1, 3, 8, 64))), "n": str(rng.randint(3, 8)), "step": str(rng.choice((1, 2)))}
     reader = reader_of(build(texts, options), len(texts))
     for _ in range(60):
         pattern = random_pattern(rng, texts)
@@ -80,11 +80,12 @@ LINES = [f"2026-01-05 host{i % 7} INFO request {i:06d} done, 日本語 {'ÄÖ' *
         In("s", (LINES[3210], "another text")),
     ],
 )
-def test_a_rare_needle_leaves_few_blocks(leaf: Leaf) -> None:
-    reader = reader_of(build(LINES, {"rows": "16"}), len(LINES))
+@pytest.mark.parametrize(("step", "most_rows"), [("1", 64), ("2", 640)])
+def test_a_rare_needle_leaves_few_blocks(leaf: Leaf, step: str, most_rows: int) -> None:
+    reader = reader_of(build(LINES, {"rows": "16", "step": step}), len(LINES))
     selection = reader.test(leaf)
     assert selection is not None and 3210 in selection.positions(len(LINES))
-    assert selection.count(len(LINES)) <= 64
+    assert selection.count(len(LINES)) <= most_rows
     assert reader.selectivity(leaf) == selection.count(len(LINES)) / len(LINES)
 
 
@@ -99,6 +100,19 @@ def test_a_needle_that_no_row_has_skips_the_file() -> None:
 def test_a_short_a_dense_or_a_negated_needle_prunes_nothing(leaf: Leaf) -> None:
     reader = reader_of(build(LINES, {"rows": "16"}), len(LINES))
     assert reader.test(leaf) in (None, Selection.all())
+
+
+@pytest.mark.parametrize("at", [1000, 1001, 1002, 1003])
+def test_with_step_2_a_needle_is_found_at_each_offset_and_must_be_longer_than_a_gram(at: int) -> None:
+    digits = hashlib.shake_256(b"digits").hexdigest(20_000)
+    reader = reader_of(
+        build([digits[i : i + 40] for i in range(0, 40_000, 40)], {"rows": "1", "step": "2", "size-share": "0.9"}), 1000
+    )
+    assert reader.test(Like("s", f"%{digits[at : at + 5]}%")) is None
+    for size in (6, 7, 12):
+        selection = reader.test(Like("s", f"%{digits[at : at + size]}%"))
+        assert selection is not None and at // 40 in selection.positions(1000)
+        assert selection.count(1000) < (200 if size < 12 else 20)
 
 
 def test_other_conditions_are_not_evaluated() -> None:
@@ -117,8 +131,8 @@ def test_case_that_leaves_ascii_is_folded() -> None:
 
 
 def test_a_text_with_a_character_that_stands_for_invalid_bytes_prunes_only_around_it() -> None:
-    reader = reader_of(build(["abc?defgh", "other text"], {"rows": "1"}), 2)
-    assert rows_of(reader.test(Like("s", "%abc\ufffddefgh%")), 2) == {0}
+    reader = reader_of(build(["abc?defghi", "other text"], {"rows": "1"}), 2)
+    assert rows_of(reader.test(Like("s", "%abc\ufffddefghi%")), 2) == {0}
 
 
 def test_nulls_and_texts_without_grams_are_in_no_block() -> None:
@@ -126,16 +140,20 @@ def test_nulls_and_texts_without_grams_are_in_no_block() -> None:
     assert rows_of(reader.test(Like("s", "%abcdefg%")), 5) == {4}
 
 
-def test_grams_do_not_cross_rows() -> None:
-    reader = reader_of(build(["abcdefgh", "x", "", "yz", "ijklmnop"], {"rows": "8"}), 5)
-    assert reader.test(Like("s", "%efghx%")) == Selection.none()
-    assert reader.test(Like("s", "%xyzij%")) == Selection.none()
+@pytest.mark.parametrize("step", ["1", "2"])
+@pytest.mark.parametrize("n", ["3", "5", "8"])
+def test_grams_do_not_cross_rows(n: str, step: str) -> None:
+    rows = ["abcdefgh", "x", "", "yz", "ijklmnopq", "rstuvw", "0123456789"]
+    reader = reader_of(build(rows, {"rows": "8", "n": n, "step": step}), len(rows))
+    for needle in ("defghxyzi", "hxyzijklm", "xyzijklmn", "klmnopqrs", "opqrstuvw", "tuvw01234", "uvw012345"):
+        assert reader.test(Like("s", f"%{needle}%")) == Selection.none(), needle
 
 
-def test_the_payload_depends_on_the_rows_alone() -> None:
+@pytest.mark.parametrize("options", [{}, {"step": "2"}, {"step": "2", "rows": "64"}])
+def test_the_payload_depends_on_the_rows_alone(options: dict[str, str]) -> None:
     array = pa.array([None, *LINES, None], pa.string())
-    whole = build(array, {})
-    writer = NGRAM.writer(STRING, {})
+    whole = build(array, options)
+    writer = NGRAM.writer(STRING, options)
     cuts = [0, 1, 700, 701, 2500, len(array)]
     parts = [array.slice(a, b - a) for a, b in itertools.pairwise(cuts)]
     writer.add(parts[0].cast(pa.large_string()))
@@ -145,31 +163,55 @@ def test_the_payload_depends_on_the_rows_alone() -> None:
     assert writer.finish() == whole
 
 
-STORED = {  # SHA-256 of payloads that earlier versions built of MIXED
-    3: "02f809d81d2806ef",
-    4: "7965f44c580458be",
-    5: "12713ece7e40714f",
-    6: "5106bb567629da42",
-    7: "6d08ebbe5aa303fa",
-    8: "f83048abd11ad95c",
+STORED = {  # SHA-256 of payloads of MIXED, by the bytes of a gram and the step
+    (3, 1): "96455605ec1c7f2b",
+    (3, 2): "d91a6d637cc30d7c",
+    (4, 1): "b59272e5cad490ad",
+    (4, 2): "2db0e00c603cbce4",
+    (5, 1): "485bfbc669306fd2",
+    (5, 2): "a6581801851193f5",
+    (6, 1): "67745d5fec4468ee",
+    (6, 2): "b5eb66cd3a43cfdd",
+    (7, 1): "1a88a74eb9176116",
+    (7, 2): "1ee4e0ba5998e487",
+    (8, 1): "e4b94949f2e0a868",
+    (8, 2): "a3a7b7c3f630439f",
 }
 MIXED = [None if i % 97 == 0 else f"{line} \u0130stanbul"[: i % 80] for i, line in enumerate(LINES)]
 
 
-@pytest.mark.parametrize(("n", "digest"), STORED.items())
-def test_the_codes_of_stored_indexes_do_not_change(n: int, digest: str) -> None:
-    payload = build(MIXED, {"n": str(n), "rows": "64"})
-    assert hashlib.sha256(payload).hexdigest()[:16] == digest
+@pytest.mark.parametrize(("n", "step"), STORED)
+def test_the_codes_of_stored_indexes_do_not_change(n: int, step: int) -> None:
+    payload = build(MIXED, {"n": str(n), "step": str(step), "rows": "64"})
+    assert hashlib.sha256(payload).hexdigest()[:16] == STORED[n, step]
 
 
 @pytest.mark.parametrize("window", [8, 20, 64])
 def test_the_payload_does_not_depend_on_windows(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["", "ab", *MIXED[:300], "x" * 200, "y"]
-    for n in ("3", "5", "8"):
-        whole = build(texts, {"n": n, "rows": "64"})
+    for n, step in itertools.product("34568", "12"):
+        options = {"n": n, "rows": "64", "step": step}
+        whole = build(texts, options)
         with monkeypatch.context() as context:
             context.setattr(ngram, "_WINDOW", window)
-            assert build(texts, {"n": n, "rows": "64"}) == whole
+            assert build(texts, options) == whole
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("n", range(3, 9))
+def test_a_block_has_the_codes_of_its_grams(n: int, step: int) -> None:
+    texts = ["Größe 12", "", "x", "A0b1C2d3E4f5G6h7I8j9", "ab", "日本語テキスト", "end of text"]
+    writer = NGRAM.writer(STRING, {"n": str(n), "step": str(step), "rows": "8"})
+    writer.add(pa.array(texts))
+    writer.finish()
+    expected, start = set(), 0
+    for text in texts:
+        folded = text.encode().lower()  # of bytes: ASCII alone
+        for i in range(-start % step, len(folded) - n + 1, step):
+            gram = int.from_bytes(folded[i : i + n], "little")
+            expected.add((gram * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 46)
+        start += len(folded)
+    assert set(writer._codes.of_block(0).tolist()) == expected  # type: ignore[attr-defined]
 
 
 def test_rows_of_a_block_are_chosen_by_the_text() -> None:
@@ -220,10 +262,14 @@ def test_no_text_has_an_index_of_no_row() -> None:
     assert reader_of(payload, 0).test(Like("s", "%needle%")) == Selection.none()
 
 
-def test_a_payload_is_checked_against_the_rows() -> None:
-    payload = build(LINES, {"rows": "64"})
-    writer = NGRAM.writer(STRING, {"rows": "64"})
+@pytest.mark.parametrize("step", ["1", "2"])
+def test_a_payload_is_checked_against_the_rows(step: str) -> None:
+    payload = build(LINES, {"rows": "64", "step": step})
+    writer = NGRAM.writer(STRING, {"rows": "64", "step": step})
     writer.add(pa.array(LINES))
+    other = NGRAM.writer(STRING, {"rows": "64", "step": str(3 - int(step))})
+    other.add(pa.array(LINES))
+    assert other.check(payload) is None  # type: ignore[attr-defined]
     assert writer.check(payload) is None  # type: ignore[attr-defined]
     head = reader_of(payload, len(LINES)).head
     wiped = payload[: head.matrix_at] + bytes(len(payload) - head.matrix_at)
@@ -261,7 +307,8 @@ def test_inspect_shows_the_parts() -> None:
     lazy = LazyBytes(lambda offset, n: payload[offset : offset + n], len(payload))
     NGRAM.describe(section, lazy, STRING, Page())
     head, dense, rows = section.children
-    assert head.facts["blocks"] == 63 and head.facts["bytes of a gram"] == 5
+    assert head.facts["blocks"] == 63
+    assert (head.facts["bytes of a gram"], head.facts["bytes from one to the next"]) == (5, 2)
     assert dense.facts["codes"] > 0 and rows.size is not None and rows.offset is not None
     assert rows.offset + rows.size == len(payload)
     assert NGRAM.stored_rows(lazy) == len(LINES)
@@ -274,7 +321,9 @@ def test_only_text_is_taken(kind: str) -> None:
         NGRAM.writer(parse_type(kind), {})
 
 
-@pytest.mark.parametrize(("option", "value"), [("n", "2"), ("n", "9"), ("rows", "0"), ("size-share", "1.5")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("n", "2"), ("n", "9"), ("step", "3"), ("rows", "0"), ("size-share", "1.5")]
+)
 def test_a_bad_option_is_refused(option: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=option):
         NGRAM.writer(STRING, {option: value})
