@@ -269,24 +269,26 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
     """
     values: list[bytes] = []
     starts: list[int] = []
-    at, end, unpack = 0, len(view), _I4.unpack_from
+    data = bytes(view)  # slices of bytes take a third of the time of slices of a memoryview
+    at, last, behind, unpack = 0, len(data) - 4, 4 * tail, _I4.unpack_from
     for _ in range(n):
-        if at + 4 > end:
+        if at > last:
             return None
-        length = unpack(view, at)[0]
+        (length,) = unpack(data, at)
         if length < 0:
             raise CorruptError(f"a value cannot have {length} bytes", base + at)
-        stop = at + 4 + length
-        if stop + 4 * tail > end:
-            return None
-        values.append(bytes(view[at + 4 : stop]))
+        at += 4
+        stop = at + length
+        values.append(data[at:stop])
         starts.append(stop)
-        at = stop + 4 * tail
+        at = stop + behind
+    if at > len(data):
+        return None
     if n <= _FEW:  # the usual index of a small file: making arrays would take longer than filling them
         few = [[unpack(view, start + 4 * i)[0] for i in range(tail)] for start in starts]
         return values, np.array(few, np.int64).reshape(n, tail), at
     numbers = np.zeros((n, tail), np.int64)
-    words = np.ndarray((end - 3,), ">i4", np.frombuffer(view, np.uint8), strides=(1,))
+    words = np.ndarray((last + 1,), ">i4", np.frombuffer(data, np.uint8), strides=(1,))
     for i in range(tail):
         numbers[:, i] = words[np.array(starts, np.int64) + 4 * i]
     return values, numbers, at
