@@ -30,8 +30,8 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import Runner, Runtime
 from bitlake.scan import incremental
-from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
+from bitlake.scan.incremental import ChangeScan
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import check_schema_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bitlake.catalog.catalog import Catalog, locate, open_state
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, locate, open_state
 from bitlake.catalog.factory import REST, connect_catalog
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of

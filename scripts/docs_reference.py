@@ -16,7 +16,7 @@ from docs_text import code, markdown, sentence, table
 
 import bitlake
 from bitlake.cli.app import cli
-from bitlake.cli.parameters import LAKE_OPTIONS, Argument, LakeOption
+from bitlake.cli.run import LAKE_OPTIONS, Argument, LakeOption
 from bitlake.engine.procedures import PROCEDURES
 from bitlake.io import object_store, webhdfs
 from bitlake.metadata import options as table_options

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.schema.partition_age import PartitionAge
+from bitlake.metadata.options import PartitionAge
 from bitlake.snapshot.expiry import Retention
 
 UTC = dt.UTC

@@ -17,8 +17,8 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.snapshot import manifests, versions
-from bitlake.snapshot.index_manifest import index_entries, index_path
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.manifests import index_entries
+from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 from bitlake.write.commit import OutcomeUnknown

@@ -5,19 +5,20 @@ which names exist, which folder each name has, and which single step creates, re
 :class:`Catalog` is the base class of all kinds and has what they share; catalogs that create and delete the folders
 themselves do so through :mod:`bitlake.catalog.filesystem`.
 
-An identifier resolves to a table, a branch of one, or a system table (:func:`resolve`).
+An :class:`Identifier` resolves to a table, a branch of one, or a system table (:func:`resolve`): as in Paimon, its
+table part may be ``t$branch_dev``, ``t$snapshots`` or ``t$branch_dev$files``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, check_name, parse_object_name
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
@@ -32,6 +33,57 @@ from bitlake.types.datatypes import field_from_json, field_to_json
 
 if TYPE_CHECKING:
     from bitlake.schema.create import ColumnSpec
+
+
+DEFAULT_DATABASE = "default"
+"""The database of names without one; every catalog has it."""
+_BRANCH = "branch_"
+_FORBIDDEN = re.compile(r"[/\\\x00-\x1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A database and the name of an object in it."""
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """The parts of an identifier's table name: the table, and perhaps a branch and a system table of it."""
+
+    table: str
+    branch: str | None = None
+    """None for ``main``."""
+    system: str | None = None
+    """The system table in lower case, such as ``snapshots``."""
+
+
+def parse_object_name(name: str) -> ObjectName:
+    """Split a name at its ``$``; raises :class:`InvalidRequest` if a part is empty or there are too many."""
+    table, *parts = name.split("$")
+    branch = None
+    if parts and parts[0].lower().startswith(_BRANCH):
+        branch = parts.pop(0)[len(_BRANCH) :]
+    if len(parts) > 1 or not table or branch == "" or "" in parts:
+        raise InvalidRequest(
+            f"invalid table name '{name}'; expected t, t$branch_b, t$snapshots or t$branch_b$snapshots"
+        )
+    return ObjectName(table, None if branch == "main" else branch, parts[0].lower() if parts else None)
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise :class:`InvalidRequest` unless the name can be a folder's; ``kind`` is ``table`` or ``database``."""
+    if not name or name in (".", "..") or _FORBIDDEN.search(name):
+        raise InvalidRequest(
+            f"invalid {kind} name '{name}': it becomes the name of a folder, so it must not be empty, '.' or '..', nor "
+            "contain '/', '\\' or control characters"
+        )
+
 
 DIALECT = "spark"
 """The engine whose query of a view is read and written."""

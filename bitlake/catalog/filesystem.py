@@ -23,8 +23,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from bitlake import _clock
-from bitlake.catalog.catalog import DATABASE_SUFFIX, Catalog
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
+from bitlake.catalog.catalog import DATABASE_SUFFIX, DEFAULT_DATABASE, Catalog, Identifier
 from bitlake.errors import AlreadyExists, NotFound
 from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata.paths import DROPPED, TablePaths

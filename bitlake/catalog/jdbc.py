@@ -35,9 +35,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from bitlake.catalog.catalog import Catalog, View
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, View
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table, deleting_external_files
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename
 from bitlake.lazy_modules import install_command

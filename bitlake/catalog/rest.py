@@ -40,8 +40,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from bitlake import _clock
-from bitlake.catalog.catalog import Catalog
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, check_name
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, check_name
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,

@@ -4,7 +4,7 @@
   the module and function of each command, and only the module of the command in use is imported::
 
       @command("history")                                       # bitlake.cli.run.command
-      @table_argument()                                         # bitlake.cli.parameters, or plain click.option
+      @table_argument()                                         # bitlake.cli.run, or plain click.option
       @limit_option("Show at most N snapshots; 0 shows all.", 20)
       def history(run: Run, table: str, limit: int) -> None:
           \"\"\"List a table's snapshots …\"\"\"             # the help text

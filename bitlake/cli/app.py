@@ -18,8 +18,7 @@ from click.shell_completion import get_completion_class
 
 import bitlake
 from bitlake.cli.failures import Usage, report_failure, terminal_width
-from bitlake.cli.imports import leave_out_pandas
-from bitlake.cli.parameters import LAKE_OPTIONS, Group
+from bitlake.cli.run import LAKE_OPTIONS, Group, leave_out_pandas
 
 COMMANDS = {
     "sql": "sql:sql",

@@ -15,8 +15,7 @@ from pathlib import Path
 import click
 
 from bitlake.cli.output import Screen
-from bitlake.cli.parameters import Integer
-from bitlake.cli.run import Run, command
+from bitlake.cli.run import Integer, Run, command
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
 from bitlake.lazy_modules import install_command

@@ -7,22 +7,32 @@ from typing import Any
 
 import click
 
-from bitlake.cli import parameters
 from bitlake.cli.failures import Usage
-from bitlake.cli.run import Run, command
+from bitlake.cli.run import (
+    Integer,
+    Run,
+    argument,
+    columns_option,
+    command,
+    limit_option,
+    table_argument,
+    time_travel_options,
+    where_option,
+    yes_option,
+)
 from bitlake.errors import NotFound
 
 
 @command("explain")
-@parameters.table_argument(required=False)
-@parameters.where_option()
-@parameters.columns_option("Explain a scan of these columns: a,b,c.")
-@parameters.limit_option("Explain a scan of at most N rows.")
+@table_argument(required=False)
+@where_option()
+@columns_option("Explain a scan of these columns: a,b,c.")
+@limit_option("Explain a scan of at most N rows.")
 @click.option("--sql", metavar="QUERY", help="Explain a query instead; starts Spark.")
 @click.option("--analyze", is_flag=True, help="Also read the rows, and report time and bytes of each phase.")
 @click.option("--files", is_flag=True, help="Print the plan only: every file with its chosen rows.")
 @click.option("--html", metavar="FILE", help="Write an HTML page with charts.")
-@parameters.time_travel_options
+@time_travel_options
 def explain(
     run: Run,
     table: str | None,
@@ -69,17 +79,17 @@ def explain(
 
 
 @command("advise")
-@parameters.table_argument()
+@table_argument()
 @click.option("--query", "-q", multiple=True, metavar="QUERY", help="A SELECT or a condition; repeatable.")
 @click.option("--queries", metavar="FILE", help="A file of SELECT statements, separated by semicolons.")
 @click.option("--recorded", is_flag=True, help="Use the scans that the lake recorded (BITLAKE_RECORD_SCANS=1).")
-@click.option("--sample", type=parameters.Integer(min=1), metavar="N", help="Examine about N rows.")
+@click.option("--sample", type=Integer(min=1), metavar="N", help="Examine about N rows.")
 @click.option(
     "--engine", type=click.Choice(("spark", "python")), default="spark", help="Estimate reads of this engine."
 )
 @click.option("--apply", is_flag=True, help="Build the advised indexes in this process, and measure their effect.")
 @click.option("--layout", is_flag=True, help="With --apply: also rewrite the rows in the advised order, on Spark.")
-@parameters.yes_option("With --apply: do not ask for confirmation.")
+@yes_option("With --apply: do not ask for confirmation.")
 def advise(
     run: Run,
     table: str,
@@ -132,9 +142,9 @@ _SCANS = 1000
 
 
 @command("report")
-@parameters.table_argument()
-@parameters.argument("file", "The page to write; default: TABLE.html in this folder.", required=False)
-@click.option("--top", type=parameters.Integer(min=1), default=15, metavar="N", help="List the N largest partitions.")
+@table_argument()
+@argument("file", "The page to write; default: TABLE.html in this folder.", required=False)
+@click.option("--top", type=Integer(min=1), default=15, metavar="N", help="List the N largest partitions.")
 def report(run: Run, table: str, file: str | None, top: int) -> None:
     """Write an HTML report about a table: sizes, small files, indexes, snapshots, and recommended actions.
 

@@ -7,8 +7,18 @@ from typing import Any
 import click
 
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.parameters import Decorator, Group, argument, limit_option, snapshot_option, table_argument, tag_option
-from bitlake.cli.run import Run, command, duration
+from bitlake.cli.run import (
+    Decorator,
+    Group,
+    Run,
+    argument,
+    command,
+    duration,
+    limit_option,
+    snapshot_option,
+    table_argument,
+    tag_option,
+)
 from bitlake.errors import AlreadyExists
 from bitlake.formatting import counted
 from bitlake.snapshot import branches, tags

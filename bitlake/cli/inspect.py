@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from bitlake.cli.failures import Usage
-from bitlake.cli.parameters import Integer, argument, limit_option, table_argument, yes_option
-from bitlake.cli.run import Run, command, pairs
+from bitlake.cli.run import Integer, Run, argument, command, limit_option, pairs, table_argument, yes_option
 from bitlake.io import open_store
 from bitlake.io.base import scheme_of
 

@@ -13,13 +13,12 @@ import click
 from bitlake import _clock
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.parameters import Integer, partitions_option, table_argument, yes_option
-from bitlake.cli.run import Run, command, duration
+from bitlake.cli.run import Integer, Run, command, duration, partitions_option, table_argument, yes_option
 from bitlake.errors import InvalidRequest
 from bitlake.formatting import DAY_MS, counted, human_bytes
+from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.paths import partition_spec
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import Retention, expired_partitions, plan_expiry
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.state import TableState

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from bitlake.cli.imports import allow_pandas
 from bitlake.cli.output import Output, Screen
+from bitlake.cli.run import allow_pandas
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.lake import core_engine, lake_has_spark
 from bitlake.lazy_modules import compute as pc

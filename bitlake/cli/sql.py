@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from bitlake.cli.failures import Usage
-from bitlake.cli.parameters import argument, limit_option
 from bitlake.cli.result import SHOW, Result
-from bitlake.cli.run import Run, command
+from bitlake.cli.run import Run, argument, command, limit_option
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 
 SHOWN = 1000

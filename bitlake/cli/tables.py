@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from bitlake.catalog.catalog import Catalog, open_state
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier, open_state
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.parameters import (
+from bitlake.cli.run import (
+    Run,
     columns_option,
+    command,
     limit_option,
     partitions_option,
     table_argument,
     time_travel_options,
     where_option,
 )
-from bitlake.cli.run import Run, command
 from bitlake.errors import BitlakeError
 from bitlake.formatting import counted, human_bytes
 from bitlake.runtime import REQUESTS, LocalRunner

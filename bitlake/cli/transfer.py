@@ -20,17 +20,20 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from bitlake.cli import parameters
 from bitlake.cli.bad_rows import (
     ARRAY,
     ARRAY_HINT,
     BadRows,
     Check,
+    StandardInput,
+    arrow_reader,
+    csv_blocks,
     csv_converter,
     csv_parser,
     csv_splitter,
     good_blocks,
     good_rows,
+    json_blocks,
     json_converter,
     json_lines,
     json_parser,
@@ -40,8 +43,18 @@ from bitlake.cli.bad_rows import (
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.result import write
-from bitlake.cli.run import Run, column_names, command, pairs
-from bitlake.cli.text_blocks import StandardInput, arrow_reader, csv_blocks, json_blocks
+from bitlake.cli.run import (
+    Run,
+    argument,
+    column_names,
+    columns_option,
+    command,
+    limit_option,
+    pairs,
+    table_argument,
+    time_travel_options,
+    where_option,
+)
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
 from bitlake.io import open_store
@@ -348,8 +361,8 @@ _format_option = click.option(
 
 
 @command("import")
-@parameters.table_argument()
-@parameters.argument(
+@table_argument()
+@argument(
     "files", "Files, folders, patterns ('d/*.csv') or URIs; - is stdin.", nargs=-1, required=True, metavar="FILE..."
 )
 @_format_option
@@ -544,14 +557,14 @@ _EXPORT_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".json
 
 
 @command("export")
-@parameters.table_argument()
-@parameters.argument("file", "The file to create; - is stdout.")
-@parameters.where_option()
-@parameters.columns_option("Write these columns only: a,b,c.")
-@parameters.limit_option("Write at most N rows.")
+@table_argument()
+@argument("file", "The file to create; - is stdout.")
+@where_option()
+@columns_option("Write these columns only: a,b,c.")
+@limit_option("Write at most N rows.")
 @_format_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@parameters.time_travel_options
+@time_travel_options
 def export(
     run: Run,
     table: str,

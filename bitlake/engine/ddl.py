@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.catalog.catalog import View, identifier_exists, open_state
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Identifier, View, identifier_exists, open_state
 from bitlake.engine.session import COUNTS, Rows, Session, nothing, result
 from bitlake.engine.show import DESCRIBED, like_names, shown_type
 from bitlake.engine.show import describe as describe_table

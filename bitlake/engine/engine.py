@@ -15,7 +15,7 @@ from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError
 from bitlake.expressions.literal_lists import has_markers, reading, without_lists
-from bitlake.expressions.parameters import Args, with_values
+from bitlake.expressions.spark_dialect import Args, with_values
 from bitlake.formatting import one_line
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.engine.partitions import partition_spec, whole_partition
 from bitlake.engine.session import COUNTS, PARTITION_OVERWRITE, Session, result, session_options
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature

@@ -20,10 +20,10 @@ from bitlake.engine.target import StatementTarget, set_values
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formatting import counted
 from bitlake.mergetree import dml
 from bitlake.metadata.schema import Names
+from bitlake.metadata.stats import physical_values
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
 from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key

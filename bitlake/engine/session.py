@@ -18,8 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from bitlake.catalog.catalog import Catalog, identifier_exists
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions import literals
@@ -27,7 +26,6 @@ from bitlake.expressions.folding import NotConstant, cast, constant
 from bitlake.expressions.literals import zone
 from bitlake.expressions.sql_text import quote
 from bitlake.file_store_table import FileStoreTable
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import null_column
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher
@@ -36,6 +34,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import Names
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.stats import physical_values
 from bitlake.runtime import LocalRunner, Runner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import TableScan, ToSpark

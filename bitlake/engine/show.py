@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.engine.partitions import existing_partition, partition_spec
 from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest, NotFound

@@ -16,7 +16,7 @@ from bitlake.expressions.indexed import judged_by_indexes
 from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.terms import ColumnTerm
-from bitlake.expressions.text_conditions import term_condition
+from bitlake.expressions.text_functions import term_condition
 from bitlake.expressions.tree import (
     FALSE,
     TRUE,

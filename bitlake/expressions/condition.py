@@ -34,7 +34,7 @@ from bitlake.expressions.tree import (
 from bitlake.expressions.wall_clock import MICROS_PER_DAY
 
 if TYPE_CHECKING:
-    from bitlake.expressions.parameters import Args
+    from bitlake.expressions.spark_dialect import Args
 
 Where: TypeAlias = "str | Condition | Sequence[Any] | Any"
 """A condition: SQL text, ``col(…) == …``, terms ``(column, operator, value)``, or a ``pyarrow.compute.Expression``."""
@@ -536,6 +536,6 @@ def with_args(where: Where, args: Args | None) -> Where:
         return where
     if not isinstance(where, str):
         raise InvalidRequest(f"args are the parameters of a condition in SQL text, and the condition is {where!r}")
-    from bitlake.expressions.parameters import with_values  # brings sqlglot, which only SQL text needs
+    from bitlake.expressions.spark_dialect import with_values  # brings sqlglot, which only SQL text needs
 
     return with_values(where, args)

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions import wall_clock
-from bitlake.expressions.array_functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.casts import sql_type
+from bitlake.expressions.functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.json_path import path_text
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.sql_text import python_literal, quote

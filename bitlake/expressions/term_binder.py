@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.array_functions import ARRAY_FUNCTIONS
 from bitlake.expressions.casts import CAST, cast_typed, sql_type
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.functions import SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
+from bitlake.expressions.functions import ARRAY_FUNCTIONS, SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
 from bitlake.expressions.json_path import JSON_FUNCTIONS
 from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
 from bitlake.expressions.numeric_functions import (

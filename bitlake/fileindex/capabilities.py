@@ -38,7 +38,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.text_conditions import TextCondition
+from bitlake.expressions.text_functions import TextCondition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection

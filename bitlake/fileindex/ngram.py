@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import string_buffers
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.text_conditions import TextCondition, TextUnit, leaf_condition
+from bitlake.expressions.text_functions import TextCondition, TextUnit, leaf_condition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.block_signature import (
     MOST_ALTERNATIVES,

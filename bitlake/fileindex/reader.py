@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.indexed import has_members
-from bitlake.expressions.text_conditions import TextCondition, term_condition
+from bitlake.expressions.text_functions import TextCondition, term_condition
 from bitlake.expressions.tree import (
     And,
     Comparison,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.array_functions import members
+from bitlake.expressions.functions import members
 from bitlake.expressions.indexed import expression_named, has_members, values_of
 from bitlake.expressions.terms import columns_in
 from bitlake.expressions.tree import IndexedExpression

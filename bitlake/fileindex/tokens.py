@@ -19,8 +19,14 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import string_buffers
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.text_conditions import TextCondition, TextUnit, leaf_condition
-from bitlake.expressions.text_functions import TOKENIZER, inner_tokens, tokens_of
+from bitlake.expressions.text_functions import (
+    TOKENIZER,
+    TextCondition,
+    TextUnit,
+    inner_tokens,
+    leaf_condition,
+    tokens_of,
+)
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.block_signature import (
     ROWS,

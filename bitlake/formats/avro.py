@@ -42,10 +42,10 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.avro import BLOCK_BYTES, Header, PlainContainer, read_blocks, read_header
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
+from bitlake.metadata.stats import TableBounds
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import (
     STRINGS,
@@ -265,7 +265,7 @@ class AvroWriter:
         self._schema = arrow_schema(self._fields)
         self._stored = [_stored_type(f.type) for f in self._schema]
         self._converts = [_encoder(f.type) for f in fields]
-        self._bounds = ColumnBounds(self._fields)
+        self._bounds = TableBounds(self._fields)
         self._rows = 0
         self._start: int = output.tell()
         marker = bytes.fromhex(_clock.new_uuid().replace("-", ""))

@@ -51,7 +51,6 @@ import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.formats import orc_child
-from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
 from bitlake.formats.orc_child import HEADER
 from bitlake.formats.parquet.mini_file import DECODE_ERRORS
@@ -59,6 +58,7 @@ from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import orc as arrow_orc
+from bitlake.metadata.stats import TableBounds
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 
@@ -342,7 +342,7 @@ class OrcWriter:
         self._fields = tuple(fields)
         self._plain = arrow_schema(self._fields)
         self._schema = pa.schema([_orc_field(f) for f in arrow_schema(self._fields, ids=True)])
-        self._bounds = ColumnBounds(self._fields)
+        self._bounds = TableBounds(self._fields)
         self._rows = self._waiting = self._flushed = 0
         self._start: int = output.tell()
         self._seen = self._start

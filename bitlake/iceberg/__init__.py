@@ -4,10 +4,10 @@
 
     metadata/version-hint.text                 the version of the current table metadata, as text
     metadata/v<n>.metadata.json                table metadata (table_metadata.py); n is the Paimon snapshot's id
-      └ metadata/snap-<k>-<uuid>.avro          manifest list of each Iceberg snapshot (manifest_list.py)
+      └ metadata/snap-<k>-<uuid>.avro          manifest list of each Iceberg snapshot (manifest.py)
           └ metadata/<uuid>-m<k>.avro          manifests (manifest.py), of data files and of deletion vectors
               ├ <partition>/bucket-<b>/data-…  Paimon's own data files
-              └ metadata/<uuid>-d<k>.puffin    copies of Paimon's 64-bit deletion vectors (puffin.py)
+              └ metadata/<uuid>-d<k>.puffin    copies of Paimon's 64-bit deletion vectors (manifest.py)
 
 Data files exist once, for readers of both formats.  An Iceberg snapshot has the id and the
 sequence number of the Paimon snapshot that it shows.

@@ -34,7 +34,7 @@ from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, read_file
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
 from bitlake.snapshot.index_files import IndexChange
-from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.partitions import PartitionReader, entries_of, is_large
 from bitlake.snapshot.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector

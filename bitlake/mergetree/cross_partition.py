@@ -23,12 +23,12 @@ import pyarrow as pa
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.expressions.tree import And, Comparison, In, Op
-from bitlake.formats.column_bounds import physical_values
 from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree.bucket import BucketState
 from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigner, key_hashes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND

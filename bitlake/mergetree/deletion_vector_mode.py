@@ -36,7 +36,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
 from bitlake.schema.create import check_schema_options
 from bitlake.snapshot.index_files import IndexChange
-from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id

@@ -20,7 +20,8 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import CacheName
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
-from bitlake.snapshot.index_manifest import index_path, read_index_manifest
+from bitlake.snapshot.manifests import read_index_manifest
+from bitlake.snapshot.partitions import index_path
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes

@@ -32,9 +32,8 @@ from bitlake.expressions import statistics
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Comparison, In, IndexedExpression, Leaf, Op, Predicate, columns_of, conjuncts
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet.bloom_filter import groups_that_may_hold, plain_bytes
 from bitlake.formats.parquet.footer import Footer, number_units
-from bitlake.formats.parquet.page_index import PageBounds, page_bounds
+from bitlake.formats.parquet.page_index import PageBounds, groups_that_may_hold, page_bounds, plain_bytes
 from bitlake.io import Store
 from bitlake.io.base import request_runner
 from bitlake.metadata.schema import TableSchema

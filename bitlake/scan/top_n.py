@@ -27,12 +27,11 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import ColumnStats, bounds_of
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import column_stats
+from bitlake.metadata.stats import column_stats, physical_values
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkipReason, StepName

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import InvalidRequest
-from bitlake.formats.column_bounds import physical_values
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.types import DataField, arrow_schema
 from bitlake.types.datatypes import parse_type
 

@@ -15,11 +15,10 @@ from bitlake.codec.sketches import sketch_union
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats.file_format import CODECS, check_format
 from bitlake.metadata import options as opt
-from bitlake.metadata.options import IGNORE_DELETE, ROWKIND_FIELD
+from bitlake.metadata.options import IGNORE_DELETE, ROWKIND_FIELD, PartitionAge
 from bitlake.metadata.schema import near
 from bitlake.schema.data_paths import external_roots
 from bitlake.schema.merge_spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS
 

@@ -15,7 +15,7 @@ deletes the rest.  Empty folders stay, as in Paimon by default: a writer may be 
 Source: table-format spec, section 9.4; which snapshots expire is Paimon's rule (``snapshot.*`` options).
 
 Partitions expire by a time in their values, or by when their last file was written; the limits come from
-:mod:`bitlake.schema.partition_age`.
+:mod:`bitlake.metadata.options`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.formatting import counted
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
+from bitlake.metadata.options import COLUMN, PartitionAge, python_format
 from bitlake.metadata.paths import TablePaths, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.snapshot import removal_markers
 from bitlake.snapshot.consumers import least_next_snapshot
 from bitlake.snapshot.file_columns import columns_of_files
-from bitlake.snapshot.iceberg_folder import forget_expired
+from bitlake.snapshot.iceberg_manifests import forget_expired
 from bitlake.snapshot.manifests import PartitionFilter, rolled_back_to
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files

@@ -42,9 +42,7 @@ from dataclasses import dataclass, replace
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
-from bitlake.iceberg.manifest import ManifestContent
-from bitlake.iceberg.manifest_list import ManifestFile, with_first_row_ids
-from bitlake.iceberg.paths import VERSION_HINT, is_iceberg_file, java_uri, metadata_name
+from bitlake.iceberg.manifest import ManifestContent, ManifestFile, with_first_row_ids
 from bitlake.iceberg.schema import (
     FIRST_PARTITION_FIELD_ID,
     check_publishable,
@@ -53,13 +51,31 @@ from bitlake.iceberg.schema import (
     iceberg_schema,
     partition_spec,
 )
-from bitlake.iceberg.table_metadata import IDENTITY, IcebergSnapshot, TableMetadata, commit_identity
+from bitlake.iceberg.table_metadata import (
+    IDENTITY,
+    VERSION_HINT,
+    IcebergSnapshot,
+    TableMetadata,
+    commit_identity,
+    is_iceberg_file,
+    java_uri,
+    metadata_name,
+)
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot.iceberg_folder import IcebergFolder, asks_for_metadata, file_name, is_published, tag_refs
-from bitlake.snapshot.iceberg_manifests import Counted, Counts, IcebergManifests, least_level
+from bitlake.snapshot.iceberg_manifests import (
+    Counted,
+    Counts,
+    IcebergFolder,
+    IcebergManifests,
+    asks_for_metadata,
+    file_name,
+    is_published,
+    least_level,
+    tag_refs,
+)
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles

@@ -1,7 +1,7 @@
 """Table index files of a snapshot (deletion vectors, HASH): read and written whole, and changed by commits.
 
-:mod:`bitlake.tableindex` knows their bytes, :mod:`bitlake.snapshot.index_manifest` which of them a snapshot has
-(index-format spec, sections 7.1 and 8).
+:mod:`bitlake.tableindex` knows their bytes.  The index manifest names those of a snapshot (index-format spec, sections
+7.1 and 8; :func:`bitlake.snapshot.manifests.index_entries`).
 
 A commit applies its changes to the index files of the snapshot before it.
 
@@ -40,7 +40,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.snapshot.index_manifest import index_path, new_index_file
+from bitlake.snapshot.partitions import index_path, new_index_file
 from bitlake.snapshot.table_files import TableFiles, discard_files
 from bitlake.tableindex import VectorRange
 from bitlake.tableindex.deletion_vectors import (

@@ -1,4 +1,4 @@
-"""The manifest reader and writer: the live files of a snapshot, and new manifests at commit.
+"""The manifest reader and writer: the live files of a snapshot, its index manifest, and new manifests at commit.
 
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
 repeats.  Manifests never change once written, so decoded ones are cached by full path.
@@ -24,10 +24,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
-from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import (
+    CorruptError,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from bitlake.io import Store
 from bitlake.io.base import request_runner
-from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
+from bitlake.metadata.index_manifest import (
+    IndexFileEntry,
+    decode_index_manifest,
+    encode_index_manifest,
+)
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
     EntryKind,
@@ -492,3 +500,31 @@ def restore_snapshot(
 def rolled_back_to(snapshot: Snapshot) -> int | None:
     """The id of the snapshot whose files a fence or filler has; None for any other snapshot."""
     return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
+
+
+# --- index manifests: which table index files (deletion vectors, HASH) a snapshot has ---------------------------------
+
+_INDEX_MANIFESTS: CacheName[str, tuple[IndexFileEntry, ...]] = CacheName("index manifests")
+_ENTRY_BYTES, _RANGE_BYTES = 600, 200
+"""What an entry takes in memory, and each of its ranges."""
+
+
+def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, ...]:
+    """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
+    path = table.paths.manifest(name)
+    cache = table.store.caches[_INDEX_MANIFESTS]
+    entries = cache.get(path)
+    if entries is None:
+        try:
+            entries = tuple(decode_index_manifest(table.store.read(path)))
+        except CorruptError as e:
+            raise e if e.path else e.within(path) from e
+        cache.put(path, entries, len(path) + sum(_ENTRY_BYTES + _RANGE_BYTES * len(e.ranges or ()) for e in entries))
+    return entries
+
+
+def index_entries(table: TableFiles, snapshot: Snapshot | None) -> list[IndexFileEntry]:
+    """All table index files of a snapshot; none without a snapshot."""
+    if snapshot is None or snapshot.index_manifest is None:
+        return []
+    return list(read_index_manifest(table, snapshot.index_manifest))

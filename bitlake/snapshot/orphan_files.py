@@ -34,9 +34,8 @@ from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
-from bitlake.snapshot.iceberg_folder import iceberg_folder, iceberg_orphans
-from bitlake.snapshot.index_manifest import read_index_manifest
-from bitlake.snapshot.manifests import MANY_ENTRIES, read_manifest_list, read_manifests
+from bitlake.snapshot.iceberg_manifests import iceberg_folder, iceberg_orphans
+from bitlake.snapshot.manifests import MANY_ENTRIES, read_index_manifest, read_manifest_list, read_manifests
 from bitlake.snapshot.references import Holder, holders, lines
 from bitlake.snapshot.removal_markers import steadily
 from bitlake.snapshot.state import TableState

@@ -23,15 +23,26 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.errors import (
+    BitlakeError,
+    InvalidRequest,
+    NotFound,
+)
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import TRUE, Predicate, all_of, columns_of, named_values, terms_on
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
-from bitlake.metadata.paths import TablePaths, is_file_name, partition_path, partition_spec, render_value
+from bitlake.metadata.paths import (
+    TablePaths,
+    is_file_name,
+    partition_path,
+    partition_spec,
+    render_value,
+)
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.schema.data_paths import DataPaths
@@ -124,6 +135,24 @@ class PartitionReader:
         path = self.data_path(entry)
         folder = path.rsplit("/", 1)[0]
         return [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
+
+
+def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> str:
+    """The full path of an index file: external, beside the data (``index-file-in-data-file-dir``), or in ``index/``."""
+    if entry.external_path is not None:
+        return paths.external(entry.external_path, "index file")
+    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
+        return paths.index(entry.file_name)
+    return f"{PartitionReader(schema, paths).bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
+
+
+def new_index_file(
+    paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str
+) -> tuple[str, str | None]:
+    """The path of a new index file of a bucket by the table's options, and its external path, None if it has none."""
+    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
+        return paths.index(name), None
+    return PartitionReader(schema, paths).new_file(partition, bucket, name)
 
 
 def max_partition(state: TableState, entries: Sequence[ManifestEntry]) -> str:

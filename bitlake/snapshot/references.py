@@ -17,15 +17,16 @@ from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
 from bitlake.snapshot.manifests import (
     MANY_ENTRIES,
     PartitionFilter,
+    index_entries,
     live_files,
+    read_index_manifest,
     read_manifest,
     read_manifest_list,
 )
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.table_files import TableFiles, delete_files
 from bitlake.snapshot.versions import (

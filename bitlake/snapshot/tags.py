@@ -36,7 +36,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import versions
-from bitlake.snapshot.iceberg_folder import sync_refs
+from bitlake.snapshot.iceberg_manifests import sync_refs
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.references import Needed, metadata_files

@@ -19,8 +19,7 @@ from bitlake.sql import scope
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, calculated, call_name, named, translates
 from bitlake.sql.duckdb_kernels import HASHES, JSON_VALUE
-from bitlake.sql.duckdb_nested import arrays_overlap
-from bitlake.sql.duckdb_text_tests import TOKEN_TESTS, token_test
+from bitlake.sql.duckdb_predicates import TOKEN_TESTS, arrays_overlap, token_test
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
     Value,

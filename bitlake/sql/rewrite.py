@@ -20,8 +20,7 @@ from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.parameters import Args, edits, named_places
-from bitlake.expressions.spark_dialect import caret
+from bitlake.expressions.spark_dialect import Args, caret, edits, named_places
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.metadata.schema import Names
 from bitlake.sql.table_references import find_names

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bitlake.catalog.catalog import Catalog
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import Predicate, all_of, conjuncts

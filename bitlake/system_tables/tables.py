@@ -28,8 +28,7 @@ from bitlake.formats.conform import retyped
 from bitlake.metadata import options as opt
 from bitlake.metadata.java_json import dumps, flat, load_object
 from bitlake.metadata.schema import TableSchema, near
-from bitlake.scan.change_scan import ChangeScan
-from bitlake.scan.incremental import FilesState
+from bitlake.scan.incremental import ChangeScan, FilesState
 from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan, ScanMetrics
 from bitlake.scan.scan import TableScan
@@ -39,7 +38,7 @@ from bitlake.snapshot.tags import list_tags
 from bitlake.snapshot.time_travel import Moment, When
 from bitlake.snapshot.versions import existing_snapshots, load_schema, schema_ids, snapshot_ids
 from bitlake.system_tables import files
-from bitlake.system_tables.rows import Metadata, gathered, listed, local_time
+from bitlake.system_tables.files import Metadata, gathered, listed, local_time
 from bitlake.types.datatypes import field_to_json
 
 _SNAPSHOTS = listed(

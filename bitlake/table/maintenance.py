@@ -19,18 +19,17 @@ from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
 from bitlake.snapshot.index_files import Bucket, IndexChange
-from bitlake.snapshot.index_manifest import index_entries
-from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.snapshot.manifests import index_entries, snapshot_manifests
 from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans, orphan_roots
 from bitlake.snapshot.partitions import PartitionReader, mark_partition_done
 from bitlake.snapshot.removal_markers import delete_strays, load_line

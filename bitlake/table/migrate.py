@@ -16,12 +16,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.catalog.catalog import Catalog
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet.footer import footer_stats, read_footer
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
@@ -29,6 +27,7 @@ from bitlake.lazy_modules import parquet as pq
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.create import ColumnSpec

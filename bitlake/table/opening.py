@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bitlake.catalog.catalog import Catalog, display_name, resolve
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier, display_name, resolve
 from bitlake.metadata.schema import Names
 from bitlake.runtime import Runner
 
@@ -25,7 +24,7 @@ def open_table(
     runner: Callable[[], Runner] | None = None,
     names: Names = Names.FOLDED,
 ) -> FileStoreTable:
-    """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.identifier`).
+    """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.catalog`).
 
     ``runner``: another one than the catalog's.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame
 
-    from bitlake.expressions.parameters import Args
+    from bitlake.expressions.spark_dialect import Args
     from bitlake.scan.dataset import ScanDataset
     from bitlake.tools.explain.explanation import Explanation
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from bitlake.expressions.parameters import Args
+    from bitlake.expressions.spark_dialect import Args
     from bitlake.scan.dataset import ScanDataset
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake import _clock
-from bitlake.codec.hyperloglog import DistinctSketch, sketch_hashes
+from bitlake.codec.sketches import DistinctSketch, sketch_hashes
 from bitlake.errors import BitlakeError, NotFound, UnsupportedFeature
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.schema import TableSchema

@@ -45,8 +45,8 @@ from bitlake.scan.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors, write_vectors_rolling
-from bitlake.snapshot.index_manifest import index_entries, index_path
-from bitlake.snapshot.partitions import PartitionReader, discard_entries
+from bitlake.snapshot.manifests import index_entries
+from bitlake.snapshot.partitions import PartitionReader, discard_entries, index_path
 from bitlake.snapshot.removal_markers import has_expired
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files

@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys
 from bitlake.metadata import options as opt
@@ -36,11 +35,11 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.metadata.stats import physical_values
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
-from bitlake.snapshot.index_manifest import index_entries
-from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, live_files
+from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, index_entries, live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot

@@ -16,7 +16,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.branches import MAIN, find_branch
-from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids

@@ -17,7 +17,6 @@ from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.registry import IndexBuilder, usable_indexes
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
 from bitlake.formats.parquet.scan import read_columns
 from bitlake.formats.parquet.write import WrittenFile
@@ -26,6 +25,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_field
 from bitlake.write import data_file_writer

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import conform
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema

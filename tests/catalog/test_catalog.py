@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.catalog.catalog import Catalog, View, identifier_exists, open_state
+from bitlake.catalog.catalog import Catalog, Identifier, View, identifier_exists, open_state
 from bitlake.catalog.filesystem import FileSystemCatalog, create_first_schema, delete_table
-from bitlake.catalog.identifier import Identifier
 from bitlake.catalog.jdbc import JdbcCatalog
 from bitlake.catalog.rest import RestCatalog
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature

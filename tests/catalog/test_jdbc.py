@@ -23,7 +23,7 @@ from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.catalog import jdbc as sql_database
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.catalog.jdbc import _TABLES, JdbcCatalog, open_database
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore

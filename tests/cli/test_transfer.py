@@ -18,7 +18,7 @@ import pytest
 from cli.conftest import Cli, environment, orders
 
 import bitlake
-from bitlake.cli import bad_rows, text_blocks, transfer
+from bitlake.cli import bad_rows, transfer
 from bitlake.cli.bad_rows import BadRows
 from bitlake.errors import InvalidRequest
 
@@ -307,10 +307,11 @@ def test_parsers_hold_no_python_object(
 ) -> None:
     """A thread of a CSV parser that let go of Python's bytes when the interpreter had ended aborted the process."""
     inputs: list[pa.BufferReader] = []
+    arrow_reader = bad_rows.arrow_reader
 
     def kept(text: bytes) -> pa.BufferReader:
         held = sys.getrefcount(text)
-        inputs.append(text_blocks.arrow_reader(text))
+        inputs.append(arrow_reader(text))
         assert sys.getrefcount(text) == held
         return inputs[-1]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from bitlake.codec.hyperloglog import DistinctSketch, sketch_hashes
+from bitlake.codec.sketches import DistinctSketch, sketch_hashes
 
 
 def _expected(data: bytes) -> int:

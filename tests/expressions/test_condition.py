@@ -18,7 +18,7 @@ import bitlake
 from bitlake import col
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.condition import Condition
-from bitlake.expressions.parameters import with_values
+from bitlake.expressions.spark_dialect import with_values
 
 NAN = float("nan")
 STAMP_MONTH = dt.datetime(2024, 1, 1)

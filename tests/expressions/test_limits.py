@@ -16,9 +16,8 @@ from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.assignment import new_values
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.parameters import literal
 from bitlake.expressions.parser import parse_predicate, parse_term
-from bitlake.expressions.spark_dialect import caret
+from bitlake.expressions.spark_dialect import caret, literal
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.statistics import ColumnBounds, Form, NotVectorised, judge_leaf
 from bitlake.expressions.term_binder import KERNELS, TermBinder

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.parameters import literal, with_values
 from bitlake.expressions.parser import parse_predicate, parse_term
+from bitlake.expressions.spark_dialect import literal, with_values
 from bitlake.expressions.term_binder import TermBinder
 from bitlake.expressions.tree import Comparison, Op
 

@@ -12,7 +12,7 @@ from long import full, long
 from random_texts import random_needle, random_pattern, random_text
 
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.text_conditions import TextCondition, TextUnit
+from bitlake.expressions.text_functions import TextCondition, TextUnit
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, like_pieces, like_regex
 from bitlake.fileindex import ngram
 from bitlake.fileindex.block_signature import text_bytes

@@ -8,8 +8,7 @@ from long import full, long
 from random_texts import random_pattern, random_text
 
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.text_conditions import TextCondition, TextUnit
-from bitlake.expressions.text_functions import tokens_of
+from bitlake.expressions.text_functions import TextCondition, TextUnit, tokens_of
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op, like_pieces
 from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.payload import LazyBytes, Page, Section

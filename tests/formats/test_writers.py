@@ -13,9 +13,9 @@ import pytest
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats import avro, orc
 from bitlake.formats.avro import avro_schema
-from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.file_format import check_format, open_writer
 from bitlake.metadata.schema import assign_ids
+from bitlake.metadata.stats import TableBounds
 from bitlake.types import AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType, arrow_schema
 from bitlake.types.arrow import from_arrow
 from tests.builders import EVERY_TYPE, every_type
@@ -139,7 +139,7 @@ def test_what_a_format_cannot_hold() -> None:
 
 def test_bounds_over_several_batches() -> None:
     schema = pa.schema([("i", pa.int32()), ("f", pa.float64()), ("z", pa.float64()), ("s", pa.string())])
-    bounds = ColumnBounds(fields_of(schema))
+    bounds = TableBounds(fields_of(schema))
     bounds.add(pa.table([[1, None], [1.0, 2.0], [0.0, None], ["é", "a"]], schema=schema))
     bounds.add(pa.table([[None, None], [float("nan"), 3.0], [-0.0, 0.0], ["z", None]], schema=schema))
     mins, maxs, nulls = bounds.result()

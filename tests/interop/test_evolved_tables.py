@@ -14,7 +14,7 @@ from fixtures import copy_warehouse
 from interop.rows import rows_of, same_rows
 
 import bitlake
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.schema.create import ColumnSpec
 from bitlake.types import arrow_type, parse_type
 from bitlake.types.casts import why_not_cast

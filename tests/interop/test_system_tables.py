@@ -16,7 +16,7 @@ from fixtures import warehouse
 from interop.rows import rows_of
 
 import bitlake
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.snapshot.consumers import reset_consumer
 from bitlake.system_tables.tables import TABLES, VIEWS
 from bitlake.table.migrate import migrate_folder

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.mergetree.changelog import ChangelogMaker, same_rows
+from bitlake.mergetree.compaction import ChangelogMaker, same_rows
 
 NAN = float("nan")
 PAIRS = pa.map_(pa.string(), pa.int64())

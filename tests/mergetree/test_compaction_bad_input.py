@@ -21,12 +21,11 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.mergetree import compaction
 from bitlake.mergetree.bucket import BucketReader
-from bitlake.mergetree.changelog import ChangelogMaker
-from bitlake.mergetree.compaction import RecordExpire, compact_unit
+from bitlake.mergetree.compaction import ChangelogMaker, RecordExpire, compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
 from bitlake.scan import column_reader
 from bitlake.schema.merge_spec import MergeSpec
-from bitlake.snapshot.index_manifest import index_path
+from bitlake.snapshot.partitions import index_path
 
 DV = {"deletion-vectors.enabled": "true"}
 

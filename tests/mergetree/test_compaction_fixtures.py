@@ -16,8 +16,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.snapshot.index_files import read_vectors
-from bitlake.snapshot.index_manifest import index_entries
-from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.manifests import index_entries, read_manifest, read_manifest_list
 from bitlake.snapshot.state import load_state, state_at
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids

@@ -22,7 +22,7 @@ from bitlake.mergetree.deletion_vector_mode import is_settled
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.snapshot.index_files import IndexChange, write_vectors
-from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.time_travel import When
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector

@@ -17,8 +17,7 @@ from bitlake.formats.file_format import reader_for
 from bitlake.merge.interval_partition import check_level_overlap
 from bitlake.mergetree import dml
 from bitlake.metadata.paths import POSTPONE_BUCKET
-from bitlake.snapshot.index_manifest import index_entries
-from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.manifests import index_entries, read_manifest, read_manifest_list
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import state_at
 from bitlake.snapshot.versions import load_snapshot

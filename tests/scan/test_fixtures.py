@@ -19,7 +19,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.formats.column_bounds import physical_values
+from bitlake.metadata.stats import physical_values
 from bitlake.scan.plan import SkipReason
 
 INDEXED = ["bloom_filter", "bitmap_v1", "bitmap_v2", "bitmap_v2_small_blocks"]

@@ -21,7 +21,8 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.snapshot import manifests, versions
 from bitlake.snapshot.index_files import read_hashes, read_vectors, write_hashes, write_vectors, write_vectors_rolling
-from bitlake.snapshot.index_manifest import index_entries, index_path
+from bitlake.snapshot.manifests import index_entries
+from bitlake.snapshot.partitions import index_path
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type

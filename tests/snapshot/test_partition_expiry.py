@@ -16,7 +16,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
-from bitlake.schema.partition_age import PartitionAge
+from bitlake.metadata.options import PartitionAge
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])

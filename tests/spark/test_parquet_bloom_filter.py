@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bitlake.formats.parquet.bloom_filter import groups_that_may_hold, plain_bytes
 from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.page_index import groups_that_may_hold, plain_bytes
 
 ROWS = 4_000
 

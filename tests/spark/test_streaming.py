@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 import bitlake
 from bitlake import _clock
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.mergetree.task_writes import TaskResult
 from bitlake.snapshot.consumers import consumers

@@ -17,7 +17,7 @@ from builders import every_type
 from fixtures import expected, warehouse
 
 import bitlake
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.errors import EvaluationFailed
 from bitlake.scan import page_pruning
 from bitlake.sql import duckdb_binding, spark_types

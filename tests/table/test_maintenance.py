@@ -18,7 +18,7 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.manifest import encode_manifests
-from bitlake.schema.partition_age import PartitionAge
+from bitlake.metadata.options import PartitionAge
 from bitlake.snapshot import expiry, orphan_files
 from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.table.table import Table

@@ -11,8 +11,8 @@ import pytest
 from store_wrappers import FaultyStore
 
 import bitlake
+from bitlake.catalog.catalog import Identifier
 from bitlake.catalog.filesystem import FileSystemCatalog
-from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.table import Table

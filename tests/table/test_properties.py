@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bitlake
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.expressions.evaluate import physical_array
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES

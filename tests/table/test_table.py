@@ -14,7 +14,7 @@ from answers import arrow_rows
 from builders import EVERY_TYPE, UTC, events, every_type
 
 import bitlake
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.scan.plan import SkipReason
 from bitlake.schema.create import ColumnSpec

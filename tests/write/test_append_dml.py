@@ -16,7 +16,7 @@ import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.runtime import LocalRunner
-from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import index_entries
 from bitlake.table.table import Table
 from bitlake.write import append_dml
 from bitlake.write.append_dml import estimated_search_bytes, find_hits, scan_of_hits, write_deletion

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.engine.ddl import analyze_table, checked_query, create_table_like
 from bitlake.engine.procedures.compact import compact
 from bitlake.engine.procedures.procedure import (
@@ -32,10 +32,9 @@ from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
-from bitlake.metadata.options import Option, Options
+from bitlake.metadata.options import Option, Options, PartitionAge
 from bitlake.metadata.paths import render_value
 from bitlake.runtime import LocalRunner, Runner
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader, mark_partition_done

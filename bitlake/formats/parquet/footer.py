@@ -113,7 +113,7 @@ class ColumnChunk:
     bounds_length: int = 0
     """Where the column index is (:mod:`bitlake.formats.parquet.page_index`), if there is one that lies in the file."""
     bloom_offset: int | None = None
-    """Where the bloom filter is (:mod:`bitlake.formats.parquet.bloom_filter`), if one lies in the file."""
+    """Where the bloom filter is (:mod:`bitlake.formats.parquet.page_index`), if one lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Identifier
 from bitlake.engine.insert import Insertion, is_dynamic, merging
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable

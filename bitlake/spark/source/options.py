@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bitlake.catalog.catalog import Catalog
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, parse_object_name
 from bitlake.catalog.factory import connect_catalog, open_store_for
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
-from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_object_name
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store

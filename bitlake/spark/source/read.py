@@ -27,9 +27,8 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
-from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.incremental import ChangeStream, Limits, StreamOffset
+from bitlake.scan.incremental import ChangeScan, ChangeStream, ChangeTask, Limits, StreamOffset, read_changes
 from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.consumers import consumers, reset_consumer

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.catalog.catalog import Catalog
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.catalog import Catalog, Identifier
 from bitlake.engine.insert import merging
 from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest

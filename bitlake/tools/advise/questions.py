@@ -55,10 +55,10 @@ from bitlake.expressions.tree import (
     sources_of,
 )
 from bitlake.fileindex.cost import PAGE_ROWS
-from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import physical_values
 from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import tasks_of

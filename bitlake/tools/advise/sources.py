@@ -12,11 +12,11 @@ from pyroaring import BitMap
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import EvaluationFailed
-from bitlake.expressions.array_functions import members
 from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.functions import members
 from bitlake.expressions.indexed import has_members, values_of
 from bitlake.expressions.terms import columns_in
-from bitlake.expressions.text_conditions import term_condition
+from bitlake.expressions.text_functions import term_condition
 from bitlake.expressions.tree import IndexedExpression, IsNull, Leaf, Like, Predicate, leaves_of, sources_of
 from bitlake.types import DataField, Root
 from bitlake.types.datatypes import AtomicType

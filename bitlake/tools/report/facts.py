@@ -29,14 +29,13 @@ from bitlake.mergetree.postpone_bucket import postponed_files
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry, has_index
+from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.scan import TableScan
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
-from bitlake.snapshot.index_manifest import index_entries
-from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.snapshot.manifests import index_entries, snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState

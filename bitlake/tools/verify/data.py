@@ -24,7 +24,6 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.expressions.statistics import ColumnStats
-from bitlake.formats.column_bounds import Bounds, physical_values
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.footer import read_footer
@@ -36,7 +35,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import INDEX_SUFFIX, DataFileMeta, ManifestEntry, SimpleStats
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import FileStats
+from bitlake.metadata.stats import Bounds, FileStats, physical_values
 from bitlake.schema import merge_spec
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content

@@ -25,8 +25,8 @@ from bitlake.metadata.manifest import INDEX_SUFFIX, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
-from bitlake.snapshot.index_manifest import index_entries, index_path
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.manifests import index_entries
+from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, discard_files

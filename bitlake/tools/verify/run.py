@@ -17,9 +17,8 @@ from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta, by_bucket
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, Item, LocalRunner, Result, Runner
-from bitlake.snapshot.index_manifest import index_path
 from bitlake.snapshot.orphan_files import find_orphans
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles

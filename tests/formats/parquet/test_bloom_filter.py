@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import CorruptError
-from bitlake.formats.parquet.bloom_filter import groups_that_may_hold, plain_bytes
 from bitlake.formats.parquet.footer import BYTE_ARRAY, DOUBLE, INT32, INT64, Footer, read_footer
+from bitlake.formats.parquet.page_index import groups_that_may_hold, plain_bytes
 
 pytestmark = pytest.mark.skipif(
     "bloom_filter_options" not in inspect.signature(pq.ParquetWriter.__init__).parameters,

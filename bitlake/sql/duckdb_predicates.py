@@ -1,6 +1,8 @@
-"""Tests of arrays and maps, and values of maps → DuckDB's; arrays are columns, what they hold, and pieces of texts.
+"""Tests of texts, arrays and maps, and values of maps → DuckDB's.
 
-A test is NULL where Spark's is: where the array is NULL, or does not hold the value but a NULL.
+In tests of texts (RLIKE, ILIKE, functions of tokens), patterns and tokens are written out.  Arrays are columns, what
+they hold, and pieces of texts; a test is NULL where Spark's is: where the array is NULL, or does not hold the value but
+a NULL.
 """
 
 from __future__ import annotations
@@ -10,13 +12,26 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.java_regex import java_regex
+from bitlake.expressions.terms import Refused
+from bitlake.expressions.text_functions import TOKEN_LISTS, separator_regex, separators, token_regex, tokens_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, call_name, exists_subquery, named, translates
-from bitlake.sql.duckdb_values import NotTranslatable, Value, stored_value
-from bitlake.types.datatypes import ArrayType, DataType, MapType
+from bitlake.sql.duckdb_values import (
+    NotTranslatable,
+    Value,
+    stored_value,
+    text,
+)
+from bitlake.types import AtomicType, Root
+from bitlake.types.datatypes import MAX_LENGTH, ArrayType, DataType, MapType
 
 _SOUGHT = frozenset({"BOOLEAN", "STRING", "DATE", "TIMESTAMP"})
 """Types of elements, beside integers, that both engines compare alike; floating numbers have NaN and -0.0."""
+_PIECES = ArrayType(AtomicType(Root.VARCHAR, length=MAX_LENGTH, nullable=False))
+
+
+TOKEN_TESTS = frozenset({"has_token", *TOKEN_LISTS})
 
 
 @translates(exp.ArrayContains, args="this expression")
@@ -117,3 +132,63 @@ def _check(node: exp.Expr, kind: DataType, sought: Value) -> None:
     integers = stored.type.is_integer and sought.type.is_integer
     if not integers and (stored.type != sought.type or stored.type.kind not in _SOUGHT or stored.char):
         raise NotTranslatable(node, f"it differs for {sought.type.sql} among values of type {kind}")
+
+
+@translates(exp.RegexpLike, args="this expression")
+def _rlike(e: Expressions, node: exp.RegexpLike) -> Value:
+    value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
+    if not isinstance(pattern.literal, str):
+        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
+    try:
+        regex = java_regex(pattern.literal)
+    except Refused as refused:
+        raise NotTranslatable(node, str(refused)) from refused
+    name = named("RLIKE({}, {})", value, pattern) if e.word(node) is None else None
+    return Value(f"regexp_matches({value.sql}, {text(regex.re2)})", ty.BOOLEAN, name)
+
+
+@translates(exp.ILike, args="this expression negate")
+def _ilike(e: Expressions, node: exp.ILike) -> Value:
+    pattern = e.require(node, e.value(node.expression), "STRING").literal
+    if not isinstance(pattern, str):
+        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
+    like = exp.Like(this=exp.Lower(this=node.this.copy()), expression=exp.Literal.string(pattern.lower()))
+    like.set("negate", node.args.get("negate"))
+    return e.value(like).named(None)
+
+
+@translates(exp.RegexpSplit, args="this expression")
+def _split(e: Expressions, node: exp.RegexpSplit) -> Value:
+    value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
+    if not isinstance(pattern.literal, str):
+        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
+    try:
+        regex = separator_regex(pattern.literal)
+    except Refused as refused:
+        raise NotTranslatable(node, str(refused)) from refused
+    function, by = ("string_split_regex", regex) if regex else ("string_split", separators(pattern.literal))
+    name = named("split({}, {}, -1)", value, pattern)
+    return Value(f"{function}({value.sql}, {text(by)})", ty.OPAQUE, name, nested=_PIECES)
+
+
+def token_test(e: Expressions, node: exp.Anonymous) -> Value:
+    """The translation of a function of :data:`TOKEN_TESTS`."""
+    word = str(node.this).lower()
+    operands = list(node.expressions)
+    if word in TOKEN_LISTS and len(operands) == 2 and isinstance(operands[1], exp.Array):
+        operands[1:] = operands[1].expressions
+    elif word in TOKEN_LISTS or len(operands) != 2:
+        raise NotTranslatable(node, "it takes a text and a token, or an array of tokens")
+    value = e.require(node, e.value(operands[0]), "STRING")
+    tests = [f"regexp_matches({value.sql}, {text(token_regex(token))})" for token in _tokens(e, node, operands[1:])]
+    return Value(f"({(' OR ' if word == 'has_any_token' else ' AND ').join(tests)})", ty.BOOLEAN)
+
+
+def _tokens(e: Expressions, node: exp.Expr, operands: Sequence[exp.Expr]) -> list[str]:
+    tokens = [e.value(operand).literal for operand in operands]
+    if not tokens:
+        raise NotTranslatable(node, "it needs at least one token")
+    for token in tokens:
+        if not isinstance(token, str) or tokens_of(token) != [token]:
+            raise NotTranslatable(node, f"{token!r} is not one token that is written out")
+    return [str(token) for token in tokens]
