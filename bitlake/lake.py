@@ -10,9 +10,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bitlake.catalog import REST, connect_catalog
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, locate, open_state
-from bitlake.catalog.factory import REST, connect_catalog
-from bitlake.engine.session_state import SessionState
+from bitlake.engine import SessionState
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.lazy_modules import install_command
@@ -20,7 +20,7 @@ from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.paths import DeferredRoots
 from bitlake.progress import job
 from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Recorder, Runtime
-from bitlake.table.opening import open_table
+from bitlake.table import open_table
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from bitlake.catalog.catalog import Catalog
+from bitlake.engine import SessionState
 from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
-from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError
 from bitlake.expressions.literal_lists import has_markers, reading, without_lists
 from bitlake.expressions.spark_dialect import Args, with_values

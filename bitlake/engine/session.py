@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
-from bitlake.engine.session_state import SessionState
+from bitlake.engine import SessionState
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, cast, constant
@@ -51,8 +51,8 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
+from bitlake.table import open_table
 from bitlake.table.history import TableHistory
-from bitlake.table.opening import open_table
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
 from bitlake.write.commit_plan import Overwrite
 

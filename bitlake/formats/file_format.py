@@ -19,7 +19,7 @@ from bitlake.formats.avro import CODECS as AVRO_CODECS
 from bitlake.formats.avro import AvroWriter, avro_schema
 from bitlake.formats.orc import CODECS as ORC_CODECS
 from bitlake.formats.orc import STRIPE_BYTES, OrcWriter
-from bitlake.formats.parquet import scan
+from bitlake.formats.parquet import decode
 from bitlake.formats.parquet.write import CODECS as PARQUET_CODECS
 from bitlake.formats.parquet.write import PAGE_BYTES, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import AtomicType, DataField, Root, all_types
@@ -37,7 +37,7 @@ class ReadColumns(Protocol):
 
 
 _READERS: dict[str, ReadColumns] = {
-    "parquet": scan.read_columns,
+    "parquet": decode.read_columns,
     "orc": orc.read_columns,
     "avro": avro.read_columns,
 }

@@ -53,7 +53,7 @@ from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavai
 from bitlake.formats import orc_child
 from bitlake.formats.conform import conform
 from bitlake.formats.orc_child import HEADER
-from bitlake.formats.parquet.mini_file import DECODE_ERRORS
+from bitlake.formats.parquet.decode import DECODE_ERRORS
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
 from bitlake.lazy_modules import compute as pc

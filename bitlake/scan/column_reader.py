@@ -19,9 +19,9 @@ from bitlake.errors import CorruptError, NotFound
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of, reader_for
+from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import Footer, read_footer
 from bitlake.formats.parquet.pages import read_parts
-from bitlake.formats.parquet.scan import read_columns
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import CacheName

@@ -20,8 +20,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from bitlake.catalog.catalog import Catalog
+from bitlake.engine import SessionState
 from bitlake.engine.session import Session
-from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted

@@ -23,11 +23,11 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.catalog.catalog import Catalog, Identifier
+from bitlake.engine import SessionState
 from bitlake.engine.engine import handlers, refuse_markers, with_short_lists
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
 from bitlake.engine.session import nothing
-from bitlake.engine.session_state import SessionState
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import Args, literal
 from bitlake.expressions.sql_text import quoted

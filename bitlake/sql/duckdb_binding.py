@@ -30,7 +30,7 @@ from bitlake.scan.reader import tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.sql import spark_types as ty
-from bitlake.sql.duckdb_kernels import register_kernels
+from bitlake.sql.duckdb_functions import register_kernels
 from bitlake.sql.duckdb_values import identifier, text
 from bitlake.types import DataField, arrow_type
 

@@ -24,7 +24,7 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.arrow_expression import decode, implied
 from bitlake.expressions.tree import Comparison, In, Op, computed_tests, conjuncts, sources_of
 from bitlake.formats.conform import retyped
-from bitlake.formats.parquet.scan import coded_columns
+from bitlake.formats.parquet.decode import coded_columns
 from bitlake.scan.column_reader import footer_of, has_pages
 from bitlake.scan.dataset import ScanDataset
 from bitlake.scan.reader import compact_schema, tasks_of

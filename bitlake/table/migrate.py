@@ -31,7 +31,7 @@ from bitlake.metadata.stats import physical_values
 from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.create import ColumnSpec
-from bitlake.table.opening import open_table
+from bitlake.table import open_table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
 from bitlake.write.commit import OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan

@@ -34,7 +34,7 @@ from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type
 from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
-from bitlake.formats.parquet import scan
+from bitlake.formats.parquet import decode
 from bitlake.formats.parquet.write import PAGE_BYTES, WrittenFile
 from bitlake.io import Store
 from bitlake.io.local import failure
@@ -410,7 +410,7 @@ def indexed_columns(
     with store.open_input(path) as source:
         if format_of(path) == "parquet":
             texts = _text_columns(columns, fields)
-            for batch in scan.read_columns(
+            for batch in decode.read_columns(
                 source, columns, batch_size=batch_rows, read_dictionary=texts, use_threads=use_threads
             ):
                 yield pa.table(batch)

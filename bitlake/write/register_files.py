@@ -17,8 +17,8 @@ from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.registry import IndexBuilder, usable_indexes
+from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
-from bitlake.formats.parquet.scan import read_columns
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.metadata import options as opt

@@ -21,10 +21,10 @@ from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, parse_index_options
 from bitlake.formats import avro, orc
 from bitlake.formats.file_format import open_writer
+from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import footer_stats, read_footer
 from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.pages import read_rows
-from bitlake.formats.parquet.scan import read_columns
 from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.formats.parquet.decode import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
 from bitlake.formats.parquet.footer import BYTE_ARRAY, INT96, Column, FetchRanges, Footer
 from bitlake.formats.parquet.gather import (
     BLOCK_BYTES,
@@ -42,7 +43,6 @@ from bitlake.formats.parquet.gather import (
     page_values,
     split_page,
 )
-from bitlake.formats.parquet.mini_file import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
 from bitlake.formats.parquet.page_index import (
     Choice,
     GroupPlan,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bitlake.catalog import connect_catalog, open_store_for
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, parse_object_name
-from bitlake.catalog.factory import connect_catalog, open_store_for
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
@@ -29,7 +29,7 @@ from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.system_tables.tables import SystemTable
-from bitlake.table.opening import open_table
+from bitlake.table import open_table
 
 PLACE = tuple(
     "path warehouse database table branch catalog uri catalog-key timezone external-paths cache-bytes".split()

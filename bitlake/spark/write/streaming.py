@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.catalog.catalog import Catalog, Identifier
+from bitlake.engine import SessionState
 from bitlake.engine.insert import merging
-from bitlake.engine.session_state import SessionState
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import open_store

@@ -26,8 +26,8 @@ from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.expressions.statistics import ColumnStats
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import format_of, reader_for
+from bitlake.formats.parquet.decode import BATCH_ROWS
 from bitlake.formats.parquet.footer import read_footer
-from bitlake.formats.parquet.scan import BATCH_ROWS
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.merge.keys import key_columns

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import CorruptError, NotFound, StorageUnavailable
-from bitlake.formats.parquet import scan
-from bitlake.formats.parquet.scan import read_columns
+from bitlake.formats.parquet import decode
+from bitlake.formats.parquet.decode import read_columns
 from tests.formats.parquet_files import parquet
 
 TABLE = pa.table({"a": np.arange(1000), "s": [f"v{i % 9}" for i in range(1000)], "b.c": np.arange(1000) * 2})
@@ -70,7 +70,7 @@ def test_a_page_of_absurd_size_is_not_given_memory() -> None:
 
 def test_dictionaries_are_asked_for_only_where_the_file_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of plain values Arrow gave every batch a dictionary of all so far: quadratic, for texts that never repeat."""
-    monkeypatch.setattr(scan, "_DICTIONARY_BYTES", 20_000)
+    monkeypatch.setattr(decode, "_DICTIONARY_BYTES", 20_000)
     rows = 40_000
     table = pa.table({"unique": [f"text number {n}" for n in range(rows)], "few": ["a", "b"] * (rows // 2)})
     for coded in (["few"], ["few", "unique"]):
