@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bitlake.io import ResolvingStore, open_store
 from bitlake.io.base import request_runner
 from bitlake.io.local import LocalStore
-from bitlake.io.open import ResolvingStore, open_store
 from bitlake.runtime import CacheBudget, CacheName, Caches, LocalRunner, process_caches
 
 NAMES: CacheName[str, str] = CacheName("names")

@@ -8,9 +8,8 @@ from urllib.parse import urlsplit
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.errors import InvalidRequest
-from bitlake.io import Store, open_store
+from bitlake.io import ResolvingStore, Store, open_store
 from bitlake.io.base import scheme_of
-from bitlake.io.open import ResolvingStore
 from bitlake.metadata.paths import DeferredRoots, check_roots
 
 KINDS = ("filesystem", "jdbc", "rest")

@@ -51,9 +51,9 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.io import ResolvingStore
 from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS
 from bitlake.io.http import Broken, HttpClient, Response, Unreachable
-from bitlake.io.open import ResolvingStore
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema

@@ -236,6 +236,16 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
 # --- schemas of containers --------------------------------------------------------------------------------------------
 
 
+def nullable_field(name: str, kind: Any) -> dict[str, Any]:
+    """A field of a record in an Avro schema that may be null, and is null where it is absent."""
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def plain_fields(*pairs: str) -> list[dict[str, Any]]:
+    """Fields of a record in an Avro schema, each given as ``name:type``."""
+    return [{"name": p.split(":")[0], "type": p.split(":")[1]} for p in pairs]
+
+
 def check_schema(text: bytes, what: str, logical: bool = True) -> tuple[Any, int]:
     """Return a container's schema with each reference replaced by its type, and how many types it then has.
 

@@ -276,7 +276,7 @@ def _of_clock(divisor: int, modulus: int) -> Function:
 # --- dates ------------------------------------------------------------------------------------------------------------
 
 
-def _bind_days(arguments: Sequence[Typed], zone: str) -> Bound:
+def _bind_amount(arguments: Sequence[Typed], zone: str) -> Bound:
     a, amount = arguments
     if amount.root not in (Root.TINYINT, Root.SMALLINT, Root.INT):
         raise Refused(f"{amount.sql} is {amount.type}, and not an INT")
@@ -313,13 +313,6 @@ def _last_day(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     year, month, _ = civil(wall_clock.raw(arrays[0]))
     last = days_from_civil(year, month, month_length(year, month))
     return wall_clock.dates(last, arrays[0], term.sql)
-
-
-def _bind_months(arguments: Sequence[Typed], zone: str) -> Bound:
-    a, amount = arguments
-    if amount.root not in (Root.TINYINT, Root.SMALLINT, Root.INT):
-        raise Refused(f"{amount.sql} is {amount.type}, and not an INT")
-    return [as_date(a, zone), cast_typed(amount, INT, zone)], DATE, None
 
 
 def _months_later(days: Any, amount: Any) -> Any:
@@ -445,11 +438,11 @@ TIME_FUNCTIONS = {
     "hour": _of_clock(3_600_000_000, 24),
     "minute": _of_clock(60_000_000, 60),
     "second": _of_clock(1_000_000, 60),
-    "date_add": Function(_bind_days, _add_days(1)),
-    "date_sub": Function(_bind_days, _add_days(-1)),
+    "date_add": Function(_bind_amount, _add_days(1)),
+    "date_sub": Function(_bind_amount, _add_days(-1)),
     "datediff": Function(_bind_difference, _difference),
     "last_day": Function(_bind_last_day, _last_day),
-    "add_months": Function(_bind_months, _add_months),
+    "add_months": Function(_bind_amount, _add_months),
     "trunc": Function(_bind_trunc, _trunc),
     "date_trunc": Function(_bind_date_trunc, _date_trunc),
 }

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
 from bitlake.expressions.java_regex import java_regex
 from bitlake.expressions.terms import BOOLEAN, STRING, Bound, Function, Refused, Typed
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
@@ -52,13 +51,6 @@ def inner_tokens(part: str) -> list[str]:
     ['42', 'state']
     """
     return [token for token in _SEPARATED.split(part)[1:-1] if token]
-
-
-def checked_token(text: str) -> str:
-    """Check that a text is one token, and return it; raises :class:`InvalidRequest` if it is not."""
-    if tokens_of(text) != [text]:
-        raise InvalidRequest(f"{text!r} is not a token: expected letters and digits without a separator between them")
-    return text
 
 
 def token_regex(token: str) -> str:

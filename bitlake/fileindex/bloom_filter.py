@@ -250,7 +250,6 @@ class _BloomFilterIndex(IndexType):
     options = (ITEMS, FPP)
     selects_rows = False
     evaluates = "= and IN"
-    tuning = "a smaller fpp"
     sorts_values = False
 
     supports = staticmethod(supports)

@@ -373,8 +373,6 @@ class IndexType(abc.ABC):
     """Whether it selects rows.  False: it only tests whether a file can hold a value."""
     evaluates: ClassVar[str] = ""
     """For an index with ``selects_rows`` False: the predicates it evaluates, as people write them."""
-    tuning: ClassVar[str] = ""
-    """What makes it let fewer files pass, such as ``a smaller fpp``; empty if nothing does."""
 
     @abc.abstractmethod
     def supports(self, kind: DataType) -> bool:

@@ -1,6 +1,162 @@
-"""Stores: files on disk, in object stores and on HDFS; nothing else in bitlake opens a path."""
+"""Stores: files on disk, in object stores and on HDFS; nothing else in bitlake opens a path.
 
-from bitlake.io.base import FileInfo, Store, has_cheap_rename
-from bitlake.io.open import open_store
+:func:`open_store` opens the store of a path by its scheme.  :class:`ResolvingStore` sends each path to the store of its
+scheme and bucket or host, which it opens at the first use: for tables with external paths in another store, and for
+catalogs with tables in several stores.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.io.base import FileInfo, Store, has_cheap_rename, scheme_of
+from bitlake.io.local import LocalStore
 
 __all__ = ["FileInfo", "Store", "has_cheap_rename", "open_store"]
+
+
+def open_store(
+    uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
+) -> Store:
+    """Open the store of a plain path or a URI: ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
+    ``webhdfs://``, ``memory://``.
+
+    ``options`` are the store's options (:mod:`bitlake.io.object_store`, :mod:`bitlake.io.webhdfs`); ``configured`` is
+    a larger configuration, such as a Spark session's, from which the options for this store are taken.
+
+    Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for unknown options.
+    """
+    # Stores are imported lazily: their libraries (obstore, pyarrow, urllib3) take longer to load than a command needs.
+    scheme = scheme_of(uri)
+    if scheme == "file":
+        if options:
+            raise InvalidRequest(f"local files take no storage options; '{next(iter(options))}' was given")
+        return LocalStore()
+    from bitlake.io import object_store
+
+    if scheme in object_store.KINDS:
+        return object_store.ObjectStore(uri, options, configured)
+    if scheme in ("hdfs", "webhdfs", "swebhdfs"):
+        from bitlake.io import hdfs, webhdfs
+
+        over_http = webhdfs.names_webhdfs(options or {}, configured or {})
+        native = scheme == "hdfs" and find_spec("hdfs_native") and not over_http
+        return (hdfs.NativeHdfsStore if native else hdfs.WebHdfsStore)(uri, options, configured)
+    raise UnsupportedFeature(
+        f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
+        f"of {', '.join(f'{k}://' for k in (*object_store.KINDS, 'hdfs', 'webhdfs'))}"
+    )
+
+
+# --- a store over several stores --------------------------------------------------------------------------------------
+
+_COPY_BYTES = 8 << 20
+
+
+def _by_path(name: str) -> Any:
+    """A method of :class:`Store` that the store of its path carries out."""
+
+    def call(self: ResolvingStore, path: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._at(path), name)(path, *arguments, **options)
+
+    return call
+
+
+class ResolvingStore(Store):
+    """The :class:`~bitlake.io.base.Store` of any path.
+
+    ``options`` and ``configured`` are as in :func:`bitlake.io.open_store`; with ``home``, a path, the options are
+    for the store of its scheme; other stores take their own options from them, as from ``configured``.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str] | None, configured: Mapping[str, str] | None, home: str | None = None
+    ) -> None:
+        self._options = dict(options or {})
+        self._configured = dict(configured or {})
+        self._home = home
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._lock = threading.Lock()
+        if home is not None:
+            self._at(home)  # detects wrong options immediately
+
+    def __repr__(self) -> str:
+        return f"ResolvingStore({self._home!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """See :attr:`Store.identity`."""
+        return (self._home, sorted(self._options.items()), sorted(self._configured.items()))
+
+    def __getstate__(self) -> Any:
+        return self._options, self._configured, self._home
+
+    def __setstate__(self, state: Any) -> None:
+        ResolvingStore.__init__(self, *state)
+
+    def _at(self, path: str) -> Store:
+        scheme = "file" if path[:1] == "/" else scheme_of(path)
+        key = (scheme, "" if scheme == "file" else urlsplit(path).netloc)
+        store = self._stores.get(key)
+        if store is None:
+            with self._lock:
+                store = self._stores.get(key)
+                if store is None:
+                    store = self._stores[key] = self._open(path, scheme)
+        return store
+
+    def _open(self, path: str, scheme: str) -> Store:
+        if scheme == "file":
+            return open_store(path)
+        if self._home is not None and scheme != scheme_of(self._home):
+            return open_store(path, {}, configured={**self._configured, **self._options})
+        return open_store(path, self._options, configured=self._configured)
+
+    read = _by_path("read")
+    read_range = _by_path("read_range")
+    read_ranges = _by_path("read_ranges")
+    read_start = _by_path("read_start")
+    size = _by_path("size")
+    exists = _by_path("exists")
+    dir_exists = _by_path("dir_exists")
+    list = _by_path("list")
+    names = _by_path("names")
+    create = _by_path("create")
+    write = _by_path("write")
+    delete = _by_path("delete")
+    delete_dir = _by_path("delete_dir")
+    make_dirs = _by_path("make_dirs")
+    local_path = _by_path("local_path")
+    open_output = _by_path("open_output")
+    open_input = _by_path("open_input")
+    copy_dir = _by_path("copy_dir")
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete many files, those of one store together."""
+        groups: dict[int, tuple[Store, builtins.list[str]]] = {}
+        for path in paths:
+            store = self._at(path)
+            groups.setdefault(id(store), (store, []))[1].append(path)
+        for store, names in groups.values():
+            store.delete_all(names)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file; from one store to another it is copied, and the source deleted."""
+        origin, place = self._at(source), self._at(target)
+        if origin is place:
+            origin.rename(source, target)
+            return
+        try:
+            with origin.open_input(source) as opened, place.open_output(target) as out:
+                while part := opened.read(_COPY_BYTES):
+                    out.write(part)
+        except BaseException:
+            place.delete(target)
+            raise
+        origin.delete(source)

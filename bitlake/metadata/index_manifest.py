@@ -56,27 +56,19 @@ class IndexFileEntry:
     global_index: GlobalIndex | None = None
 
 
-def _nullable(name: str, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None}
-
-
-def _fields(*pairs: str) -> list[dict[str, Any]]:
-    return [{"name": p.split(":")[0], "type": p.split(":")[1]} for p in pairs]
-
-
 _RANGE = {
     "type": "record",
     "name": "record__DELETIONS_VECTORS_RANGES",
-    "fields": [*_fields("f0:string", "f1:int", "f2:int"), _nullable("_CARDINALITY", "long")],
+    "fields": [*avro.plain_fields("f0:string", "f1:int", "f2:int"), avro.nullable_field("_CARDINALITY", "long")],
 }
 _GLOBAL = {
     "type": "record",
     "name": "record__GLOBAL_INDEX",
     "fields": [
-        *_fields("_ROW_RANGE_START:long", "_ROW_RANGE_END:long", "_INDEX_FIELD_ID:int"),
-        _nullable("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
-        _nullable("_INDEX_META", "bytes"),
-        _nullable("_SOURCE_META", "bytes"),
+        *avro.plain_fields("_ROW_RANGE_START:long", "_ROW_RANGE_END:long", "_INDEX_FIELD_ID:int"),
+        avro.nullable_field("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
+        avro.nullable_field("_INDEX_META", "bytes"),
+        avro.nullable_field("_SOURCE_META", "bytes"),
     ],
 }
 INDEX_MANIFEST = avro.AvroFormat(
@@ -85,11 +77,11 @@ INDEX_MANIFEST = avro.AvroFormat(
         "name": "record",
         "namespace": "org.apache.paimon.avro.generated",
         "fields": [
-            *_fields("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_INDEX_TYPE:string"),
-            *_fields("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long"),
-            _nullable("_DELETIONS_VECTORS_RANGES", {"type": "array", "items": ["null", _RANGE]}),
-            _nullable("_EXTERNAL_PATH", "string"),
-            _nullable("_GLOBAL_INDEX", _GLOBAL),
+            *avro.plain_fields("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_INDEX_TYPE:string"),
+            *avro.plain_fields("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long"),
+            avro.nullable_field("_DELETIONS_VECTORS_RANGES", {"type": "array", "items": ["null", _RANGE]}),
+            avro.nullable_field("_EXTERNAL_PATH", "string"),
+            avro.nullable_field("_GLOBAL_INDEX", _GLOBAL),
         ],
     }
 )

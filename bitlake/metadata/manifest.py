@@ -177,21 +177,13 @@ class ManifestFileMeta:
 # --- Avro schemas -----------------------------------------------------------------------------------------------------
 
 
-def _nullable(name: str, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None}
-
-
 def _array_of(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _plain(*pairs: str) -> list[dict[str, Any]]:
-    return [{"name": p.split(":")[0], "type": p.split(":")[1]} for p in pairs]
-
-
 def _stats_field(name: str, path: str) -> dict[str, Any]:
-    counts = _nullable("_NULL_COUNTS", _array_of(["null", "long"]))
-    fields = [*_plain("_MIN_VALUES:bytes", "_MAX_VALUES:bytes"), counts]
+    counts = avro.nullable_field("_NULL_COUNTS", _array_of(["null", "long"]))
+    fields = [*avro.plain_fields("_MIN_VALUES:bytes", "_MAX_VALUES:bytes"), counts]
     return {"name": name, "type": {"type": "record", "name": f"record_{path}{name}", "fields": fields}}
 
 
@@ -200,32 +192,32 @@ def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 _FILE_FIELDS = [
-    *_plain("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long", "_MIN_KEY:bytes", "_MAX_KEY:bytes"),
+    *avro.plain_fields("_FILE_NAME:string", "_FILE_SIZE:long", "_ROW_COUNT:long", "_MIN_KEY:bytes", "_MAX_KEY:bytes"),
     _stats_field("_KEY_STATS", "_FILE_"),
     _stats_field("_VALUE_STATS", "_FILE_"),
-    *_plain("_MIN_SEQUENCE_NUMBER:long", "_MAX_SEQUENCE_NUMBER:long", "_SCHEMA_ID:long", "_LEVEL:int"),
+    *avro.plain_fields("_MIN_SEQUENCE_NUMBER:long", "_MAX_SEQUENCE_NUMBER:long", "_SCHEMA_ID:long", "_LEVEL:int"),
     {"name": "_EXTRA_FILES", "type": _array_of("string")},
-    _nullable("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
-    _nullable("_DELETE_ROW_COUNT", "long"),
-    _nullable("_EMBEDDED_FILE_INDEX", "bytes"),
-    _nullable("_FILE_SOURCE", "int"),
-    _nullable("_VALUE_STATS_COLS", _array_of("string")),
-    _nullable("_EXTERNAL_PATH", "string"),
-    _nullable("_FIRST_ROW_ID", "long"),
-    _nullable("_WRITE_COLS", _array_of("string")),
-    _nullable("_WRITE_COLS_SEQUENCES", _array_of("long")),
+    avro.nullable_field("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
+    avro.nullable_field("_DELETE_ROW_COUNT", "long"),
+    avro.nullable_field("_EMBEDDED_FILE_INDEX", "bytes"),
+    avro.nullable_field("_FILE_SOURCE", "int"),
+    avro.nullable_field("_VALUE_STATS_COLS", _array_of("string")),
+    avro.nullable_field("_EXTERNAL_PATH", "string"),
+    avro.nullable_field("_FIRST_ROW_ID", "long"),
+    avro.nullable_field("_WRITE_COLS", _array_of("string")),
+    avro.nullable_field("_WRITE_COLS_SEQUENCES", _array_of("long")),
 ]
 _ENTRY_FIELDS = [
-    *_plain("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_TOTAL_BUCKETS:int"),
+    *avro.plain_fields("_VERSION:int", "_KIND:int", "_PARTITION:bytes", "_BUCKET:int", "_TOTAL_BUCKETS:int"),
     {"name": "_FILE", "type": {"type": "record", "name": "record__FILE", "fields": _FILE_FIELDS}},
 ]
 _LIST_FIELDS = [
-    *_plain("_VERSION:int", "_FILE_NAME:string", "_FILE_SIZE:long"),
-    *_plain("_NUM_ADDED_FILES:long", "_NUM_DELETED_FILES:long"),
+    *avro.plain_fields("_VERSION:int", "_FILE_NAME:string", "_FILE_SIZE:long"),
+    *avro.plain_fields("_NUM_ADDED_FILES:long", "_NUM_DELETED_FILES:long"),
     _stats_field("_PARTITION_STATS", ""),
-    *_plain("_SCHEMA_ID:long"),
-    *(_nullable(n, "int") for n in ("_MIN_BUCKET", "_MAX_BUCKET", "_MIN_LEVEL", "_MAX_LEVEL")),
-    *(_nullable(n, "long") for n in ("_MIN_ROW_ID", "_MAX_ROW_ID")),
+    *avro.plain_fields("_SCHEMA_ID:long"),
+    *(avro.nullable_field(n, "int") for n in ("_MIN_BUCKET", "_MAX_BUCKET", "_MIN_LEVEL", "_MAX_LEVEL")),
+    *(avro.nullable_field(n, "long") for n in ("_MIN_ROW_ID", "_MAX_ROW_ID")),
 ]
 _FILE_COLUMNS = [f["name"] for f in _FILE_FIELDS]
 _LIST_COLUMNS = [f["name"] for f in _LIST_FIELDS[1:]]

@@ -402,9 +402,6 @@ def check_range(state: TableState, between: SnapshotRange) -> list[int]:
     return ids
 
 
-Buckets = dict[tuple[bytes, int], list[ManifestEntry]]
-
-
 def differing_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -> tuple[list[ManifestEntry], ...]:
     """The files of buckets that differ: those before, and those after.
 

@@ -127,7 +127,7 @@ def test_hdfs_paths_take_it_where_it_is_installed(state: native.State, monkeypat
     assert isinstance(open_store("webhdfs://c:1/x"), WebHdfsStore)
     with pytest.raises(InvalidRequest, match="unknown storage option 's3.access-key'"):
         open_store(ROOT, {"s3.access-key": "hidden"})
-    monkeypatch.setattr("bitlake.io.open.find_spec", lambda name: None)
+    monkeypatch.setattr("bitlake.io.find_spec", lambda name: None)
     assert isinstance(open_store(ROOT), WebHdfsStore)
 
 
