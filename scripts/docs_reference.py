@@ -18,7 +18,7 @@ import bitlake
 from bitlake.cli.app import cli
 from bitlake.cli.run import LAKE_OPTIONS, Argument, LakeOption
 from bitlake.engine.procedures import PROCEDURES
-from bitlake.io import object_store, webhdfs
+from bitlake.io import object_store_options, webhdfs
 from bitlake.metadata import options as table_options
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
@@ -75,23 +75,23 @@ def _default(option: Option[object]) -> str | None:
 
 def storage() -> str:
     """How to reach stores."""
-    out = ["# Storage options\n", markdown(object_store.StoreOptions.__doc__).split("\n\n", 1)[1]]
+    out = ["# Storage options\n", markdown(object_store_options.StoreOptions.__doc__).split("\n\n", 1)[1]]
     out.append(
         "Give them as `bitlake.connect(url, storage_options={…})`, or as `spark.hadoop.…` of the Spark session.\n"
     )
     titles = {"s3": "S3 and what speaks it", "gcs": "Google Cloud Storage", "azure": "Azure", "memory": "Memory"}
     for kind, title in titles.items():
-        schemes = ", ".join(f"`{s}://`" for s, k in object_store.KINDS.items() if k == kind)
-        own = object_store._OWN[kind].split()
+        schemes = ", ".join(f"`{s}://`" for s, k in object_store_options.KINDS.items() if k == kind)
+        own = object_store_options._OWN[kind].split()
         out.append(f"## {title}\n\nAddresses: {schemes}\n")
         if own:
-            names = object_store._NAMES[kind]
+            names = object_store_options._NAMES[kind]
             spelt = {own_name: [n for n, o in names.items() if o == own_name] for own_name in {*own, *names.values()}}
             rows = [(code(n), ", ".join(map(code, sorted(spelt.get(n, [])))) or "–") for n in sorted(spelt)]
             out.append(table(("Option", "Also as Paimon and Hadoop spell it"), rows))
-            prefixes = ", ".join(map(code, object_store._PREFIXES[kind]))
+            prefixes = ", ".join(map(code, object_store_options._PREFIXES[kind]))
             out.append(f"Each may have one of the prefixes {prefixes} before it.\n")
-    client = ", ".join(map(code, object_store._CLIENT.split()))
+    client = ", ".join(map(code, object_store_options._CLIENT.split()))
     out.append(f"## All object stores\n\nThe client itself takes {client}.\n")
     out.append("## HDFS\n\n" + markdown(webhdfs.HdfsOptions.__doc__).split("\n\n", 1)[1])
     return "\n".join(out)

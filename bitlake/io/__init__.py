@@ -27,8 +27,9 @@ def open_store(
     """Open the store of a plain path or a URI: ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``.
 
-    ``options`` are the store's options (:mod:`bitlake.io.object_store`, :mod:`bitlake.io.webhdfs`); ``configured`` is
-    a larger configuration, such as a Spark session's, from which the options for this store are taken.
+    ``options`` are the store's options (:mod:`bitlake.io.object_store_options`, :mod:`bitlake.io.webhdfs`);
+    ``configured`` is a larger configuration, such as a Spark session's, from which the options for this store are
+    taken.
 
     Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for unknown options.
     """
@@ -38,9 +39,11 @@ def open_store(
         if options:
             raise InvalidRequest(f"local files take no storage options; '{next(iter(options))}' was given")
         return LocalStore()
-    from bitlake.io import object_store
+    from bitlake.io.object_store_options import KINDS
 
-    if scheme in object_store.KINDS:
+    if scheme in KINDS:
+        from bitlake.io import object_store
+
         return object_store.ObjectStore(uri, options, configured)
     if scheme in ("hdfs", "webhdfs", "swebhdfs"):
         from bitlake.io import hdfs, webhdfs
@@ -50,7 +53,7 @@ def open_store(
         return (hdfs.NativeHdfsStore if native else hdfs.WebHdfsStore)(uri, options, configured)
     raise UnsupportedFeature(
         f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
-        f"of {', '.join(f'{k}://' for k in (*object_store.KINDS, 'hdfs', 'webhdfs'))}"
+        f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"
     )
 
 

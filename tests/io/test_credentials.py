@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, StorageUnavailable
 from bitlake.io import open_store
-from bitlake.io.aws_profile import profile_to_use
-from bitlake.io.object_store import ObjectStore, store_options
+from bitlake.io.object_store import ObjectStore
+from bitlake.io.object_store_options import profile_to_use, store_options
 from bitlake.lazy_modules import install_command
 
 PATH = "s3://lake/x"

@@ -18,7 +18,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
-from bitlake.io.object_store import KINDS
+from bitlake.io.object_store_options import KINDS
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import DEFAULT_CACHE_BYTES, Caches, process_caches
