@@ -451,7 +451,7 @@ def decode_entries(
     """
     try:
         out: list[Any] = []
-        wanted = None if partitions is None else _finder(partitions)
+        wanted = None if partitions is None else partition_finder(partitions)
         for count, block in _blocks(data, schema):
             if wanted is not None and not wanted(block):
                 continue
@@ -461,7 +461,7 @@ def decode_entries(
         return None
 
 
-def _finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
+def partition_finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
     """Whether any of these rows' bytes are in a block."""
     if len(partitions) <= _FEW:
         return lambda block: any(p in block for p in partitions)

@@ -9,7 +9,8 @@ plan decodes nothing.  Of a snapshot with many entries there are only columns.
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
 reach ``manifest.target-file-size`` become one; a last, smaller run only from ``manifest.merge-min-count`` on.  A
-manifest of :data:`MOST_ENTRIES` is large enough, whatever its size.
+manifest of :data:`MOST_ENTRIES` is large enough, whatever its size.  Of a large manifest in a run, only the blocks with
+partitions of DELETE entries are decoded; the others are copied as they are stored.
 
 Rollback and fast-forward create snapshots that have the files of an earlier one and nothing else.  Paimon reads them as
 snapshots of their own, whose commits changed nothing.
@@ -23,6 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
+from bitlake.codec.avro import Block, decompress_zstd, most_bytes
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import (
     CorruptError,
@@ -38,14 +42,21 @@ from bitlake.metadata.index_manifest import (
 )
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
+    KNOWN_SCHEMA,
+    MANIFEST,
+    NOT_DECODED,
     EntryKind,
     ManifestEntry,
     ManifestFileMeta,
+    RecordDecoder,
     SimpleStats,
     decode_manifest,
     decode_manifest_list,
+    encode_manifest,
     encode_manifest_list,
     encode_manifests,
+    partition_finder,
+    stored_blocks,
     stored_records,
 )
 from bitlake.metadata.manifest_columns import ManifestColumns, decode_columns
@@ -78,6 +89,10 @@ _META_BYTES = 400
 MOST_ENTRIES = 50_000
 """A new manifest has no more entries.  To find a partition's files in one, all its blocks are decompressed: 50,000 are
 21 MB, which takes 30 ms.  Entries that compress as usual, to 160 bytes, reach the target size before."""
+_LARGE = 2_000
+"""From this many entries on, a manifest in a run is large: its blocks are copied."""
+_JOINED = 1.25
+"""A run becomes one manifest if it is at most so much larger than a full one."""
 COLUMNAR_ENTRIES = 10_000
 """From this many entries on, live files are held by column, and an entry is made when a plan chooses it."""
 _COLUMNS: CacheName[str, ManifestColumns] = CacheName("columns of manifests")
@@ -377,7 +392,44 @@ class ManifestWriter:
     def _merge_run(self, run: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
         if len(run) <= 1:
             return run
-        return self.write(merged_entries(read_manifests(self._table, run)))
+        joined = self._join(run)
+        return self.write(merged_entries(read_manifests(self._table, run))) if joined is None else [joined]
+
+    def _join(self, run: Sequence[ManifestFileMeta]) -> ManifestFileMeta | None:
+        """Write one manifest for a run in which some are large; None if it has to be decoded and written again.
+
+        Its statistics cover those of the run: they may be wider than those of the entries that are left.
+        """
+        if sum(m.entry_count for m in run) > _JOINED * MOST_ENTRIES:
+            return None  # more than one manifest
+        if sum(m.file_size for m in run) > _JOINED * self._options.of(MANIFEST_TARGET_SIZE):
+            return None
+        large = [m.num_deleted_files == 0 and m.entry_count >= _LARGE for m in run]
+        stats = _joined_stats([m.partition_stats for m in run], self._types)
+        if not any(large) or stats is None:
+            return None
+        decoded = iter(read_manifests(self._table, [m for m, is_large in zip(run, large, strict=True) if not is_large]))
+        parts: list[Sequence[ManifestEntry] | Block] = []
+        deletes = self._deleted_partitions(run)
+        for meta, is_large in zip(run, large, strict=True):
+            if not is_large:
+                parts.append(next(decoded))
+                continue
+            data = self._table.store.read(self._table.paths.manifest(meta.file_name))
+            split = _split(data, deletes)
+            if split is None or sum(map(_entries_in, split)) != meta.entry_count:
+                return None  # decoding reports what is wrong
+            parts += split
+        level = self._options.of(ZSTD_LEVEL)
+        blocks, added, deleted = _cancelled(parts, level)
+        data = MANIFEST.encode_blocks(blocks, level, "zstandard")
+        name = self._names.manifest()
+        self._put(name, data)
+        return _joined_meta(name, len(data), added, deleted, stats, run)
+
+    def _deleted_partitions(self, run: Sequence[ManifestFileMeta]) -> set[bytes]:
+        deleting = read_manifests(self._table, [m for m in run if m.num_deleted_files > 0])
+        return {e.partition for entries in deleting for e in entries if e.kind is EntryKind.DELETE}
 
 
 def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
@@ -386,6 +438,78 @@ def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[Manifes
     adds = {e.identity for entries in every for e in entries if e.kind is EntryKind.ADD}
     pending = [e for entries in every for e in entries if e.kind is EntryKind.DELETE and e.identity not in adds]
     return pending + live_entries(every)
+
+
+def _split(data: bytes, partitions: set[bytes]) -> list[Sequence[ManifestEntry] | Block] | None:
+    """The blocks of a manifest; of those with entries of some partitions, the entries.
+
+    None for a manifest of another schema or codec, or a damaged one: each block's checksum is verified.
+    """
+    holds = partition_finder(partitions)
+    decoder, left = RecordDecoder(), most_bytes(len(data))
+    parts: list[Sequence[ManifestEntry] | Block] = []
+    try:
+        for records, start, size in stored_blocks(data, KNOWN_SCHEMA):
+            stored = data[start : start + size]
+            block = decompress_zstd(stored, left)
+            left -= len(block)
+            parts.append(decoder.entries(block, records) if holds(block) else Block(records, b"", stored, "zstandard"))
+    except NOT_DECODED:
+        return None
+    return parts
+
+
+def _encode_block(entries: Sequence[ManifestEntry], level: int) -> list[Block]:
+    data = encode_manifest(entries, level) if entries else b""
+    blocks = stored_blocks(data, KNOWN_SCHEMA) if entries else ()
+    return [Block(records, b"", data[start : start + size], "zstandard") for records, start, size in blocks]
+
+
+def _entries_in(part: Sequence[ManifestEntry] | Block) -> int:
+    return part.records if isinstance(part, Block) else len(part)
+
+
+def _cancelled(parts: Sequence[Sequence[ManifestEntry] | Block], level: int) -> tuple[list[Block], int, int]:
+    """Return the blocks of a manifest, and its numbers of ADD and DELETE entries; see :func:`merged_entries`.
+
+    The ADD of a DELETE is not in one of the blocks among ``parts``.
+    """
+    kept = merged_entries(part for part in parts if not isinstance(part, Block))
+    pending = [e for e in kept if e.kind is EntryKind.DELETE]
+    live = {id(e) for e in kept}
+    blocks, open_entries = [], pending
+    for part in parts:
+        if isinstance(part, Block):
+            blocks += _encode_block(open_entries, level)
+            blocks.append(part)
+            open_entries = []
+        else:
+            open_entries = open_entries + [e for e in part if id(e) in live and e.kind is EntryKind.ADD]
+    blocks += _encode_block(open_entries, level)
+    return blocks, sum(block.records for block in blocks) - len(pending), len(pending)
+
+
+def _joined_meta(
+    name: str, size: int, added: int, deleted: int, stats: SimpleStats, run: Sequence[ManifestFileMeta]
+) -> ManifestFileMeta:
+    def bound(choose: Callable[[Iterable[int]], int], values: Iterable[int | None]) -> int | None:
+        known = list(values)
+        return None if None in known else choose(v for v in known if v is not None)
+
+    return ManifestFileMeta(
+        name,
+        size,
+        added,
+        deleted,
+        stats,
+        max(m.schema_id for m in run),
+        bound(min, (m.min_bucket for m in run)),
+        bound(max, (m.max_bucket for m in run)),
+        bound(min, (m.min_level for m in run)),
+        bound(max, (m.max_level for m in run)),
+        bound(min, (m.min_row_id for m in run)),
+        bound(max, (m.max_row_id for m in run)),
+    )
 
 
 class PartitionSet:
@@ -462,6 +586,22 @@ def partition_stats(rows: Sequence[bytes], types: Sequence[DataType]) -> SimpleS
         highs.append(max(values, key=_order, default=None))
         nulls.append(sum(n for values, n in decoded if values[i] is None))
     return SimpleStats(encode_row_with_arity(types, lows), encode_row_with_arity(types, highs), tuple(nulls))
+
+
+def _joined_stats(parts: Sequence[SimpleStats], types: Sequence[DataType]) -> SimpleStats | None:
+    """Return the statistics of the entries of several manifests; None if some are not known."""
+    if not types:
+        return EMPTY_STATS
+    if any(not part.null_counts or None in part.null_counts for part in parts):
+        return None
+
+    def bounds(choose: Callable[..., Any], rows: list[bytes]) -> bytes:
+        decoded = [decode_row(types, row) for row in rows]
+        columns = ([row[i] for row in decoded if row[i] is not None] for i in range(len(types)))
+        return encode_row_with_arity(types, [choose(c, key=_order, default=None) for c in columns])
+
+    counts = np.array([part.null_counts for part in parts], np.int64).sum(axis=0).tolist()
+    return SimpleStats(bounds(min, [p.min for p in parts]), bounds(max, [p.max for p in parts]), tuple(counts))
 
 
 def _order(value: Any) -> tuple[bool, Any, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,9 +13,18 @@ import pytest
 from caches import forget
 from store_wrappers import CountingStore
 
+from bitlake.codec import avro
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row_with_arity
+from bitlake.errors import CorruptError
 from bitlake.io.local import LocalStore
-from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
+from bitlake.metadata.manifest import (
+    EMPTY_STATS,
+    DataFileMeta,
+    EntryKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    RecordDecoder,
+)
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.snapshot import manifests
@@ -165,6 +175,55 @@ def test_a_manifest_of_very_many_entries_is_large_enough(tmp_path: Path, monkeyp
     ]
     full = writer(tmp_path, full_compaction_threshold_size="1 b").merge([*metas, *more])
     assert full[:2] == metas[:2] and [m.num_added_files for m in full] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_large_manifest_in_a_run_is_joined_as_it_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The same entries in the same order as when all are decoded, without reading most blocks' entries."""
+    draw = random.Random(seed)
+    monkeypatch.setattr(avro, "BLOCK_BYTES", 2_000)
+    made = writer(tmp_path, full_compaction_threshold_size="1 gb", merge_min_count="2")
+    files = [entry(f"f{i}", None if i < 40 else i // 40, bucket=draw.randrange(3)) for i in range(400)]
+    metas = made.write(files[:300])
+    gone = draw.sample(files, draw.choice((0, 2, 40)))
+    never_added = entry("never added", 3, kind=EntryKind.DELETE)
+    for e in [*files[300:], *(replace(e, kind=EntryKind.DELETE) for e in gone), never_added]:
+        metas += made.write([e])
+    (expected,) = made.merge(metas)
+    decoded: list[int] = []
+
+    class Counting(RecordDecoder):
+        def entries(self, data: bytes, count: int) -> list[ManifestEntry]:
+            decoded.append(count)
+            return super().entries(data, count)
+
+    monkeypatch.setattr(manifests, "RecordDecoder", Counting)
+    monkeypatch.setattr(manifests, "_LARGE", 100)
+    (joined,) = made.merge(metas)
+    assert entries_of(tmp_path, [joined]) == entries_of(tmp_path, [expected])
+    assert (joined.num_added_files, joined.num_deleted_files) == (400 - len(gone), 1)
+    assert (joined.num_added_files, joined.num_deleted_files) == (expected.num_added_files, expected.num_deleted_files)
+    assert 0 < sum(decoded) < (200 if len(gone) < 40 else 301)
+    whole = manifest_meta("m", 1, [*files, *gone, never_added], INT)
+    assert replace(joined, partition_stats=whole.partition_stats, **ALIKE) == replace(whole, **ALIKE)
+    assert joined.partition_stats == whole.partition_stats
+
+
+ALIKE = {"file_name": "", "file_size": 0, "num_added_files": 0, "num_deleted_files": 0}
+
+
+def test_a_large_manifest_that_is_damaged_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "_LARGE", 100)
+    made = writer(tmp_path, merge_min_count="2")
+    metas = [meta for part in (range(2000), [2000]) for meta in made.write([entry(f"f{i}", i) for i in part])]
+    path = tmp_path / "manifest" / metas[0].file_name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match=metas[0].file_name):
+        made.merge(metas)
 
 
 def test_a_full_merge_rewrites_what_deletes_can_touch(tmp_path: Path) -> None:
