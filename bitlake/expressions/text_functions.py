@@ -191,7 +191,7 @@ class TextUnit(enum.Enum):
     LOWER = "lower"
     """Substrings of the text's lower case, in lower case themselves."""
     TOKEN = "token"
-    """Tokens of the text (:mod:`bitlake.expressions.text_functions`)."""
+    """Tokens of the text (:func:`tokens_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
