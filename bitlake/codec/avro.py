@@ -183,6 +183,11 @@ def decompress_zstd(body: bytes, most: int) -> bytes:
     return _frames(zstd.ZstdDecompressor, body, most)
 
 
+def has_checksum(frame: bytes) -> bool:
+    """Whether a zstd frame ends with a checksum of its content: bit 2 of the frame header descriptor (RFC 8878)."""
+    return len(frame) > 4 and bool(frame[4] & 4)
+
+
 def _frames(make: Callable[[], Any], body: bytes, most: int) -> bytes:
     parts, length = [], 0
     while body:

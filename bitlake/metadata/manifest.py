@@ -462,7 +462,7 @@ def decode_entries(
 
 
 def partition_finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
-    """Whether any of these rows' bytes are in a block."""
+    """Return a test: whether a block contains the bytes of any of these rows."""
     if len(partitions) <= _FEW:
         return lambda block: any(p in block for p in partitions)
     # Rows of one table begin alike, with their number of columns at least: one search for that finds all candidates.

@@ -10,7 +10,7 @@ Merging keeps the number of manifests a reader opens small.  *Full*: once small 
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
 reach ``manifest.target-file-size`` become one; a last, smaller run only from ``manifest.merge-min-count`` on.  A
 manifest of :data:`MOST_ENTRIES` is large enough, whatever its size.  Of a large manifest in a run, only the blocks with
-partitions of DELETE entries are decoded; the others are copied as they are stored.
+partitions of DELETE entries, and those without a checksum, are decoded; the others are copied as they are stored.
 
 Rollback and fast-forward create snapshots that have the files of an earlier one and nothing else.  Paimon reads them as
 snapshots of their own, whose commits changed nothing.
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bitlake.codec.avro import Block, decompress_zstd, most_bytes
+from bitlake.codec.avro import Block, decompress_zstd, has_checksum, most_bytes
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import (
     CorruptError,
@@ -87,12 +87,15 @@ _LIVE: CacheName[tuple[str, frozenset[bytes] | None], LiveFiles | ColumnarFiles]
 _META_BYTES = 400
 """What a manifest in a list takes in memory."""
 MOST_ENTRIES = 50_000
-"""A new manifest has no more entries.  To find a partition's files in one, all its blocks are decompressed: 50,000 are
-21 MB, which takes 30 ms.  Entries that compress as usual, to 160 bytes, reach the target size before."""
+"""A new manifest has no more entries, or a quarter more if blocks are copied into it.
+
+To find a partition's files in one, all its blocks are decompressed: 50,000 are 21 MB, which takes 30 ms.  Entries that
+compress as usual, to 160 bytes, reach the target size before.
+"""
 _LARGE = 2_000
 """From this many entries on, a manifest in a run is large: its blocks are copied."""
-_JOINED = 1.25
-"""A run becomes one manifest if it is at most so much larger than a full one."""
+_MOST_JOINED = 1.25
+"""The largest joined manifest, as a multiple of the target size and of :data:`MOST_ENTRIES`."""
 COLUMNAR_ENTRIES = 10_000
 """From this many entries on, live files are held by column, and an entry is made when a plan chooses it."""
 _COLUMNS: CacheName[str, ManifestColumns] = CacheName("columns of manifests")
@@ -393,39 +396,54 @@ class ManifestWriter:
         if len(run) <= 1:
             return run
         joined = self._join(run)
-        return self.write(merged_entries(read_manifests(self._table, run))) if joined is None else [joined]
+        return self.write(merged_entries(read_manifests(self._table, run))) if joined is None else joined
 
-    def _join(self, run: Sequence[ManifestFileMeta]) -> ManifestFileMeta | None:
-        """Write one manifest for a run in which some are large; None if it has to be decoded and written again.
+    def _join(self, run: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta] | None:
+        """Write one manifest for a run in which some are large, or none if all entries cancel each other.
 
-        Its statistics cover those of the run: they may be wider than those of the entries that are left.
+        Its statistics have the bounds of the run's: they may be wider than those of the entries that remain.
+        None if the run has to be decoded and written again.
         """
-        if sum(m.entry_count for m in run) > _JOINED * MOST_ENTRIES:
+        if sum(m.entry_count for m in run) > _MOST_JOINED * MOST_ENTRIES:
             return None  # more than one manifest
-        if sum(m.file_size for m in run) > _JOINED * self._options.of(MANIFEST_TARGET_SIZE):
+        if sum(m.file_size for m in run) > _MOST_JOINED * self._options.of(MANIFEST_TARGET_SIZE):
             return None
+        parts = self._parts(run)
+        stats = None if parts is None else _joined_stats([m.partition_stats for m in run], self._types)
+        if parts is None or stats is None:
+            return None
+        kept = merged_entries(part for part in parts if not isinstance(part, Block))
+        stats = _without_nulls_of(_removed(parts, kept), stats, self._types)
+        level = self._options.of(ZSTD_LEVEL)
+        blocks = _blocks_of(parts, kept, level)
+        if not blocks:
+            return []
+        data = MANIFEST.encode_blocks(blocks, level, "zstandard")
+        name = self._names.manifest()
+        self._put(name, data)
+        deleted = sum(e.kind is EntryKind.DELETE for e in kept)
+        return [_joined_meta(name, len(data), sum(b.records for b in blocks) - deleted, deleted, stats, run)]
+
+    def _parts(self, run: Sequence[ManifestFileMeta]) -> list[Sequence[ManifestEntry] | Block] | None:
+        """Return the blocks of the large manifests of a run, and the entries of the others and of some blocks.
+
+        None if none is large, or one of the large ones has to be decoded.
+        """
         large = [m.num_deleted_files == 0 and m.entry_count >= _LARGE for m in run]
-        stats = _joined_stats([m.partition_stats for m in run], self._types)
-        if not any(large) or stats is None:
+        if not any(large):
             return None
         decoded = iter(read_manifests(self._table, [m for m, is_large in zip(run, large, strict=True) if not is_large]))
-        parts: list[Sequence[ManifestEntry] | Block] = []
         deletes = self._deleted_partitions(run)
+        parts: list[Sequence[ManifestEntry] | Block] = []
         for meta, is_large in zip(run, large, strict=True):
             if not is_large:
                 parts.append(next(decoded))
                 continue
-            data = self._table.store.read(self._table.paths.manifest(meta.file_name))
-            split = _split(data, deletes)
+            split = _split(self._table.store.read(self._table.paths.manifest(meta.file_name)), deletes)
             if split is None or sum(map(_entries_in, split)) != meta.entry_count:
                 return None  # decoding reports what is wrong
             parts += split
-        level = self._options.of(ZSTD_LEVEL)
-        blocks, added, deleted = _cancelled(parts, level)
-        data = MANIFEST.encode_blocks(blocks, level, "zstandard")
-        name = self._names.manifest()
-        self._put(name, data)
-        return _joined_meta(name, len(data), added, deleted, stats, run)
+        return parts
 
     def _deleted_partitions(self, run: Sequence[ManifestFileMeta]) -> set[bytes]:
         deleting = read_manifests(self._table, [m for m in run if m.num_deleted_files > 0])
@@ -441,9 +459,9 @@ def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[Manifes
 
 
 def _split(data: bytes, partitions: set[bytes]) -> list[Sequence[ManifestEntry] | Block] | None:
-    """The blocks of a manifest; of those with entries of some partitions, the entries.
+    """Return a manifest's blocks in order; decode those that may hold ``partitions``, and those without a checksum.
 
-    None for a manifest of another schema or codec, or a damaged one: each block's checksum is verified.
+    None for a manifest of another schema or codec, or a damaged one: checksums are verified.
     """
     holds = partition_finder(partitions)
     decoder, left = RecordDecoder(), most_bytes(len(data))
@@ -453,8 +471,13 @@ def _split(data: bytes, partitions: set[bytes]) -> list[Sequence[ManifestEntry] 
             stored = data[start : start + size]
             block = decompress_zstd(stored, left)
             left -= len(block)
-            parts.append(decoder.entries(block, records) if holds(block) else Block(records, b"", stored, "zstandard"))
-    except NOT_DECODED:
+            if left < 0:
+                return None
+            if holds(block) or not has_checksum(stored):
+                parts.append(decoder.entries(block, records))
+            else:
+                parts.append(Block(records, b"", stored, "zstandard"))
+    except (*NOT_DECODED, CorruptError, UnsupportedFeature):
         return None
     return parts
 
@@ -469,24 +492,29 @@ def _entries_in(part: Sequence[ManifestEntry] | Block) -> int:
     return part.records if isinstance(part, Block) else len(part)
 
 
-def _cancelled(parts: Sequence[Sequence[ManifestEntry] | Block], level: int) -> tuple[list[Block], int, int]:
-    """Return the blocks of a manifest, and its numbers of ADD and DELETE entries; see :func:`merged_entries`.
+def _removed(parts: Sequence[Sequence[ManifestEntry] | Block], kept: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+    remaining = set(map(id, kept))
+    return [e for part in parts if not isinstance(part, Block) for e in part if id(e) not in remaining]
 
-    The ADD of a DELETE is not in one of the blocks among ``parts``.
+
+def _blocks_of(
+    parts: Sequence[Sequence[ManifestEntry] | Block], kept: Sequence[ManifestEntry], level: int
+) -> list[Block]:
+    """Return the blocks of a manifest: pending DELETE entries first, then the parts in their order.
+
+    No block that stays encoded holds an ADD that a DELETE in ``parts`` cancels.
     """
-    kept = merged_entries(part for part in parts if not isinstance(part, Block))
-    pending = [e for e in kept if e.kind is EntryKind.DELETE]
-    live = {id(e) for e in kept}
-    blocks, open_entries = [], pending
+    live = {id(e) for e in kept if e.kind is EntryKind.ADD}
+    blocks: list[Block] = []
+    entries = [e for e in kept if e.kind is EntryKind.DELETE]
     for part in parts:
         if isinstance(part, Block):
-            blocks += _encode_block(open_entries, level)
+            blocks += _encode_block(entries, level)
             blocks.append(part)
-            open_entries = []
+            entries = []
         else:
-            open_entries = open_entries + [e for e in part if id(e) in live and e.kind is EntryKind.ADD]
-    blocks += _encode_block(open_entries, level)
-    return blocks, sum(block.records for block in blocks) - len(pending), len(pending)
+            entries += [e for e in part if id(e) in live]
+    return blocks + _encode_block(entries, level)
 
 
 def _joined_meta(
@@ -592,16 +620,35 @@ def _joined_stats(parts: Sequence[SimpleStats], types: Sequence[DataType]) -> Si
     """Return the statistics of the entries of several manifests; None if some are not known."""
     if not types:
         return EMPTY_STATS
-    if any(not part.null_counts or None in part.null_counts for part in parts):
+    try:
+        lows, highs = ([decode_row(types, row) for row in rows] for rows in zip(*((p.min, p.max) for p in parts)))
+    except CorruptError:
         return None
+    for part, low, high in zip(parts, lows, highs, strict=True):
+        counts = part.null_counts or ()
+        if None in counts or len(counts) != len(types):
+            return None
+        if any((a is None or b is None) and n == 0 for a, b, n in zip(low, high, counts, strict=True)):
+            return None  # of NULLs that older versions of pypaimon do not count, see _within
 
-    def bounds(choose: Callable[..., Any], rows: list[bytes]) -> bytes:
-        decoded = [decode_row(types, row) for row in rows]
-        columns = ([row[i] for row in decoded if row[i] is not None] for i in range(len(types)))
+    def bounds(choose: Callable[..., Any], rows: Sequence[Sequence[Any]]) -> bytes:
+        columns = ([row[i] for row in rows if row[i] is not None] for i in range(len(types)))
         return encode_row_with_arity(types, [choose(c, key=_order, default=None) for c in columns])
 
-    counts = np.array([part.null_counts for part in parts], np.int64).sum(axis=0).tolist()
-    return SimpleStats(bounds(min, [p.min for p in parts]), bounds(max, [p.max for p in parts]), tuple(counts))
+    nulls = np.array([part.null_counts for part in parts], np.int64).sum(axis=0)
+    return SimpleStats(bounds(min, lows), bounds(max, highs), tuple(nulls.tolist()))
+
+
+def _without_nulls_of(removed: Sequence[ManifestEntry], stats: SimpleStats, types: Sequence[DataType]) -> SimpleStats:
+    """Return statistics without the NULLs of some entries.
+
+    Readers take all entries for NULL where there are as many NULLs as entries.
+    """
+    if not removed or not types:
+        return stats
+    nulls = partition_stats([e.partition for e in removed], types).null_counts or ()
+    counts = tuple((a or 0) - (b or 0) for a, b in zip(stats.null_counts or (), nulls, strict=True))
+    return replace(stats, null_counts=counts)
 
 
 def _order(value: Any) -> tuple[bool, Any, float]:
