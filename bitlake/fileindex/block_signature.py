@@ -8,7 +8,7 @@ offset        type      meaning
 0             u1        version, 1
 1             u1        bits of a code, 1 … 24
 2             u1        hash functions k, 1 … 16
-3             u1        parameter of the index: the bytes of a gram, or the version of the tokenizer
+3             u1        parameter of the index: bytes and step of a gram, or the version of the tokenizer
 4             i4        rows of the file
 8             i4        rows of a block, R; the last block may be short
 12            i4        signature rows, M
@@ -123,7 +123,7 @@ def row_width(blocks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignatureShape:
-    """How an index fills its signatures: bits of a code, most hash functions, parameter, and bits for each code."""
+    """How an index fills its signatures: bits and most hash functions of a code, parameter, bits for each code."""
 
     code_bits: int
     functions: int

@@ -53,7 +53,7 @@ STEP: IndexOption[int] = IndexOption(
     "step",
     integer(1, 2),
     2,
-    "Bytes from one gram to the next: 1 finds substrings of n bytes too and leaves fewer rows, but is built slower.",
+    "Bytes between the starts of grams: 1 finds substrings of n bytes, too, and leaves fewer rows; 2 builds faster.",
 )
 ACCEPTS = "ngram takes STRING and VARCHAR"
 CODE_BITS = 18
@@ -132,7 +132,7 @@ class _Grams:
         copies[:] = np.ndarray((count, size), np.uint8, folded, 0, (self._step, 1))
 
     def mark(self, texts: Sequence[pa.Array], seen: UInt8s, value: int) -> None:
-        """Set ``seen[code]`` for all grams of some strings without NULL; its last place is for no code."""
+        """Set ``seen[code]`` for all grams of some strings without NULL; its last element is ignored."""
         if self._step > 1 and len(texts) > 1:  # offsets count from the start of the block
             texts = [pa.concat_arrays(texts)]
         for chunk in texts:
@@ -208,7 +208,9 @@ class NgramReader(SignatureReader):
         head = self.head
         step, n = divmod(head.parameter, _STEP_UNIT)
         if head.code_bits != CODE_BITS or n not in _GRAM_SIZES or step not in (1, 2):
-            raise CorruptError(f"unknown parameter {head.parameter} of an ngram index; rebuild the index", 3)
+            raise CorruptError(
+                f"an ngram index of another version must be rebuilt: its parameter is {head.parameter}", 3
+            )
         return n, step
 
     def test(self, leaf: Leaf) -> Selection | None:
@@ -295,7 +297,7 @@ class _NgramIndex(SignatureIndex):
     def parameter_facts(self, parameter: int) -> Mapping[str, object]:
         """See :class:`SignatureIndex`."""
         step, n = divmod(parameter, _STEP_UNIT)
-        return {"bytes of a gram": n, "bytes from one to the next": step}
+        return {"bytes of a gram": n, "step": step}
 
 
 NGRAM = _NgramIndex()

@@ -29,7 +29,7 @@ from bitlake.sql.duckdb_predicates import TOKEN_TESTS, arrays_overlap, token_tes
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
     Value,
-    alike,
+    as_in_spark,
     cast,
     cast_sql,
     checked,
@@ -81,7 +81,7 @@ def _case(e: Expressions, node: exp.Upper | exp.Lower) -> Value:
     function = "upper" if isinstance(node, exp.Upper) else "lower"
     differs = f"strlen({value.sql}) <> length({value.sql}) AND "
     differs += f"NOT regexp_full_match({value.sql}, {text(_LETTERS[type(node)])}, 's')"
-    sql = alike(f"{function}({value.sql})", differs, "the case of a letter differs")
+    sql = as_in_spark(f"{function}({value.sql})", differs, "the case of a letter differs")
     return Value(f"({sql})", ty.STRING, call_name(e, node, value))
 
 
@@ -204,7 +204,7 @@ def _repeat(e: Expressions, node: exp.Repeat) -> Value:
 @translates(exp.Reverse, args="this")
 def _reverse(e: Expressions, node: exp.Reverse) -> Value:
     value = _only_text(e, node, node.this)
-    sql = alike(
+    sql = as_in_spark(
         f"reverse({value.sql})", f"strlen({value.sql}) <> length({value.sql})", "characters are counted differently"
     )
     return Value(f"({sql})", ty.STRING, call_name(e, node, value))
@@ -230,7 +230,7 @@ def _round(e: Expressions, node: exp.Round) -> Value:
     # Spark rounds the digits that a double prints as.
     digits = cast_sql(cast_sql(f"CAST({value.sql} AS VARCHAR)", ty.decimal(38, places)), ty.STRING)
     large = f"NOT abs({value.sql}) < {_ROUND_LIMIT}"
-    sql = alike(cast_sql(digits, ty.DOUBLE), large, "a number is too large to round")
+    sql = as_in_spark(cast_sql(digits, ty.DOUBLE), large, "a number is too large to round")
     return Value(f"({sql})", ty.DOUBLE, made)
 
 
@@ -422,7 +422,7 @@ def _formatted(e: Expressions, node: exp.TimeToStr) -> Value:
         raise NotTranslatable(node, "patterns of this kind differ")
     written = "".join(_PATTERNS.get(p, p) for p in parts)
     sql = f"strftime(CAST({value.sql} AS TIMESTAMP), {text(written)})"
-    sql = alike(sql, f"year({value.sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
+    sql = as_in_spark(sql, f"year({value.sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
     return Value(f"({sql})", ty.STRING, named(f"date_format({{}}, {pattern})", value))
 
 

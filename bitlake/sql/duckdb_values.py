@@ -147,8 +147,8 @@ def checked(sql: str, fails: str, why: str) -> str:
     return f"CASE WHEN {fails} THEN error({text(why)}) ELSE {sql} END"
 
 
-def alike(sql: str, differs: str, why: str) -> str:
-    """The expression, or an error where Spark's value is another."""
+def as_in_spark(sql: str, differs: str, why: str) -> str:
+    """Return the expression; raise an error where Spark's value differs."""
     return checked(sql, differs, f"{why}; use engine='spark'")
 
 
@@ -215,7 +215,7 @@ def _of_text(node: exp.Expr, value: Value, to: SparkType) -> str:
     if form is None:
         raise NotTranslatable(node, f"casts of texts to {to.sql} differ")
     why = f"a text may mean another {to.sql} to Spark"
-    return alike(cast_sql(value.sql, to), f"NOT regexp_full_match({value.sql}, {text(form)})", why)
+    return as_in_spark(cast_sql(value.sql, to), f"NOT regexp_full_match({value.sql}, {text(form)})", why)
 
 
 def time_literal(node: exp.Expr, value: str, to: SparkType) -> str:
@@ -238,7 +238,9 @@ def _of_time(node: exp.Expr, value: Value, to: SparkType) -> str:
     if {source, to} == {ty.DATE, ty.TIMESTAMP_NTZ}:
         return cast_sql(sql, to)
     if source != ty.TIMESTAMP and to == ty.STRING:
-        return alike(cast_sql(sql, to), f"year({sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign")
+        return as_in_spark(
+            cast_sql(sql, to), f"year({sql}) NOT BETWEEN 1 AND 9999", "Spark writes this year with a sign"
+        )
     raise NotTranslatable(node, f"casts from {source.sql} to {to.sql} depend on the session's zone")
 
 
@@ -247,7 +249,7 @@ def in_known_years(sql: str, value: Value) -> str:
     if value.type != ty.TIMESTAMP:
         return sql
     why = "the session's zone may have other rules in this year"
-    return f"({alike(sql, f'{value.sql} NOT BETWEEN {_YEARS}', why)})"
+    return f"({as_in_spark(sql, f'{value.sql} NOT BETWEEN {_YEARS}', why)})"
 
 
 def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkType) -> str:
@@ -265,7 +267,7 @@ def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkTy
     unit = number(Decimal(1).scaleb(-to.scale)).sql
     made = cast_sql(f"{whole} * {unit}" if to.scale else whole, to)
     if b.precision > _DIVIDED_SCALE - to.scale:
-        made = alike(made, f"abs({d}) >= {10 ** (_DIVIDED_SCALE - to.scale)}::HUGEINT", "the divisor is too long")
+        made = as_in_spark(made, f"abs({d}) >= {10 ** (_DIVIDED_SCALE - to.scale)}::HUGEINT", "the divisor is too long")
     return made
 
 

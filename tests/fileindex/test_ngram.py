@@ -308,7 +308,7 @@ def test_inspect_shows_the_parts() -> None:
     NGRAM.describe(section, lazy, STRING, Page())
     head, dense, rows = section.children
     assert head.facts["blocks"] == 63
-    assert (head.facts["bytes of a gram"], head.facts["bytes from one to the next"]) == (5, 2)
+    assert (head.facts["bytes of a gram"], head.facts["step"]) == (5, 2)
     assert dense.facts["codes"] > 0 and rows.size is not None and rows.offset is not None
     assert rows.offset + rows.size == len(payload)
     assert NGRAM.stored_rows(lazy) == len(LINES)
