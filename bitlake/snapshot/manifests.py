@@ -24,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from bitlake.codec.avro import Block, decompress_zstd, has_checksum, most_bytes
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import (
@@ -635,8 +633,8 @@ def _joined_stats(parts: Sequence[SimpleStats], types: Sequence[DataType]) -> Si
         columns = ([row[i] for row in rows if row[i] is not None] for i in range(len(types)))
         return encode_row_with_arity(types, [choose(c, key=_order, default=None) for c in columns])
 
-    nulls = np.array([part.null_counts for part in parts], np.int64).sum(axis=0)
-    return SimpleStats(bounds(min, lows), bounds(max, highs), tuple(nulls.tolist()))
+    nulls = (sum(n or 0 for n in column) for column in zip(*(part.null_counts or () for part in parts), strict=True))
+    return SimpleStats(bounds(min, lows), bounds(max, highs), tuple(nulls))
 
 
 def _without_nulls_of(removed: Sequence[ManifestEntry], stats: SimpleStats, types: Sequence[DataType]) -> SimpleStats:
