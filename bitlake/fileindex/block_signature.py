@@ -35,6 +35,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,7 @@ from bitlake.types import DataType
 UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
+T = TypeVar("T")
 VERSION = 1
 _HEAD = struct.Struct(">BBBBiiii")
 MOST_CODE_BITS = 24
@@ -90,7 +92,7 @@ _USEFUL_BYTES = 512
 _WHOLE = 64 * 1024
 """Matrices up to this size are fetched at once."""
 _PROBE_BYTES = 4096
-MOST_ALTERNATIVES = 100
+_MOST_ALTERNATIVES = 100
 _FIRST_PROBES = 12
 _MOST_PROBES = 48
 """The number of codes that are looked up first, and the most while blocks remain."""
@@ -490,6 +492,11 @@ def read_head(payload: LazyBytes, row_count: int | None) -> SignatureHead:
     return head
 
 
+def share_of(possible: Bools | None) -> float | None:
+    """Return the share of the blocks that can match.  None if nothing is known about them."""
+    return None if possible is None else float(possible.mean()) if len(possible) else 0.0
+
+
 class SignatureReader:
     """Finds the blocks that can hold codes; reads the head and the dense codes at once, signature rows as needed."""
 
@@ -533,22 +540,20 @@ class SignatureReader:
                     return possible
         return possible
 
-    def blocks_of_any(self, alternatives: Sequence[UInt32s]) -> Bools | None:
-        """Return for each block whether it can hold all codes of one of the alternatives.  None if every one can."""
-        if len(alternatives) > MOST_ALTERNATIVES:
+    def blocks_of_any(self, alternatives: Sequence[T], blocks_of: Callable[[T], Bools | None]) -> Bools | None:
+        """Return for each block whether it can hold one of the alternatives.  None if nothing is known about one.
+
+        ``blocks_of``: the blocks that can hold an alternative, such as :meth:`blocks` for its codes.
+        """
+        if len(alternatives) > _MOST_ALTERNATIVES:
             return None
         possible = np.zeros(self.head.blocks, bool)
-        for codes in alternatives:
-            blocks = self.blocks(codes)
+        for alternative in alternatives:
+            blocks = blocks_of(alternative)
             if blocks is None:
                 return None
             possible |= blocks
         return possible
-
-    def share_of_any(self, alternatives: Sequence[UInt32s]) -> float | None:
-        """Return the share of the blocks that :meth:`blocks_of_any` returns."""
-        possible = self.blocks_of_any(alternatives)
-        return None if possible is None else float(possible.mean()) if len(possible) else 0.0
 
     def bytes_to_probe(self, length: int) -> int:
         """Estimate the bytes that looking up a few codes fetches from a payload of ``length`` bytes."""
@@ -565,8 +570,10 @@ class SignatureReader:
         bits = np.unpackbits(np.frombuffer(data, np.uint8))
         return bits[start - 8 * first :][: head.blocks].astype(bool)
 
-    def selection(self, possible: Bools) -> Selection:
-        """Return the rows of the blocks that can match."""
+    def selection(self, possible: Bools | None) -> Selection | None:
+        """Return the rows of the blocks that can match.  None if nothing is known about them."""
+        if possible is None:
+            return None
         if len(possible) and possible.all():
             return Selection.all()
         head = self.head

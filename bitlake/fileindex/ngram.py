@@ -28,7 +28,6 @@ from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_functions import TextCondition, TextUnit, leaf_condition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.block_signature import (
-    MOST_ALTERNATIVES,
     ROWS,
     SIZE_SHARE,
     Bools,
@@ -39,6 +38,7 @@ from bitlake.fileindex.block_signature import (
     SignatureWriter,
     UInt8s,
     UInt32s,
+    share_of,
 )
 from bitlake.fileindex.capabilities import IndexOption, integer
 from bitlake.fileindex.payload import Fetch
@@ -221,33 +221,26 @@ class NgramReader(SignatureReader):
 
     def test_text(self, condition: TextCondition) -> Selection | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        possible = self._possible(condition)
-        return None if possible is None else self.selection(possible)
+        return self.selection(self._possible(condition))
 
     def text_selectivity(self, condition: TextCondition) -> float | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        possible = self._possible(condition)
-        return None if possible is None else float(possible.mean()) if len(possible) else 0.0
+        return share_of(self._possible(condition))
 
     def _possible(self, condition: TextCondition) -> Bools | None:
         """Return for each block whether it can hold all parts of an alternative.  None if nothing is known."""
         n, step = self._grams()
-        if len(condition.alternatives) > MOST_ALTERNATIVES:
-            return None
-        possible = np.zeros(self.head.blocks, bool)
-        for parts in condition.alternatives:
-            blocks = self._blocks_of_all(literal_codes(parts, n, lower=condition.unit is TextUnit.LOWER), step)
-            if blocks is None:
-                return None
-            possible |= blocks
-        return possible
+        lower = condition.unit is TextUnit.LOWER
+        return self.blocks_of_any(
+            condition.alternatives, lambda parts: self._blocks_of_all(literal_codes(parts, n, lower=lower), step)
+        )
 
     def _blocks_of_all(self, runs: list[UInt32s], step: int) -> Bools | None:
         """Return for each block whether it can hold all runs of grams.  None if nothing is known about any of them."""
         if step == 1:
             return self.blocks(np.concatenate([np.zeros(0, np.uint32), *runs]))
         # Which grams of a run are stored depends on the offset at which a text holds it.
-        known = [self.blocks_of_any([codes[offset::step] for offset in range(step)]) for codes in runs]
+        known = [self.blocks_of_any([codes[at::step] for at in range(step)], self.blocks) for codes in runs]
         return functools.reduce(_both, known, None)
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:

@@ -31,12 +31,14 @@ from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
+    Bools,
     CodeLists,
     SignatureIndex,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
     UInt32s,
+    share_of,
 )
 from bitlake.fileindex.payload import Fetch
 from bitlake.fileindex.selection import Selection
@@ -131,30 +133,24 @@ class TokensReader(SignatureReader):
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         super().__init__(fetch, length, row_count)
 
-    def _check(self) -> None:
+    def _possible(self, alternatives: Alternatives | None) -> Bools | None:
+        """Return for each block whether it can hold all tokens of an alternative.  None if nothing is known."""
         head = self.head
         if head.code_bits != CODE_BITS or head.parameter != TOKENIZER:
             raise CorruptError(f"unknown tokenizer version {head.parameter} of a tokens index", 3)
+        return None if alternatives is None else self.blocks_of_any(_codes(alternatives), self.blocks)
 
     def test(self, leaf: Leaf) -> Selection | None:
         """Return the rows of the blocks that can match.  None for other conditions, and without whole tokens."""
-        self._check()
-        alternatives = leaf_tokens(leaf)
-        possible = None if alternatives is None else self.blocks_of_any(_codes(alternatives))
-        return None if possible is None else self.selection(possible)
+        return self.selection(self._possible(leaf_tokens(leaf)))
 
     def test_text(self, condition: TextCondition) -> Selection | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        self._check()
-        alternatives = condition_tokens(condition)
-        possible = None if alternatives is None else self.blocks_of_any(_codes(alternatives))
-        return None if possible is None else self.selection(possible)
+        return self.selection(self._possible(condition_tokens(condition)))
 
     def text_selectivity(self, condition: TextCondition) -> float | None:
         """See :class:`bitlake.fileindex.capabilities.TextTester`."""
-        self._check()
-        alternatives = condition_tokens(condition)
-        return None if alternatives is None else self.share_of_any(_codes(alternatives))
+        return share_of(self._possible(condition_tokens(condition)))
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
@@ -162,9 +158,7 @@ class TokensReader(SignatureReader):
 
     def selectivity(self, leaf: Leaf) -> float | None:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
-        self._check()
-        alternatives = leaf_tokens(leaf)
-        return None if alternatives is None else self.share_of_any(_codes(alternatives))
+        return share_of(self._possible(leaf_tokens(leaf)))
 
 
 Alternatives = list[list[str]]
