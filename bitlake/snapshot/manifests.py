@@ -366,8 +366,7 @@ class ManifestWriter:
         if sum(m.file_size for m in candidates) < max(1, self._options.of(MANIFEST_FULL_SIZE)):
             return None
         deleting = read_manifests(self._table, [m for m in candidates if m.num_deleted_files > 0])
-        deleted = {e.partition for entries in deleting for e in entries if e.kind is EntryKind.DELETE}
-        touched = PartitionSet(deleted, self._types)
+        touched = PartitionSet(_deleted_partitions(deleting), self._types)
         small = {m.file_name for m in candidates}
         kept = [m for m in metas if m.file_name not in small and not touched.meets(m)]
         rewritten = [m for m in metas if m.file_name in small or touched.meets(m)]
@@ -406,9 +405,11 @@ class ManifestWriter:
             return None  # more than one manifest
         if sum(m.file_size for m in run) > _MOST_JOINED * self._options.of(MANIFEST_TARGET_SIZE):
             return None
-        parts = self._parts(run)
-        stats = None if parts is None else _joined_stats([m.partition_stats for m in run], self._types)
-        if parts is None or stats is None:
+        if not any(map(_is_large, run)):
+            return None
+        stats = _joined_stats([m.partition_stats for m in run], self._types)
+        parts = None if stats is None else self._parts(run)
+        if stats is None or parts is None:
             return None
         kept = merged_entries(part for part in parts if not isinstance(part, Block))
         stats = _without_nulls_of(_removed(parts, kept), stats, self._types)
@@ -425,27 +426,29 @@ class ManifestWriter:
     def _parts(self, run: Sequence[ManifestFileMeta]) -> list[Sequence[ManifestEntry] | Block] | None:
         """Return the blocks of the large manifests of a run, and the entries of the others and of some blocks.
 
-        None if none is large, or one of the large ones has to be decoded.
+        None if one of the large ones has to be decoded.
         """
-        large = [m.num_deleted_files == 0 and m.entry_count >= _LARGE for m in run]
-        if not any(large):
-            return None
-        decoded = iter(read_manifests(self._table, [m for m, is_large in zip(run, large, strict=True) if not is_large]))
-        deletes = self._deleted_partitions(run)
+        small = read_manifests(self._table, [m for m in run if not _is_large(m)])
+        deleted = _deleted_partitions(small)
+        decoded = iter(small)
         parts: list[Sequence[ManifestEntry] | Block] = []
-        for meta, is_large in zip(run, large, strict=True):
-            if not is_large:
+        for meta in run:
+            if not _is_large(meta):
                 parts.append(next(decoded))
                 continue
-            split = _split(self._table.store.read(self._table.paths.manifest(meta.file_name)), deletes)
+            split = _split(self._table.store.read(self._table.paths.manifest(meta.file_name)), deleted)
             if split is None or sum(map(_entries_in, split)) != meta.entry_count:
                 return None  # decoding reports what is wrong
             parts += split
         return parts
 
-    def _deleted_partitions(self, run: Sequence[ManifestFileMeta]) -> set[bytes]:
-        deleting = read_manifests(self._table, [m for m in run if m.num_deleted_files > 0])
-        return {e.partition for entries in deleting for e in entries if e.kind is EntryKind.DELETE}
+
+def _is_large(meta: ManifestFileMeta) -> bool:
+    return meta.num_deleted_files == 0 and meta.entry_count >= _LARGE
+
+
+def _deleted_partitions(manifests: Iterable[Iterable[ManifestEntry]]) -> set[bytes]:
+    return {e.partition for entries in manifests for e in entries if e.kind is EntryKind.DELETE}
 
 
 def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
