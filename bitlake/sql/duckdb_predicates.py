@@ -7,7 +7,8 @@ a NULL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -26,6 +27,7 @@ from bitlake.sql.duckdb_values import (
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import MAX_LENGTH, ArrayType, DataType, MapType
 
+T = TypeVar("T")
 _SOUGHT = frozenset({"BOOLEAN", "STRING", "DATE", "TIMESTAMP"})
 """Types of elements, beside integers, that both engines compare alike; floating numbers have NaN and -0.0."""
 _PIECES = ArrayType(AtomicType(Root.VARCHAR, length=MAX_LENGTH, nullable=False))
@@ -134,25 +136,34 @@ def _check(node: exp.Expr, kind: DataType, sought: Value) -> None:
         raise NotTranslatable(node, f"it differs for {sought.type.sql} among values of type {kind}")
 
 
-@translates(exp.RegexpLike, args="this expression")
-def _rlike(e: Expressions, node: exp.RegexpLike) -> Value:
-    value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
+def _of_pattern(node: exp.Expr, pattern: Value, translate: Callable[[str], T]) -> T:
+    """Translate a pattern; raises :class:`NotTranslatable` for one that is computed or refused."""
     if not isinstance(pattern.literal, str):
         raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
     try:
-        regex = java_regex(pattern.literal)
+        return translate(pattern.literal)
     except Refused as refused:
         raise NotTranslatable(node, str(refused)) from refused
+
+
+def _splitter(pattern: str) -> tuple[str, str]:
+    """The function of DuckDB that splits at a pattern of Java's, and what it splits at."""
+    regex = separator_regex(pattern)
+    return ("string_split_regex", regex) if regex else ("string_split", separators(pattern))
+
+
+@translates(exp.RegexpLike, args="this expression")
+def _rlike(e: Expressions, node: exp.RegexpLike) -> Value:
+    value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
+    regex = _of_pattern(node, pattern, java_regex)
     name = named("RLIKE({}, {})", value, pattern) if e.word(node) is None else None
     return Value(f"regexp_matches({value.sql}, {text(regex.re2)})", ty.BOOLEAN, name)
 
 
 @translates(exp.ILike, args="this expression negate")
 def _ilike(e: Expressions, node: exp.ILike) -> Value:
-    pattern = e.require(node, e.value(node.expression), "STRING").literal
-    if not isinstance(pattern, str):
-        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
-    like = exp.Like(this=exp.Lower(this=node.this.copy()), expression=exp.Literal.string(pattern.lower()))
+    pattern = _of_pattern(node, e.require(node, e.value(node.expression), "STRING"), str.lower)
+    like = exp.Like(this=exp.Lower(this=node.this.copy()), expression=exp.Literal.string(pattern))
     like.set("negate", node.args.get("negate"))
     return e.value(like).named(None)
 
@@ -160,13 +171,7 @@ def _ilike(e: Expressions, node: exp.ILike) -> Value:
 @translates(exp.RegexpSplit, args="this expression")
 def _split(e: Expressions, node: exp.RegexpSplit) -> Value:
     value, pattern = (e.require(node, e.value(o), "STRING") for o in (node.this, node.expression))
-    if not isinstance(pattern.literal, str):
-        raise NotTranslatable(node, "only a pattern that is written out is known to mean the same")
-    try:
-        regex = separator_regex(pattern.literal)
-    except Refused as refused:
-        raise NotTranslatable(node, str(refused)) from refused
-    function, by = ("string_split_regex", regex) if regex else ("string_split", separators(pattern.literal))
+    function, by = _of_pattern(node, pattern, _splitter)
     name = named("split({}, {}, -1)", value, pattern)
     return Value(f"{function}({value.sql}, {text(by)})", ty.OPAQUE, name, nested=_PIECES)
 
