@@ -17,7 +17,7 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.condition import Where
 from bitlake.expressions.tree import IsNull, Predicate
-from bitlake.fileindex.named_index import NAMED
+from bitlake.fileindex.named_index import index_name
 from bitlake.io import Store
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher, stream_batch
@@ -276,7 +276,7 @@ class FileStoreTable:
             check_reading(set or {})
             check_branch_option(state, options)
             check_postponed(state, options)
-            declares = any(key.startswith(NAMED) for key in set or {})
+            declares = any(index_name(key) is not None for key in set or {})
             check_schema_options(self.name, state.schema, options, declares=declares)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 

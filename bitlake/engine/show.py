@@ -213,7 +213,7 @@ def columns(session: Session, statement: st.ShowColumns) -> pa.Table:
 
 
 def indexes(session: Session, statement: st.ShowIndexes) -> pa.Table:
-    """SHOW INDEXES: those that the table declares, and how many of its files and rows have each."""
+    """SHOW INDEXES: those that the table declares, how many files and rows have each, and why one is unusable."""
     table = session.table(session.identify(statement.table))
     rows = []
     for index in TableIndexes(table).coverage():
@@ -223,10 +223,10 @@ def indexes(session: Session, statement: st.ShowIndexes) -> pa.Table:
             options |= {} if zone is None else {TIMEZONE: zone}
         shown = ", ".join(f"{k}={v}" for k, v in sorted(options.items()))
         counts = (index.files, index.files_indexed, index.rows, index.rows_indexed)
-        rows.append((spec.name or None, spec.index_type, str(column), shown, *counts))
+        rows.append((spec.name or None, spec.index_type or None, str(column), shown, *counts, index.problem))
     columns = {"index_name": str, "index_type": str, "expression": str, "options": str}
     numbers = dict.fromkeys(("files", "files_indexed", "rows", "rows_indexed"), int)
-    return result({**columns, **numbers}, rows)
+    return result({**columns, **numbers, "problem": str}, rows)
 
 
 def tags(session: Session, statement: st.ShowTags) -> pa.Table:

@@ -25,6 +25,7 @@ from bitlake.types import DataField, DataType
 
 NAMED = "bitlake.index."
 """The prefix of the options."""
+_NAMELESS = NAMED.removesuffix(".")
 TIMEZONE = "timezone"
 _DECLARATION = re.compile(r"(?s)\s*([A-Za-z][\w-]*)\s*\((.*)\)\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -53,22 +54,35 @@ def declaration(name: str, index_type: str, text: str, options: Mapping[str, str
     }
 
 
+def index_name(key: str) -> str | None:
+    """The name of the index that a table option belongs to, empty if it lacks one; None for another option."""
+    if key.startswith(NAMED):
+        return key[len(NAMED) :].partition(".")[0]
+    return "" if key == _NAMELESS else None
+
+
+def index_names(options: Mapping[str, str]) -> list[str]:
+    """The names of all indexes that table options declare or configure, in their order."""
+    return list(dict.fromkeys(name for key in options if (name := index_name(key)) is not None))
+
+
 def named_keys(options: Mapping[str, str], name: str) -> list[str]:
     """The table options that declare the index of a name."""
-    return [key for key in options if key == f"{NAMED}{name}" or key.startswith(f"{NAMED}{name}.")]
+    return [key for key in options if index_name(key) == name]
 
 
 def name_of_index(options: Mapping[str, str], name: str) -> str | None:
     """The declared name of the index that equals ``name`` in any case; None if there is none."""
-    names = (key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED))
-    return next((declared for declared in names if declared.lower() == name.lower()), None)
+    return next((declared for declared in index_names(options) if declared.lower() == name.lower()), None)
 
 
 def declared_text(key: str, value: str) -> tuple[str, str] | None:
     """The index type and the expression of an option that declares an index; None for another option.
 
-    Raises :class:`InvalidRequest` for a declaration of another form.
+    Raises :class:`InvalidRequest` for a declaration of another form, and for one without a name.
     """
+    if index_name(key) == "":
+        raise InvalidRequest(f"option '{key}' = '{value}': the index has no name; expected '{NAMED}<name>'")
     if not key.startswith(NAMED) or "." in key[len(NAMED) :]:
         return None
     match = _DECLARATION.fullmatch(value)
@@ -77,6 +91,18 @@ def declared_text(key: str, value: str) -> tuple[str, str] | None:
             f"option '{key}' = '{value}' is not an index; expected a type and an expression, as in bitmap(lower(email))"
         )
     return match[1], match[2].strip()
+
+
+def declared_parts(options: Mapping[str, str], name: str) -> tuple[str, str, dict[str, str]]:
+    """The index type, the expression and the options that a declaration has, even if it is not valid.
+
+    The type is empty, and the expression is the option's whole value, if that has another form.
+    """
+    prefix = f"{NAMED}{name}."
+    value = options.get(f"{NAMED}{name}" if name else _NAMELESS, "")
+    match = _DECLARATION.fullmatch(value)
+    kind, text = (match[1], match[2].strip()) if match else ("", value)
+    return kind, text, {key[len(prefix) :]: option for key, option in options.items() if key.startswith(prefix)}
 
 
 def named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> Iterator[NamedIndex]:
@@ -104,10 +130,9 @@ def named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> It
 
 
 def _check_declared(key: str, value: str, options: Mapping[str, str]) -> None:
-    if key.startswith(NAMED):
-        name = key[len(NAMED) :].partition(".")[0]
-        if f"{NAMED}{name}" not in options:
-            raise InvalidRequest(f"option '{key}' = '{value}': index '{name}' is not declared; set '{NAMED}{name}' too")
+    name = index_name(key)
+    if name is not None and f"{NAMED}{name}" not in options:
+        raise InvalidRequest(f"option '{key}' = '{value}': index '{name}' is not declared; set '{NAMED}{name}' too")
 
 
 def _named(

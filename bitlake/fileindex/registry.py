@@ -32,7 +32,7 @@ from bitlake.fileindex.bloom_filter import BLOOM_FILTER
 from bitlake.fileindex.bsi import BSI
 from bitlake.fileindex.capabilities import IndexType, IndexWriter, MemberWriter
 from bitlake.fileindex.container import encode_container, split_map_key
-from bitlake.fileindex.named_index import NAMED, named_indexes, named_keys
+from bitlake.fileindex.named_index import NAMED, declared_parts, index_name, index_names, named_indexes, named_keys
 from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.range_bitmap import RANGE_BITMAP
 from bitlake.fileindex.source import IndexSource, index_source, indexed_type
@@ -221,24 +221,46 @@ def usable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
     Another engine may have dropped their column, and another version may know more functions.  Each is logged once:
     reading and writing go on without that index.  Raises :class:`InvalidRequest` for Paimon's own options only.
     """
+    usable, unusable = _declared(options, fields)
+    for name, problem in unusable.items():
+        _warn_of_useless(name, problem)
+    return usable
+
+
+def unusable_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[tuple[IndexSpec, str]]:
+    """Return the declarations by name that do not fit these columns, each as far as it can be read, with the reason.
+
+    Raises :class:`InvalidRequest` for Paimon's own options only.
+    """
+    out = []
+    for name, problem in _declared(options, fields)[1].items():
+        kind, text, own = declared_parts(options, name)
+        out.append((IndexSpec(text, kind, own, name), problem))
+    return out
+
+
+def _declared(options: Mapping[str, str], fields: Sequence[DataField]) -> tuple[list[IndexSpec], dict[str, str]]:
+    """The declared indexes that fit the columns, and why others do not, by their names."""
     try:
-        return parse_index_options(options, fields)
+        return parse_index_options(options, fields), {}
     except InvalidRequest:
-        usable = {key: value for key, value in options.items() if not key.startswith(NAMED)}
-    for name in dict.fromkeys(key[len(NAMED) :].partition(".")[0] for key in options if key.startswith(NAMED)):
+        usable = {key: value for key, value in options.items() if index_name(key) is None}
+    problems: dict[str, str] = {}
+    for name in index_names(options):
         declaration = {key: options[key] for key in named_keys(options, name)}
         try:
             _named_indexes(usable | declaration, fields)
         except InvalidRequest as e:
-            _warn_of_useless(name, str(e))
+            problems[name] = str(e)
         else:
             usable |= declaration
-    return parse_index_options(usable, fields)
+    return parse_index_options(usable, fields), problems
 
 
 @functools.lru_cache(maxsize=1000)
 def _warn_of_useless(name: str, why: str) -> None:
-    log.warning("%s; index '%s' is neither built nor used: drop it, or change its declaration", why, name)
+    index = f"index '{name}'" if name else "the index"
+    log.warning("%s; %s is neither built nor used: drop it, or change its declaration", why, index)
 
 
 def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField]) -> frozenset[str]:
@@ -246,7 +268,7 @@ def indexed_expressions(options: Mapping[str, str], fields: Sequence[DataField])
 
     Declarations by name that cannot be used are left out; none is left if Paimon's own options are invalid.
     """
-    if not any(key.startswith(NAMED) for key in options):
+    if not index_names(options):
         return frozenset()
     try:
         specs = usable_indexes(options, fields)

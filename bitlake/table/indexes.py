@@ -10,7 +10,7 @@ from bitlake.errors import AlreadyExists, BitlakeError, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.named_index import declaration, name_of_index, named_keys
-from bitlake.fileindex.registry import IndexSpec, changed_index_options, usable_indexes
+from bitlake.fileindex.registry import IndexSpec, changed_index_options, unusable_indexes, usable_indexes
 from bitlake.metadata.manifest import ManifestEntry, has_index
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, LocalRunner
@@ -27,17 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """A declared index, and how many files and rows of a snapshot there are and have it."""
+    """A declared index, and how many files and rows of a snapshot there are and have it.
+
+    ``problem``: why the declaration cannot be used with the table's columns; None if it can.  Such an index counts as
+    missing in all files, and ``spec`` holds its declaration as it is written.
+    """
 
     spec: IndexSpec
     files: int
     files_indexed: int
     rows: int
     rows_indexed: int
+    problem: str | None = None
 
 
 def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
-    """The coverage of a snapshot's files by each index that the table's options declare."""
+    """The coverage of a snapshot's files by each index that the table's options declare, unusable ones last."""
     schema = state.schema
     specs = usable_indexes(schema.options, schema.fields)
     entries = state.entries()
@@ -63,6 +68,10 @@ def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
 
     by_file = LocalRunner(REQUESTS).run(entries, indexed) if specs else []
     rows = [e.file.row_count for e in entries]
+    unusable = [
+        IndexCoverage(spec, len(entries), 0, sum(rows), 0, problem)
+        for spec, problem in unusable_indexes(schema.options, schema.fields)
+    ]
     return [
         IndexCoverage(
             spec,
@@ -72,7 +81,7 @@ def index_coverage(state: TableState) -> Sequence[IndexCoverage]:
             sum(n for n, of_file in zip(rows, by_file, strict=True) if of_file[i]),
         )
         for i, spec in enumerate(specs)
-    ]
+    ] + unusable
 
 
 class TableIndexes:
@@ -88,6 +97,8 @@ class TableIndexes:
 
     def list(self) -> Sequence[IndexSpec]:
         """The indexes that the options declare, each with its column, type and options, in the order of declaration.
+
+        Declarations that do not fit the table's columns are left out; :meth:`coverage` shows them, with the reason.
 
         >>> table.indexes.list()
         [IndexSpec(column='status', index_type='bitmap', options={})]
@@ -162,7 +173,9 @@ class TableIndexes:
     def coverage(self) -> Sequence[IndexCoverage]:
         """How many of the latest snapshot's files, and of their rows, have each index that the options declare.
 
-        Reads the header of each file's index.  :meth:`rebuild` adds what is missing.
+        Reads the header of each file's index.  :meth:`rebuild` adds what is missing.  A declaration that does not fit
+        the table's columns, for example because another engine dropped one of them, comes last, with its ``problem``;
+        :meth:`drop` removes it.
 
         >>> [(c.spec.column, c.files, c.files_indexed) for c in table.indexes.coverage()]
         [('status', 3, 3)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import bitlake
@@ -112,6 +114,43 @@ REFUSED = [
 ]
 
 
+def create_with_useless_declarations(folder: Path) -> None:
+    """A table with one usable declaration and three that fit neither its columns nor this version."""
+    declared = {"a": "bitmap(lower(v))", "b": "bitmap(upper(v))", "c": "bitmap(year(d))", "e": "bsi(month(d))"}
+    lake = bitlake.connect(str(folder))
+    schema = pa.schema([("v", pa.string()), ("d", pa.date32())])
+    options = {f"bitlake.index.{name}": text for name, text in declared.items()}
+    lake.create_table("t", schema, options=options).append(pa.table({"v": ["X"], "d": [dt.date(2026, 1, 1)]}))
+    (stored,) = folder.glob("*/t/schema/schema-*")
+    text = stored.read_text()
+    for old, new in (("upper(v)", "upper(gone)"), ("year(d)", "new_function(d)"), ("bsi(month(d))", "nonsense")):
+        assert old in text
+        text = text.replace(old, new)
+    stored.write_text(text)
+
+
+def check_useless_declarations(rows: list[dict[str, Any]]) -> None:
+    """SHOW INDEXES' rows of the table that ``create_with_useless_declarations`` makes."""
+    assert [(r["index_name"], r["index_type"], r["expression"], r["files_indexed"], r["files"]) for r in rows] == [
+        ("a", "bitmap", "lower(v)", 1, 1),
+        ("b", "bitmap", "upper(gone)", 0, 1),
+        ("c", "bitmap", "new_function(d)", 0, 1),
+        ("e", None, "nonsense", 0, 1),
+    ]
+    assert rows[0]["problem"] is None
+    for row, says in zip(rows[1:], ("no column 'gone'", "no function 'new_function'", "is not an index"), strict=True):
+        assert row["problem"].startswith(f"option 'bitlake.index.{row['index_name']}' = ")
+        assert says in row["problem"]
+
+
+def test_declarations_that_do_not_fit_are_shown_with_the_reason_and_dropped(run: Any, tmp_path: Path) -> None:
+    create_with_useless_declarations(tmp_path / "lake")
+    check_useless_declarations(run("SHOW INDEXES FROM t").to_pylist())
+    for name in "bce":
+        run(f"DROP INDEX {name} ON t")
+    assert [r["index_name"] for r in run("SHOW INDEXES FROM t").to_pylist()] == ["a"]
+
+
 @pytest.mark.parametrize(("kind", "expression", "says"), REFUSED)
 def test_each_door_refuses_what_cannot_be_indexed(run: Any, kind: str, expression: str, says: str) -> None:
     option = f"'bitlake.index.i' = '{kind}({expression})'".replace("('x')", "(\\'x\\')")
@@ -144,3 +183,16 @@ def test_only_rows_that_cannot_matter_are_left_out(run: Any) -> None:
         [(2,), (1,)],
     )
     assert run("SELECT count(*) FROM b WHERE lower(v) IN ('x', 'z')").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("key", ["bitlake.index", "bitlake.index."])
+def test_each_door_refuses_a_declaration_without_a_name(run: Any, key: str) -> None:
+    run(f"CREATE TABLE t ({COLUMNS})")
+    for text in (
+        f"CREATE TABLE refused ({COLUMNS}) TBLPROPERTIES ('{key}' = 'bitmap(email)')",
+        f"ALTER TABLE t SET TBLPROPERTIES ('{key}' = 'bitmap(email)')",
+    ):
+        with pytest.raises(InvalidRequest, match=f"option '{key}' = .*the index has no name; expected"):
+            run(text)
+    with pytest.raises(InvalidRequest, match="the index has no name"):
+        run("CREATE INDEX `` ON t USING bitmap (email)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,12 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest
 from tests import member_predicates
-from tests.engine.test_index_statements import COLUMNS, REFUSED
+from tests.engine.test_index_statements import (
+    COLUMNS,
+    REFUSED,
+    check_useless_declarations,
+    create_with_useless_declarations,
+)
 from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
 
 ZONE = "Europe/Berlin"
@@ -125,3 +131,16 @@ def test_statements_on_spark(lake: bitlake.Lake) -> None:
     assert sorted(r["email"] for r in lake.sql("SELECT email FROM t").collect()) == ["Ada", "Cy"]
     lake.sql("DROP INDEX by_email ON t")
     assert lake.sql("SHOW INDEXES FROM t").collect() == []
+
+
+def test_declarations_that_do_not_fit_are_shown_and_dropped_on_spark(spark: Any, tmp_path: Path) -> None:
+    create_with_useless_declarations(tmp_path)
+    lake = bitlake.connect(str(tmp_path), spark=spark)
+    shown = [row.asDict() for row in lake.sql("SHOW INDEXES FROM t").collect()]
+    check_useless_declarations(shown)
+    assert lake.sql("SHOW INDEXES FROM t", engine="duckdb").to_pylist() == shown
+    lake.sql("INSERT INTO t VALUES ('Y', DATE '2026-01-02')")
+    assert [r["v"] for r in lake.sql("SELECT v FROM t WHERE upper(v) = 'Y'").collect()] == ["Y"]
+    for name in "bce":
+        lake.sql(f"DROP INDEX {name} ON t")
+    assert [r["index_name"] for r in lake.sql("SHOW INDEXES FROM t").collect()] == ["a"]

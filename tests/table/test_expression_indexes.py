@@ -214,7 +214,10 @@ def test_a_declaration_that_means_nothing_here_stops_nothing(
     assert plan_of(table, where).metrics.files_read == 2  # the older file's index names its expression
     assert ids(table, where) == [2, 3]
     assert sorted(lake.sql(f"SELECT id FROM t WHERE {where}", engine="duckdb").fetchall()) == [(2,), (3,)]
-    assert (table.delete("id = 3"), table.indexes.list(), table.indexes.coverage()) == (1, [], [])
+    assert (table.delete("id = 3"), table.indexes.list()) == (1, [])
+    for coverage, name in zip(table.indexes.coverage(), "ij", strict=True):
+        assert (coverage.spec.name, coverage.files_indexed, coverage.rows_indexed) == (name, 0, 0)
+        assert f"'bitlake.index.{name}' = '{declared}'" in str(coverage.problem)
     table.maintenance.compact()
     assert not table.maintenance.verify().findings
     table.alter(rename={"id": "number"})
@@ -263,6 +266,9 @@ def test_a_struct_member_that_an_index_is_of_cannot_go(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"bitlake.index": "bitmap(lower(a))"}, "'bitlake.index' = .*no name; expected 'bitlake.index.<name>'"),
+        ({"bitlake.index.": "bitmap(lower(a))"}, "'bitlake.index.' = .*no name; expected 'bitlake.index.<name>'"),
+        ({"bitlake.index..version": "2"}, "no name; expected 'bitlake.index.<name>'"),
         ({"bitlake.index.i": "bitmap(lower(a)"}, "Expecting"),
         ({"bitlake.index.i": "lower"}, "is not an index; expected a type and an expression"),
         ({"bitlake.index.i": "bitmp(lower(a))"}, "unknown index type 'bitmp'; known are bitmap"),
@@ -289,6 +295,32 @@ def test_bad_declarations_are_refused(lake: Lake, options: dict[str, str], says:
     columns = [("a", pa.string()), ("b", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("upper(a)", pa.int32())]
     with pytest.raises(InvalidRequest, match=says):
         lake.create_table("refused", pa.schema(columns), options=options)
+
+
+@pytest.mark.parametrize("key", ["bitlake.index", "bitlake.index.", "bitlake.index..version"])
+def test_a_stored_declaration_without_a_name_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    """`bitlake.index` was accepted without a word, and no index was built."""
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", pa.schema([("v", pa.string())]), options={"bitlake.index.i": "bitmap(lower(v))"})
+    (stored,) = tmp_path.glob("*/t/schema/schema-*")
+    stored.write_text(stored.read_text().replace('"options" : {', f'"options" : {{"{key}" : "bitmap(upper(v))",'))
+    table = bitlake.connect(str(tmp_path)).table("t")
+    for word in ("Ada", "BOB"):
+        table.append(pa.table({"v": [word]}))
+    assert caplog.text.count("the index has no name") == 1
+    assert plan_of(table, "lower(v) = 'bob'").metrics.files_read == 1
+    assert table.count("upper(v) = 'BOB'") == 1
+    usable, ignored = table.indexes.coverage()
+    assert (usable.spec.name, usable.files_indexed, usable.problem) == ("i", 2, None)
+    assert (ignored.spec.name, ignored.files_indexed) == ("", 0)
+    assert "the index has no name" in str(ignored.problem)
+    with pytest.raises(InvalidRequest, match="no name"):
+        table.indexes.create("upper(v)", "bitmap", name="j")
+    lake.sql(f"ALTER TABLE t UNSET TBLPROPERTIES ('{key}')", engine="duckdb")
+    assert [c.problem for c in table.indexes.coverage()] == [None]
+    table.indexes.create("upper(v)", "bitmap", name="j")
 
 
 def test_create_and_drop_by_name(lake: Lake) -> None:

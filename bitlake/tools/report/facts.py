@@ -21,7 +21,8 @@ from itertools import chain
 from bitlake import _clock
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quote
-from bitlake.fileindex.registry import usable_indexes
+from bitlake.fileindex.named_index import named_keys
+from bitlake.fileindex.registry import unusable_indexes, usable_indexes
 from bitlake.formatting import counted, human_bytes, share_words
 from bitlake.mergetree.bucket import bucket_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import pending_unit
@@ -76,6 +77,7 @@ def actions(report: TableReport, state: TableState) -> TableReport:
     name = quote(report.name)
     found = [
         *_index_actions(report),
+        *_unusable_declarations(state, report.name),
         *_files(report, name),
         *_history(report, state, name),
         *_scans(report, state),
@@ -133,6 +135,18 @@ def _index_actions(report: TableReport) -> list[Action]:
         why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
         found.append(Action("Drop indexes that nobody asks for", why, build))
     return found
+
+
+def _unusable_declarations(state: TableState, table: str) -> list[Action]:
+    unusable = unusable_indexes(state.schema.options, state.schema.fields)
+    if not unusable:
+        return []
+    name = policy.sql_name(table)
+    drop = [f"DROP INDEX {policy.sql_name(spec.name)} ON {name}" for spec, _ in unusable if spec.name]
+    nameless = ", ".join(map(quote, named_keys(state.schema.options, "")))
+    unset = [f"ALTER TABLE {name} UNSET TBLPROPERTIES ({nameless})"] if nameless else []
+    why = f"an index that is neither built nor used: {unusable[0][1]}"
+    return [Action("Drop declarations that cannot be used", why, (*drop, *unset))]
 
 
 def _history(report: TableReport, state: TableState, table: str) -> list[Action]:

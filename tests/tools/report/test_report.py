@@ -117,6 +117,21 @@ def test_a_damaged_index_is_named_and_no_error(table: Table) -> None:
     assert found.index_problems and found.actions[0].title == "Rebuild damaged indexes"
 
 
+def test_a_declaration_that_cannot_be_used_is_named_with_the_statements_that_drop_it(table: Table) -> None:
+    table.indexes.create("lower(status)", "bitmap", name="by_status")
+    latest = max(Path(table.path).glob("schema/schema-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+    text = latest.read_text().replace("lower(status)", "lower(gone)")
+    latest.write_text(text.replace('"options" : {', '"options" : {"bitlake.index" : "bitmap(status)",'))
+    lake = bitlake.connect(str(Path(table.path).parents[1]))
+    title = "Drop declarations that cannot be used"
+    (action,) = [a for a in report(lake.table(table.name)).actions if a.title == title]
+    assert "'bitlake.index' = 'bitmap(status)'" in action.why
+    assert len(action.sql) == 2
+    for statement in action.sql:
+        lake.sql(statement, engine="duckdb")
+    assert title not in [a.title for a in report(lake.table(table.name)).actions]
+
+
 def keyed(folder: Path, options: dict[str, str]) -> Table:
     key = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
     return bitlake.connect(str(folder)).create_table("k", key, primary_key=["id"], options={"bucket": "1", **options})
