@@ -89,7 +89,7 @@ def rewrite_index(run: Run, table: str, where: str | None) -> None:
         "files_rewritten": len(built),
         "index_bytes": sum(r.index_bytes for r in built),
         "indexes": sorted({name for r in built for name in r.built}),
-        "problems": [p for r in rewrites for p in r.problems],
+        "problems": [str(p) for r in rewrites for p in r.problems],
         "seconds": round(time.perf_counter() - started, 3),
     }
     run.out.result(document, lambda screen: _show_rewrite(screen, document))

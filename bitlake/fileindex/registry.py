@@ -19,8 +19,8 @@ import difflib
 import functools
 import logging
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -398,6 +398,33 @@ def _check_option(key: str, value: str, kind: str, option: str) -> None:
         raise InvalidRequest(f"option '{key}' = '{value}': {e}") from e
 
 
+@dataclass(frozen=True, slots=True)
+class UnwrittenIndex:
+    """An index that a file is written without, and why.  Two are equal if they are of one index: it is logged once.
+
+    >>> str(UnwrittenIndex("index 'bitmap' of column 'n % 0'", "n % 0 divides by zero", "data-1.parquet"))
+    "data-1.parquet: index 'bitmap' of column 'n % 0' is not written: n % 0 divides by zero"
+    """
+
+    index: str
+    reason: str = field(compare=False)
+    file: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.file}{': ' if self.file else ''}{self.index} is not written: {self.reason}"
+
+
+def warn_of_unwritten(table: str, problems: Iterable[UnwrittenIndex]) -> None:
+    """Log indexes that files of a table, at this path, are written without: each index once in this process."""
+    for problem in problems:
+        _warn_of_unwritten(table, problem)
+
+
+@functools.lru_cache(maxsize=1000)
+def _warn_of_unwritten(table: str, problem: UnwrittenIndex) -> None:
+    log.warning("%s; more such files of table '%s' are not logged: SHOW INDEXES counts them", problem, table)
+
+
 class IndexBuilder:
     """Builds all indexes of one data file: ``add`` its batches in order, then ``finish`` once.
 
@@ -417,7 +444,7 @@ class IndexBuilder:
             self._sources.append(source)
         names = [s.name for s in self._sources]
         self._shared = {name for name in names if names.count(name) > 1}
-        self.problems: list[str] = []
+        self.problems: list[UnwrittenIndex] = []
         """Indexes that the file is written without, and why: their format cannot hold a value, or it has none."""
 
     @property
@@ -442,7 +469,11 @@ class IndexBuilder:
         # Data is not refused because an index cannot hold it, or an expression has no value for it.
         self._writers[i] = None
         spec = self._specs[i]
-        self.problems.append(f"index '{spec.index_type}' of column '{spec.column}' is not written: {reason}")
+        self.problems.append(UnwrittenIndex(f"index '{spec.index_type}' of column '{spec.column}'", str(reason)))
+
+    def problems_of(self, file: str) -> list[UnwrittenIndex]:
+        """:attr:`problems`, with the name of the file."""
+        return [replace(problem, file=file) for problem in self.problems]
 
     def _column(self, batch: pa.RecordBatch | pa.Table, source: IndexSource) -> pa.Array | pa.ChunkedArray:
         column = source.values(batch)

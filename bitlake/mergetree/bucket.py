@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.expressions.evaluate import physical_array
+from bitlake.fileindex.registry import UnwrittenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.merge.interval_partition import KeyRange, KeyRanges
@@ -110,7 +111,7 @@ class BucketChange:
     index: tuple[IndexChange, ...] = ()
     compaction: Compaction = field(default_factory=Compaction)
     rows: int = 0
-    problems: tuple[str, ...] = ()
+    problems: tuple[UnwrittenIndex, ...] = ()
 
 
 # --- buckets of a snapshot --------------------------------------------------------------------------------------------

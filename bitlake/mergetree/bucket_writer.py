@@ -27,6 +27,7 @@ import pyarrow as pa
 from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
+from bitlake.fileindex.registry import UnwrittenIndex
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.merge.engine import merge_rows
@@ -289,7 +290,7 @@ class BucketWriter:
         self._pending: list[pa.Table] = []
         self._open: dict[bool, KeyValueWriter] = {}
         self._files: dict[bool, list[ManifestEntry]] = {False: [], True: []}
-        self._problems: list[str] = []
+        self._problems: list[UnwrittenIndex] = []
         self._rows = 0
         self.held_bytes = 0
         """Bytes of buffered rows."""

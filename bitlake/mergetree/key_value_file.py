@@ -78,7 +78,7 @@ class KeyValueWriter(RollingWriter):
     ) -> None:
         schema = context.schema
         shape = file_shape(schema, level, source, changelog=changelog)
-        super().__init__(store, shape, _names(schema, shape, changelog, prefix))
+        super().__init__(store, shape, _names(schema, shape, changelog, prefix), context.paths.root)
         self._schema = schema
         self._partition = partition
         self._bucket = bucket

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +29,14 @@ from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.fileindex.cost import PAGE_ROWS
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, usable_indexes
+from bitlake.fileindex.registry import (
+    IndexBuilder,
+    IndexSpec,
+    UnwrittenIndex,
+    known_index_type,
+    usable_indexes,
+    warn_of_unwritten,
+)
 from bitlake.fileindex.source import IndexSource, index_source
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
@@ -50,9 +56,6 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
 from bitlake.types import AtomicType, DataField, DataType, Root, RowType, arrow_field
 from bitlake.types.datatypes import STRINGS, inner_types
-
-log = logging.getLogger("bitlake")
-
 
 # --- rolling files ----------------------------------------------------------------------------------------------------
 
@@ -187,8 +190,10 @@ class RollingWriter(abc.ABC):
     A context manager: leaving it by an exception deletes every file it wrote.
     """
 
-    def __init__(self, store: Store, shape: FileShape, names: Iterator[str]) -> None:
+    def __init__(self, store: Store, shape: FileShape, names: Iterator[str], table: str) -> None:
+        """``table``: the table's path, for messages."""
         self._store = store
+        self._table = table
         self._shape = shape
         self._names = names
         self._entries: list[ManifestEntry] = []
@@ -197,7 +202,7 @@ class RollingWriter(abc.ABC):
         self._output: Any = None
         self._indexes: _BackgroundIndexes | None = None
         self._name = ""
-        self.problems: list[str] = []
+        self.problems: list[UnwrittenIndex] = []
         """Indexes that could not be built, and why."""
 
     @abc.abstractmethod
@@ -286,9 +291,9 @@ class RollingWriter(abc.ABC):
             written = self._writer.close()
             self._output.close()
         container = index()
-        for problem in self._indexes.builder.problems:
-            log.warning("%s: %s", self._name, problem)
-            self.problems.append(f"{self._name}: {problem}")
+        problems = self._indexes.builder.problems_of(self._name)
+        warn_of_unwritten(self._table, problems)
+        self.problems += problems
         entry = self._entry(self._name, written, container)
         self._writer = self._output = self._indexes = None
         self._entries.append(entry)
@@ -502,7 +507,7 @@ class DataFileWriter(RollingWriter):
         shape = FileShape.of(factory.schema)
         if group_bytes is not None:
             shape = replace(shape, group_bytes=min(shape.group_bytes, group_bytes))
-        super().__init__(factory.store, shape, names)
+        super().__init__(factory.store, shape, names, factory.paths.root)
         self._factory = factory
         self._partition = partition
         self._bucket = bucket

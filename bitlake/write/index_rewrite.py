@@ -29,6 +29,7 @@ from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import (
     IndexBuilder,
     IndexSpec,
+    UnwrittenIndex,
     by_column,
     by_entry,
     known_index_type,
@@ -89,7 +90,7 @@ class Rewritten:
     new: ManifestEntry | None
     built: tuple[str, ...] = ()
     index_bytes: int = 0
-    problems: tuple[str, ...] = ()
+    problems: tuple[UnwrittenIndex, ...] = ()
 
     def __repr__(self) -> str:
         outcome = "unchanged" if self.new is None else ", ".join(self.built) or "index dropped"
@@ -168,7 +169,7 @@ def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Stor
     except BaseException:
         discard_files(store, [t.new_path for t in tasks])
         raise
-    for problem in (p for r in results for p in r.problems):
+    for problem in dict.fromkeys(p for r in results for p in r.problems):  # one of each index
         log.warning("%s", problem)
     return results
 
@@ -202,7 +203,7 @@ def _check_payloads(content: bytes, task: RewriteTask) -> None:
 
 def _build_payloads(
     store: Store, task: RewriteTask, specs: Sequence[IndexSpec]
-) -> tuple[dict[tuple[str, str], bytes], tuple[str, ...]]:
+) -> tuple[dict[tuple[str, str], bytes], tuple[UnwrittenIndex, ...]]:
     """The payloads of these indexes, built from the indexed columns alone, and why some could not be built."""
     if not specs:
         return {}, ()
@@ -213,7 +214,7 @@ def _build_payloads(
         builder.add(batch)
         count_rows(written=batch.num_rows)
     payloads = {(column, kind): p for column, kinds in builder.payloads().items() for kind, p in kinds.items()}
-    return payloads, tuple(f"{task.path}: {problem}" for problem in builder.problems)
+    return payloads, tuple(builder.problems_of(task.path))
 
 
 def backfill(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.fileindex.registry import IndexBuilder, usable_indexes
+from bitlake.fileindex.registry import IndexBuilder, UnwrittenIndex, usable_indexes
 from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
 from bitlake.formats.parquet.write import WrittenFile
@@ -48,7 +48,7 @@ class RegisteredFile:
     """The result of one staged file: its entries in the table, indexes that could not be built and why, or an error."""
 
     entries: tuple[ManifestEntry, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[UnwrittenIndex, ...] = ()
     error: BitlakeError | None = None
 
 
@@ -142,7 +142,7 @@ def _register(store: Store, context: RegisterContext, name: str, staged: StagedF
     final = factory.path(partition, bucket, name)
     store.rename(staged.path, final)
     entry = factory.entry(partition, bucket, name, written, builder.finish(checksums=True))
-    return RegisteredFile((entry,), tuple(f"{name}: {problem}" for problem in builder.problems))
+    return RegisteredFile((entry,), tuple(builder.problems_of(name)))
 
 
 def _partition_and_bucket(store: Store, path: str, context: RegisterContext) -> tuple[tuple[object, ...], int]:
@@ -184,4 +184,4 @@ def _split(
     with writer, store.open_input(staged.path) as source:
         for batch in read_columns(source, columns, batch_size=_BATCH_ROWS):
             writer.write(pa.table(batch))
-        return RegisteredFile(tuple(writer.finish()))
+        return RegisteredFile(tuple(writer.finish()), tuple(writer.problems))

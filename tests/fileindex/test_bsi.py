@@ -101,7 +101,7 @@ def test_a_file_with_the_least_long_goes_without_the_index() -> None:
     builder.add(pa.table({"v": [1, -(2**63)]}))
     builder.add(pa.table({"v": [2]}))
     assert set(read_header(builder.finish()).columns["v"]) == {"bitmap"}
-    assert len(builder.problems) == 1 and "'bsi' of column 'v' is not written" in builder.problems[0]
+    assert len(builder.problems) == 1 and "'bsi' of column 'v' is not written" in str(builder.problems[0])
     builder = IndexBuilder([IndexSpec("v", "bsi", {})], fields)
     builder.add(pa.table({"v": [-(2**63)]}))
     assert builder.finish() == b""

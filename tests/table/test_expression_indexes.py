@@ -119,6 +119,32 @@ def test_rows_without_a_value_leave_their_file_without_the_index(lake: Lake, cap
     assert table.count("v <> 'x' AND CAST(v AS INT) = 2") == 1
 
 
+def test_an_index_that_no_file_can_have_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each file of each commit was logged."""
+    lake = bitlake.connect(str(tmp_path))
+    options = {"bitlake.index.i": "bitmap(v % 0)", "bitlake.index.j": "bitmap(v % 2)", "bitlake.index.l": "bsi(v % 0)"}
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    append = lake.create_table("t", schema, options=options)
+    keyed = lake.create_table("keyed", schema, primary_key=["k"], options={**options, "bucket": "1"})
+    for i in range(3):
+        part = pa.table({"k": [i], "v": [i]}, schema)
+        append.append(part)
+        keyed.upsert(part)
+    for table in (append, keyed):
+        for kind in ("bitmap", "bsi"):
+            about = [
+                r
+                for r in caplog.records
+                if f"index '{kind}' of column '(v % 0)' is not written" in r.message and table.path in r.message
+            ]
+            assert len(about) == 1
+        assert [c.files_indexed for c in table.indexes.coverage()] == [0, 3, 0]
+    caplog.clear()
+    problems = [str(problem) for rewritten in append.indexes.rebuild() for problem in rewritten.problems]
+    assert len(problems) == 6
+    assert len(caplog.records) == 2  # what is called by hand says it again
+
+
 def test_json_that_only_spark_can_tell_leaves_its_file_without_the_index(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:

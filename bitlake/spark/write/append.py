@@ -24,7 +24,6 @@ meanwhile.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,7 +42,7 @@ from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
-from bitlake.fileindex.registry import usable_indexes
+from bitlake.fileindex.registry import UnwrittenIndex, usable_indexes, warn_of_unwritten
 from bitlake.io import Store, has_cheap_rename
 from bitlake.mergetree.postpone_bucket import bucket_numbers
 from bitlake.metadata import options as opt
@@ -65,8 +64,6 @@ from bitlake.types import AtomicType, DataField, Root
 from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format, page_rows, rows_per_file
 from bitlake.write.register_files import RegisterContext, StagedFile, try_register_file
 from bitlake.write.writer import fit, group_key, split_groups, write_rows
-
-log = logging.getLogger("bitlake")
 
 GROUP = "__bitlake_group"
 # Reading this many footers on the driver is quicker than starting Python workers; with indexes to build it never is.
@@ -166,8 +163,7 @@ class SparkWriter:
         if failed:
             discard_entries(TableFiles(self._store, context.paths), schema, entries)
             raise failed[0]
-        for problem in (p for adopted in done for p in adopted.problems):
-            log.warning("%s", problem)
+        warn_of_unwritten(context.paths.root, (p for adopted in done for p in adopted.problems))
         return context.in_sequence(entries)
 
 
@@ -242,7 +238,7 @@ def write_frame(
     return SparkWriter(context.spark, table.store).write(state, frame)
 
 
-Written = tuple[list[ManifestEntry], list[str]]
+Written = tuple[list[ManifestEntry], list[UnwrittenIndex]]
 """The entries of a task's files, and indexes that could not be made, with the reason."""
 
 
@@ -271,8 +267,7 @@ def write_files(
         if staging is None:
             discard_entries(TableFiles(store, context.paths), schema, entries)
         raise error
-    for problem in (p for _, problems in done for p in problems):
-        log.warning("%s", problem)
+    warn_of_unwritten(context.paths.root, (p for _, problems in done for p in problems))
     return context.in_sequence(entries) if staging is None else _move(store, context, entries, staging)
 
 

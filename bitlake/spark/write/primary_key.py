@@ -22,7 +22,6 @@ driver streams the rows, a write buffer at a time.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +37,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.codec.hashing import Int32s
 from bitlake.file_store_table import FileStoreTable
+from bitlake.fileindex.registry import warn_of_unwritten
 from bitlake.formats.conform import conform
 from bitlake.mergetree import cross_partition, dml
 from bitlake.mergetree import writer as upsert
@@ -78,8 +78,6 @@ from bitlake.spark.write.append import (
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns
 from bitlake.types import AtomicType, Root, arrow_schema
 from bitlake.write.writer import group_codes, rebatched
-
-log = logging.getLogger("bitlake")
 
 ARRIVAL = "__bitlake_arrival"
 _MOST_ROWS = 1 << 19
@@ -207,8 +205,7 @@ def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -
     if error is not None:
         discard_changes(state, changes)
         raise error
-    for problem in (p for c in changes for p in c.problems):
-        log.warning("%s", problem)
+    warn_of_unwritten(state.paths.root, (p for c in changes for p in c.problems))
     return changes
 
 
