@@ -38,6 +38,7 @@ from bitlake.expressions.tree import (
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import INTEGERS, AtomicType, DataField, MapType, Root
+from bitlake.types.utf8 import java_text
 
 _KERNELS = {
     Op.EQ: "equal",
@@ -272,5 +273,5 @@ def _like(node: Like, column: pa.ChunkedArray) -> pa.ChunkedArray:
         case (Wild.MANY, str() as text, Wild.MANY):
             found = pc.match_substring(column, pattern=text)
         case _:
-            found = pc.match_substring_regex(column, pattern=like_regex(pieces))
+            found = pc.match_substring_regex(java_text(column), pattern=like_regex(pieces))
     return pc.invert(found) if node.negated else found

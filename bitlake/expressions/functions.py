@@ -53,6 +53,7 @@ from bitlake.types.datatypes import (
     MapType,
     Root,
 )
+from bitlake.types.utf8 import is_utf8
 
 
 def _text(term: Typed) -> Typed:
@@ -123,7 +124,17 @@ def _bind_length(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _length(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     (a,) = arrays
-    return pc.binary_length(a) if term.arguments[0].root in BINARIES else pc.utf8_length(a)
+    return pc.binary_length(a) if term.arguments[0].root in BINARIES else pc.utf8_length(_characters(a))
+
+
+def _characters(text: pa.Array) -> pa.Array:
+    """The text, for a function that counts characters: in bytes that are not UTF-8 Spark counts by the first of each.
+
+    Raises UnicodeError for such text.
+    """
+    if not is_utf8(text):
+        raise UnicodeError("a text is not UTF-8")
+    return text
 
 
 def _byte_length(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -145,7 +156,7 @@ def _bind_substring(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _substring(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    (a,) = arrays
+    a = _characters(arrays[0])
     start, length = term.parameter
     if length is not None and length <= 0:
         return pc.utf8_slice_codeunits(a, 0, 0)
@@ -163,12 +174,12 @@ def _bind_side(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _left(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    return pc.utf8_slice_codeunits(arrays[0], 0, term.parameter)
+    return pc.utf8_slice_codeunits(_characters(arrays[0]), 0, term.parameter)
 
 
 def _right(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     count = term.parameter
-    return pc.utf8_slice_codeunits(arrays[0], -count) if count else _left(term, arrays, rows)
+    return pc.utf8_slice_codeunits(_characters(arrays[0]), -count) if count else _left(term, arrays, rows)
 
 
 def _bind_replace(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -193,7 +204,7 @@ def _position(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     at = pc.find_substring(a, term.parameter)  # in bytes
     if pc.all(pc.string_is_ascii(a)).as_py() is not False:
         return pc.add(at, 1)
-    split = pc.split_pattern(a, term.parameter, max_splits=1)
+    split = pc.split_pattern(_characters(a), term.parameter, max_splits=1)
     before = pc.utf8_length(pc.list_element(split, 0))
     return pc.if_else(pc.less(at, 0), pa.scalar(0, pa.int32()), pc.add(before.cast(pa.int32()), 1))
 

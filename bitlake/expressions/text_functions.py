@@ -28,6 +28,7 @@ from bitlake.expressions.terms import BOOLEAN, STRING, Bound, Function, Refused,
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import ArrayType, Root
+from bitlake.types.utf8 import java_text
 
 TOKENIZER = 1
 """The version of the rule, which the index stores."""
@@ -98,7 +99,7 @@ def _bind_rlike(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _rlike(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    return pc.match_substring_regex(arrays[0], java_regex(term.parameter).re2)
+    return pc.match_substring_regex(java_text(arrays[0]), java_regex(term.parameter).re2)
 
 
 def _token(term: Typed) -> str:

@@ -89,7 +89,7 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         """
         scan, residual = self._narrowed(filter)
         read = self._columns_to_read(columns, residual)
-        reader = scan.select(read).to_reader(batch_size)
+        reader = replace(scan.select(read), checks_text=True).to_reader(batch_size)
         return ds.Scanner.from_batches(
             reader,
             columns=list(columns) if columns is not None and not isinstance(columns, Mapping) else columns,

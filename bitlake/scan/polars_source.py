@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ def lazy_frame(scan: TableScan) -> pl.LazyFrame:
         if limited is not None and predicate is None and not scan.order:
             narrowed = narrowed.limit(limited)
         left = n_rows
-        for batch in narrowed.to_batches(batch_size):
+        for batch in replace(narrowed, checks_text=True).to_batches(batch_size):
             frame = polars.from_arrow(batch)
             if predicate is not None:
                 frame = frame.filter(predicate)
@@ -74,7 +75,7 @@ def lazy_frame(scan: TableScan) -> pl.LazyFrame:
 
 def data_frame(scan: TableScan) -> pl.DataFrame:
     """A scan's rows as a DataFrame."""
-    frame: pl.DataFrame = _polars().from_arrow(scan.to_arrow())
+    frame: pl.DataFrame = _polars().from_arrow(replace(scan, checks_text=True).to_arrow())
     return frame
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from bitlake.errors import CorruptError, InvalidRequest, reading_table
+from bitlake.errors import CorruptError, EvaluationFailed, InvalidRequest, reading_table
 from bitlake.expressions.binder import all_of, bind
 from bitlake.expressions.condition import Condition, Where, from_terms
 from bitlake.expressions.sql_text import to_sql
@@ -50,6 +50,7 @@ from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
+from bitlake.types.utf8 import is_utf8
 
 T = TypeVar("T")
 _NOW = When()
@@ -75,6 +76,8 @@ class TableScan:
     """Which unreadable files are left out; None: all files must be readable."""
     other: OtherBranch | None = None
     """A branch that is read as well, for partitions that this one lacks."""
+    checks_text: bool = False
+    """Whether reading fails on text that is not UTF-8: DuckDB and Polars crash on it, or compute other values."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
@@ -242,7 +245,8 @@ class TableScan:
         Rows that do not match are left out where that spares reading.  Columns in ``compact`` come in the types of
         :func:`bitlake.scan.reader.compact_schema`.  Needs a scan without a limit.
         """
-        narrowed = replace(self, columns=tuple(columns))  # the plan stays: it does not depend on columns
+        # The plan stays: it does not depend on columns.
+        narrowed = replace(self, columns=tuple(columns), checks_text=True)
         tables = narrowed._read(replace(narrowed._request(), exact=False, compact=compact))
         batches = (batch for table in tables for batch in table.to_batches())
         return pa.RecordBatchReader.from_batches(compact_schema(narrowed.schema, compact), batches)
@@ -384,7 +388,18 @@ class TableScan:
         for i in _required(schema):
             if nulls := table.column(i).null_count:
                 raise CorruptError(f"column '{schema.field(i).name}' is NOT NULL and holds {nulls} NULLs", None, path)
+        if self.checks_text:
+            _check_text(table, path)
         return table if table.schema.equals(schema) else retyped(table, schema)
+
+
+def _check_text(table: pa.Table, path: str) -> None:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not is_utf8(column):
+            raise EvaluationFailed(
+                f"{path}: column '{name}' has text that is not UTF-8, and only Spark computes with it: query it with "
+                "engine='spark', or read it with scan(…).to_arrow()"
+            )
 
 
 def _whole(name: str, value: object) -> int:

@@ -146,6 +146,8 @@ def failed(error: Exception) -> EvaluationFailed:
     """An error of DuckDB's while it computes rows."""
     if isinstance(error, import_duckdb().IOException):
         return EvaluationFailed(f"DuckDB cannot read the files; if snapshots expired, query again: {error}")
+    if "is not valid UTF8" in str(error):  # DuckDB names the file and the value
+        return EvaluationFailed(f"DuckDB cannot read text that is not UTF-8; query it with engine='spark': {error}")
     return EvaluationFailed(f"DuckDB cannot run the query: {error}")
 
 

@@ -467,3 +467,25 @@ def test_a_constant_of_polars_reaches_the_scan_as_it_is(tmp_path: Path, plans: l
     plans.clear()
     both = (pl.col("x") < float("inf")) & (pl.col("x") < -2e6)
     assert own.lazy().filter(both).collect().height == 0 and not plans[0].files
+
+
+def test_text_that_is_not_utf8_is_an_error_for_engines_that_would_crash(tmp_path: Path) -> None:
+    """DuckDB's instance was lost by lower(v), length(v) was another than Spark's, and Polars ended the process."""
+    table = bitlake.connect(str(tmp_path)).create_table("t", pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    table.append(pa.table({"id": [1, 2], "v": pa.array([b"\xff a", b"ok"], pa.binary()).view(pa.string())}))
+    table.append(pa.table({"id": [3], "v": ["fine"]}))
+    dataset = table.dataset()
+    says = r"table 'default.t': .*\.parquet: column 'v' has text that is not UTF-8.*engine='spark'"
+    reads: list[Callable[[], Any]] = [
+        lambda: duckdb.from_arrow(dataset).query("t", "SELECT lower(v) FROM t").fetchall(),
+        lambda: table.to_duckdb().aggregate("max(length(v))").fetchall(),
+        lambda: table.lazy().select(pl.col("v").str.to_uppercase()).collect(),
+        table.to_polars,
+        dataset.to_table,
+    ]
+    for read in reads:
+        with pytest.raises((BitlakeError, duckdb.Error, pl.exceptions.PolarsError, pa.ArrowException), match=says):
+            read()
+    assert duckdb.sql("SELECT id FROM dataset ORDER BY id").fetchall() == [(1,), (2,), (3,)]
+    assert duckdb.sql("SELECT lower(v) FROM dataset WHERE id = 3").fetchall() == [("fine",)]
+    assert table.scan(["v"]).to_arrow()["v"].cast(pa.binary()).to_pylist() == [b"\xff a", b"ok", b"fine"]

@@ -500,3 +500,18 @@ def test_a_relation_outlives_the_lake_whose_functions_it_calls(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "[(-1712319331, 1485273170)]\n"
+
+
+@pytest.mark.parametrize("reader", ["DuckDB", "bitlake"])
+def test_text_that_is_not_utf8_is_an_error_that_names_file_and_engine(tmp_path: Path, reader: str) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lake.create_table("t", schema, options={"bitlake.index.i": "bitmap(id % 2)"})
+    table.append(pa.table({"id": [1, 2], "v": pa.array([b"\xff a", b"ok"], pa.binary()).view(pa.string())}, schema))
+    where = "id > 0" if reader == "DuckDB" else "id % 2 = 1"
+    (path,) = [f.entry.file.file_name for f in table.scan().plan().files]
+    with pytest.raises(EvaluationFailed, match=rf"{path}.*(column 'v'|value)|engine='spark'.*{path}") as error:
+        fetch(lake.sql(f"SELECT lower(v) FROM t WHERE {where}", engine="duckdb"))
+    assert ("Parquet file" in str(error.value)) == (reader == "DuckDB")
+    assert "engine='spark'" in str(error.value)
+    assert lake.sql(f"SELECT id FROM t WHERE {where} AND id < 2", engine="duckdb").fetchall() == [(1,)]
