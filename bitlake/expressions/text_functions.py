@@ -30,8 +30,6 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import ArrayType, Root
 from bitlake.types.utf8 import java_text
 
-TOKENIZER = 1
-"""The version of the rule, which the index stores."""
 SEPARATOR = r"\x00-/:-@\[-`{-\x7f"
 _SEPARATED = re.compile(f"[{SEPARATOR}]+")
 

@@ -8,7 +8,7 @@ offset        type      meaning
 0             u1        version, 1
 1             u1        bits of a code, 1 … 24
 2             u1        hash functions k, 1 … 16
-3             u1        parameter of the index: bytes and step of a gram, or the version of the tokenizer
+3             u1        parameter of the index: bytes and step of a gram, or the version of the tokens
 4             i4        rows of the file
 8             i4        rows of a block, R; the last block may be short
 12            i4        signature rows, M
@@ -33,7 +33,7 @@ import functools
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -62,6 +62,8 @@ from bitlake.types import DataType
 UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
+Texts = Sequence[pa.Array]
+"""The strings of a block, without NULL."""
 T = TypeVar("T")
 VERSION = 1
 _HEAD = struct.Struct(">BBBBiiii")
@@ -107,12 +109,21 @@ SIZE_SHARE: IndexOption[float] = IndexOption(
 
 def positions_of(codes: UInt32s, functions: int, rows: int) -> npt.NDArray[np.int64]:
     """Return the signature rows of each code: one row of ``functions`` positions for each."""
-    steps = (np.arange(1, functions + 1, dtype=np.uint64) * np.uint64(0x85EBCA6B)).astype(np.uint32)
-    h = (codes.astype(np.uint32) * np.uint32(0x9E3779B1))[:, None] + steps[None, :]
-    h ^= h >> np.uint32(15)
-    h *= np.uint32(0xC2B2AE35)
-    h ^= h >> np.uint32(13)
-    return (h.astype(np.uint64) * np.uint64(rows) >> np.uint64(32)).astype(np.int64)
+    return np.stack(list(each_function(codes, functions, rows)), axis=1)
+
+
+def each_function(codes: UInt32s, functions: int, rows: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Return for each hash function the signature rows of all codes."""
+    first = codes.astype(np.uint32) * np.uint32(0x9E3779B1)
+    for i in range(1, functions + 1):
+        h = first + np.uint32(i * 0x85EBCA6B & 0xFFFFFFFF)
+        h ^= h >> np.uint32(15)
+        h *= np.uint32(0xC2B2AE35)
+        h ^= h >> np.uint32(13)
+        wide = h.astype(np.uint64)
+        wide *= np.uint64(rows)
+        wide >>= np.uint64(32)
+        yield wide.view(np.int64)
 
 
 def row_width(blocks: int) -> int:
@@ -143,28 +154,28 @@ class BlockCodes(ABC):
     def __len__(self) -> int:
         return self._blocks
 
-    def add(self, texts: Sequence[pa.Array]) -> None:
+    def add(self, texts: Texts) -> None:
         """Add a block of strings without NULL."""
         self._add(texts)
         self._blocks += 1
 
     @abstractmethod
-    def _add(self, texts: Sequence[pa.Array]) -> None:
+    def _add(self, texts: Texts) -> None:
         """Keep the distinct codes of the next block."""
 
     @abstractmethod
-    def counts(self) -> UInt32s:
-        """Return the number of blocks that hold each code."""
+    def counts(self) -> tuple[UInt32s, UInt32s]:
+        """Return the codes that blocks hold, ascending, and for each the number of these blocks."""
 
     @abstractmethod
     def of_block(self, block: int) -> UInt32s:
         """Return the codes of a block."""
 
     @abstractmethod
-    def signatures(self, functions: int, height: int, chosen: Bools) -> UInt8s:
+    def signatures(self, functions: int, height: int, codes: UInt32s, dense: UInt32s) -> UInt8s:
         """Return for each of ``height`` signature rows a byte for each 8 blocks; the first block has the highest bit.
 
-        ``chosen`` are the codes that have bits.
+        ``codes`` have bits, and ``dense``, the others that blocks hold, have none.
         """
 
 
@@ -175,14 +186,14 @@ class CodeSets(BlockCodes):
     Memory: 2^(bits of a code) bytes for each 8 blocks.
     """
 
-    def __init__(self, code_bits: int, mark: Callable[[Sequence[pa.Array], UInt8s, int], None]) -> None:
+    def __init__(self, code_bits: int, mark: Callable[[Texts, UInt8s, int], None]) -> None:
         super().__init__(code_bits)
         self._mark = mark
         self._seen = np.zeros(0, np.uint8)
         self._planes: list[UInt8s] = []
         """For each 8 blocks a byte for each code, whose bits are the blocks; the byte behind them is for no code."""
 
-    def _add(self, texts: Sequence[pa.Array]) -> None:
+    def _add(self, texts: Texts) -> None:
         size = (1 << self._code_bits) + 1
         if self._blocks % 8 == 0:
             self._planes.append(np.zeros(size, np.uint8))
@@ -194,7 +205,7 @@ class CodeSets(BlockCodes):
         self._mark(texts, self._seen, 128 >> self._blocks % 8)
         self._planes[-1] |= self._seen
 
-    def counts(self) -> UInt32s:
+    def counts(self) -> tuple[UInt32s, UInt32s]:
         """See :class:`BlockCodes`."""
         counts = np.zeros(1 << self._code_bits, np.uint32)
         for at in range(0, len(self._planes), 31):
@@ -202,15 +213,15 @@ class CodeSets(BlockCodes):
             for plane in self._planes[at : at + 31]:
                 few += np.bitwise_count(plane[:-1])
             counts += few
-        return counts
+        codes = np.flatnonzero(counts).astype(np.uint32)
+        return codes, counts[codes]
 
     def of_block(self, block: int) -> UInt32s:
         """See :class:`BlockCodes`."""
         return np.flatnonzero(self._planes[block // 8][:-1] & np.uint8(128 >> block % 8)).astype(np.uint32)
 
-    def signatures(self, functions: int, height: int, chosen: Bools) -> UInt8s:
+    def signatures(self, functions: int, height: int, codes: UInt32s, dense: UInt32s) -> UInt8s:
         """See :class:`BlockCodes`."""
-        codes = np.flatnonzero(chosen).astype(np.uint32)
         positions = positions_of(codes, functions, height)
         gather = _ByPosition(np.repeat(codes, functions), positions.ravel(), height)
         # Four planes at a time: gathering words takes as long as gathering bytes.
@@ -270,37 +281,44 @@ class _ByPosition:
 
 
 class CodeLists(BlockCodes):
-    """Keeps a list of each block's codes, for texts that have few of all codes."""
+    """Keeps a list of each block's codes, for texts that have few of all codes.
 
-    def __init__(self, code_bits: int, codes: Callable[[Sequence[pa.Array]], UInt32s]) -> None:
+    ``codes(texts)`` returns the distinct codes of a block.
+    """
+
+    def __init__(self, code_bits: int, codes: Callable[[Texts], UInt32s]) -> None:
         super().__init__(code_bits)
         self._codes = codes
         self._lists: list[UInt32s] = []
 
-    def _add(self, texts: Sequence[pa.Array]) -> None:
+    def _add(self, texts: Texts) -> None:
         self._lists.append(self._codes(texts))
 
-    def counts(self) -> UInt32s:
+    def counts(self) -> tuple[UInt32s, UInt32s]:
         """See :class:`BlockCodes`."""
-        counts = np.zeros(1 << self._code_bits, np.uint32)
-        for codes in self._lists:
-            counts[codes] += 1
-        return counts
+        held = np.sort(np.concatenate([np.zeros(0, np.uint32), *self._lists]))
+        starts = np.flatnonzero(np.diff(held, prepend=np.uint32(1 << MOST_CODE_BITS)))
+        return held[starts], np.diff(starts, append=len(held)).astype(np.uint32)
 
     def of_block(self, block: int) -> UInt32s:
         """See :class:`BlockCodes`."""
         return self._lists[block]
 
-    def signatures(self, functions: int, height: int, chosen: Bools) -> UInt8s:
+    def signatures(self, functions: int, height: int, codes: UInt32s, dense: UInt32s) -> UInt8s:
         """See :class:`BlockCodes`."""
-        columns = []
-        for first in range(0, len(self._lists), 8):
-            bits = np.zeros((height, 8), bool)
-            for i, held in enumerate(self._lists[first : first + 8]):
-                for each in positions_of(held[chosen[held]], functions, height).T:
-                    bits[each, i] = True
-            columns.append(np.packbits(bits))
-        return _side_by_side(columns, height)
+        is_dense = np.zeros(1 << self._code_bits if len(dense) else 0, bool)
+        is_dense[dense] = True
+
+        def column(lists: Sequence[UInt32s]) -> UInt8s:
+            marks, column = np.empty(height, np.uint8), np.zeros(height, np.uint8)
+            for i, held in enumerate(lists):
+                marks.fill(0)
+                for positions in each_function(held[~is_dense[held]] if len(dense) else held, functions, height):
+                    marks[positions] = 128 >> i
+                column |= marks
+            return column
+
+        return _side_by_side([column(self._lists[at : at + 8]) for at in range(0, len(self._lists), 8)], height)
 
 
 class SignatureWriter:
@@ -375,9 +393,9 @@ class SignatureWriter:
         self._close()
         assert self._block_rows is not None
         blocks = len(self._codes)
-        counts = self._codes.counts()
-        is_dense = (counts > DENSE_SHARE * blocks) & (blocks >= _DENSE_FROM)
-        dense = serialize(bitmap_of(np.flatnonzero(is_dense)))
+        codes, counts = self._codes.counts()
+        is_dense = counts > (DENSE_SHARE * blocks if blocks >= _DENSE_FROM else blocks)
+        dense = serialize(bitmap_of(codes[is_dense]))
         width = row_width(blocks)
         budget = 8 * (max(LEAST_BYTES, int(self._share * self._text_bytes)) - _HEAD.size - len(dense)) // width
         codes_a_block = float(counts[~is_dense].sum()) / max(1, blocks)
@@ -389,12 +407,12 @@ class SignatureWriter:
         head = _HEAD.pack(
             VERSION, shape.code_bits, functions, shape.parameter, self._rows, self._block_rows, height, len(dense)
         )
-        return b"".join((head, dense, self._matrix(functions, height, width, (counts > 0) & ~is_dense)))
+        return b"".join((head, dense, self._matrix(functions, height, width, codes[~is_dense], codes[is_dense])))
 
-    def _matrix(self, functions: int, height: int, width: int, chosen: Bools) -> bytes:
+    def _matrix(self, functions: int, height: int, width: int, codes: UInt32s, dense: UInt32s) -> bytes:
         if not len(self._codes):
             return bytes(-(-height * width // 8))
-        rows = self._codes.signatures(functions, height, chosen)
+        rows = self._codes.signatures(functions, height, codes, dense)
         if width < 8:
             rows = np.packbits(np.unpackbits(rows, axis=1, count=width))
         return rows.tobytes()

@@ -1,10 +1,10 @@
 """The ``tokens`` index finds the blocks of rows whose text has a token, such as a word or a number.
 
 The payload is a block signature (:mod:`bitlake.fileindex.block_signature`) with codes of 22 bits, five hash functions,
-and the version of the tokenizer (:mod:`bitlake.expressions.text_functions`) as its parameter.  The code of a token of n
-bytes is computed in 64 bits, wrapping, from its first and last min(n, 8) bytes, little-endian, the first ones shifted
-left to 64 bits: ``h = first * 0x9E3779B97F4A7C15 + last * 0xC2B2AE3D27D4EB4F + n * 0x165667B19E3779F9``,
-``h ^= h >> 29``, ``h *= 0xBF58476D1CE4E5B9``, code ``h >> 42``.
+and :data:`_PARAMETER` as its parameter.  Tokens are those of :mod:`bitlake.expressions.text_functions`.  The code of a
+token is computed in 64 bits, wrapping, from its last 8 bytes and the 8 bytes before them, both little-endian, without
+the bytes in front of the token: ``last * 0x9E3779B97F4A7C15 + before * 0xC2B2AE3D27D4EB4F >> 42``.  So tokens with the
+same last 16 bytes have the same code.  Code 0 is not stored, and excludes no block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pyarrow as pa
 from bitlake.codec.hashing import string_buffers
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_functions import (
-    TOKENIZER,
     TextCondition,
     TextUnit,
     inner_tokens,
@@ -37,22 +36,25 @@ from bitlake.fileindex.block_signature import (
     SignatureReader,
     SignatureShape,
     SignatureWriter,
+    UInt8s,
     UInt32s,
     share_of,
 )
 from bitlake.fileindex.payload import Fetch
 from bitlake.fileindex.selection import Selection
-from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root
 
 ACCEPTS = "tokens takes STRING and VARCHAR"
 CODE_BITS = 22
 _FUNCTIONS = 5
 _BITS_FOR_A_CODE = 16
-_WINDOW = 1 << 19
+_PARAMETER = 2
+"""The version of the tokens and of their codes."""
+_MULTIPLIER, _MULTIPLIER_BEFORE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_TABLE = 1 << 15
+"""Slots of the table of codes that have been met: 128 KB, for some thousand distinct codes of a block."""
+_WINDOW = 1 << 18
 """Bytes of several rows at a time, so that their temporaries stay in the processor's cache."""
-_IS_TOKEN = bytes(c >= 0x80 or chr(c).isalnum() for c in range(256))
-"""1 for each byte that belongs to a token."""
 _NOT_STORED = re.compile("[\ud800-\udfff\ufffd]")
 """Surrogates, and what stands for bytes that are not UTF-8 in the texts that Spark matches."""
 
@@ -63,45 +65,98 @@ def supports(kind: DataType) -> bool:
 
 
 class CodesOfTokens:
-    """Hashes the tokens of text."""
+    """Hashes the tokens of text, in memory that is used again: new pages take longer."""
 
     def __init__(self) -> None:
-        self._latest: npt.NDArray[np.int32] | None = None
+        self._text, self._flags, self._others = (np.empty(0, np.uint8) for _ in range(3))
+        self._table = np.empty(_TABLE, np.int32)
 
     def codes(self, texts: Sequence[pa.Array]) -> UInt32s:
-        """Return the distinct codes of the tokens of some strings without NULL."""
-        codes = [token_codes(part) for text in texts for part in _parts(text)]
-        return self._distinct(np.concatenate(codes)) if codes else np.zeros(0, np.uint32)
+        """Return the distinct codes of the tokens of some strings without NULL; never 0."""
+        codes = [self._distinct(self._codes(part)) for text in texts for part in _parts(text)]
+        found = codes[0] if len(codes) == 1 else self._distinct(np.concatenate([np.zeros(0, np.int32), *codes]))
+        return found.view(np.uint32)
 
-    def _distinct(self, codes: UInt32s) -> UInt32s:
-        # Each code keeps the latest place that wrote it: faster than sorting.
-        if self._latest is None:
-            self._latest = np.zeros(1 << CODE_BITS, np.int32)
-        places = np.arange(len(codes), dtype=np.int32)
-        self._latest[codes] = places
-        latest: npt.NDArray[np.bool_] = self._latest[codes] == places
-        return codes[latest]
+    def _codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
+        """Return the code of the token in front of each separator and at the end of each row; 0 if there is none."""
+        starts, data = string_buffers(texts)
+        self._fill(data[int(starts[0]) : int(starts[-1])])
+        size = int(starts[-1] - starts[0])
+        is_end, is_separator = self._flags[: size + 1].view(np.bool_), self._others[: size + 1].view(np.bool_)
+        self._find_separators(size + 1)
+        is_separator[:] = is_end
+        is_end[starts[1:] - starts[0]] = True
+        ends = np.flatnonzero(is_end)
+        # The bytes from an end to the next one, and one more where the former end is a byte of the token.
+        sizes = np.empty_like(ends)
+        sizes[:1] = ends[:1] + 1
+        np.subtract(ends[1:], ends[:-1], out=sizes[1:])
+        sizes[1:] += ~is_separator.take(ends[:-1], mode="clip")
+        return self._hashes(ends, sizes)
 
+    def _hashes(self, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the codes of the tokens that end at some offsets of the text; ``sizes`` are one more than theirs.
 
-def token_codes(texts: pa.Array) -> UInt32s:
-    """Return the codes of the tokens of strings without NULL, each as often as it occurs."""
-    if not len(texts):
-        return np.zeros(0, np.uint32)
-    lists = pa.LargeListArray.from_arrays(pa.array([0, len(texts)]), texts.cast(pa.large_string()))
-    # Separators between the rows end their tokens; those around the text make every view of 8 bytes lie in it.
-    text = b"\0" * 8 + pc.binary_join(lists, pa.scalar("\0", pa.large_string()))[0].as_buffer().to_pybytes() + b"\0" * 8
-    is_token = np.frombuffer(text.translate(_IS_TOKEN), np.uint8)
-    edges = np.flatnonzero(is_token[1:] != is_token[:-1]) + 1
-    begins, ends = edges[::2], edges[1::2]
-    words = np.ndarray((len(text) - 7,), np.dtype("<u8"), text, strides=(1,))
-    sizes = (ends - begins).astype(np.uint64)
-    spare = np.uint64(64) - np.uint64(8) * np.minimum(sizes, np.uint64(8))
-    h: npt.NDArray[np.uint64] = (words[begins] << spare) * np.uint64(0x9E3779B97F4A7C15)
-    h += (words[ends - 8] >> spare) * np.uint64(0xC2B2AE3D27D4EB4F)
-    h += sizes * np.uint64(0x165667B19E3779F9)
-    h ^= h >> np.uint64(29)
-    h *= np.uint64(0xBF58476D1CE4E5B9)
-    return (h >> np.uint64(64 - CODE_BITS)).astype(np.uint32)
+        Both arrays are used up.
+        """
+        # The 16 bytes in front of an end lie in three words: numpy computes quickest with aligned values.
+        words = self._text[: len(self._text) // 8 * 8].view("<u8")
+        low = (ends & 7).view(np.uint64)
+        low <<= np.uint64(3)
+        high = np.uint64(64) - low
+        ends >>= 3
+        middle = words[1:].take(ends, mode="clip")
+        before, last = words.take(ends, mode="clip"), words[2:].take(ends, mode="clip")
+        before >>= low
+        before |= middle << high
+        last <<= high
+        middle >>= low
+        last |= middle
+        # Shifts remove the bytes in front of the token; 64 leaves none.
+        np.minimum(sizes, 17, out=sizes)
+        sizes *= -8
+        sizes += 8 * 17
+        before >>= sizes.view(np.uint64)
+        sizes -= 64
+        np.maximum(sizes, 0, out=sizes)
+        last >>= sizes.view(np.uint64)
+        last *= _MULTIPLIER
+        before *= _MULTIPLIER_BEFORE
+        last += before
+        last >>= np.uint64(64 - CODE_BITS)
+        return last.astype(np.int32)
+
+    def _fill(self, text: UInt8s) -> None:
+        """Put a text behind 16 separators; what follows it is a separator, too."""
+        room = len(text) + 48
+        if len(self._text) < room:
+            self._text, self._flags, self._others = (np.empty(room, np.uint8) for _ in range(3))
+        self._text[:16] = 0
+        self._text[16 : 16 + len(text)] = text
+        self._text[16 + len(text) : room] = 0
+
+    def _find_separators(self, size: int) -> None:
+        """Set the flags of the bytes of the text that belong to no token."""
+        text, flags, others = self._text[16 : 16 + size], self._flags[:size], self._others[:size]
+        is_separator, is_other = flags.view(np.bool_), others.view(np.bool_)
+        np.bitwise_or(text, np.uint8(32), out=flags)  # lower case
+        np.subtract(flags, np.uint8(97), out=flags)
+        np.greater_equal(flags, np.uint8(26), out=is_separator)
+        np.subtract(text, np.uint8(48), out=others)
+        np.greater_equal(others, np.uint8(10), out=is_other)
+        np.logical_and(is_separator, is_other, out=is_separator)
+        np.less(text, np.uint8(128), out=is_other)
+        np.logical_and(is_separator, is_other, out=is_separator)
+
+    def _distinct(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        # A table keeps one code for each slot.  Few codes share a slot with another: only those are sorted.
+        slots = codes.astype(np.intp)
+        slots &= _TABLE - 1
+        self._table.fill(-1)
+        self._table[slots] = codes
+        others = codes[self._table.take(slots, mode="clip") != codes]
+        kept = self._table[self._table > 0]
+        return np.concatenate([kept, np.unique(others[others > 0])])
 
 
 def _parts(chunk: pa.Array) -> list[pa.Array]:
@@ -121,7 +176,7 @@ class TokensWriter(SignatureWriter):
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         if not supports(kind):
             raise InvalidRequest(f"cannot index values of type {kind}; {ACCEPTS}")
-        shape = SignatureShape(CODE_BITS, _FUNCTIONS, TOKENIZER, _BITS_FOR_A_CODE)
+        shape = SignatureShape(CODE_BITS, _FUNCTIONS, _PARAMETER, _BITS_FOR_A_CODE)
         super().__init__(
             shape, CodeLists(CODE_BITS, CodesOfTokens().codes), ROWS.of(options), SIZE_SHARE.of(options) or 0.05
         )
@@ -136,8 +191,10 @@ class TokensReader(SignatureReader):
     def _possible(self, alternatives: Alternatives | None) -> Bools | None:
         """Return for each block whether it can hold all tokens of an alternative.  None if nothing is known."""
         head = self.head
-        if head.code_bits != CODE_BITS or head.parameter != TOKENIZER:
-            raise CorruptError(f"unknown tokenizer version {head.parameter} of a tokens index", 3)
+        if head.code_bits != CODE_BITS or head.parameter != _PARAMETER:
+            raise CorruptError(
+                f"a tokens index of another version must be rebuilt: its parameter is {head.parameter}", 3
+            )
         return None if alternatives is None else self.blocks_of_any(_codes(alternatives), self.blocks)
 
     def test(self, leaf: Leaf) -> Selection | None:
@@ -205,7 +262,7 @@ class _TokensIndex(SignatureIndex):
 
     def parameter_facts(self, parameter: int) -> Mapping[str, object]:
         """See :class:`SignatureIndex`."""
-        return {"version of the tokenizer": parameter}
+        return {"version of the tokens": parameter}
 
 
 TOKENS = _TokensIndex()

@@ -13,7 +13,7 @@ from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op, like_pieces
 from bitlake.fileindex.ngram import NGRAM
 from bitlake.fileindex.payload import LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.tokens import TOKENS, TokensReader, token_codes
+from bitlake.fileindex.tokens import TOKENS, CodesOfTokens, TokensReader
 from bitlake.types import AtomicType, Root, parse_type
 
 STRING = AtomicType(Root.VARCHAR, length=2147483647)
@@ -108,11 +108,45 @@ def test_lower_case_is_not_looked_up() -> None:
     assert reader.test_text(TextCondition("s", TextUnit.LOWER, ((" 003210 ",),))) is None
 
 
+def expected_codes(texts: list[str]) -> set[int]:
+    """The codes as the format defines them, token by token."""
+    codes = set()
+    for token in (t.encode() for text in texts for t in tokens_of(text)):
+        last, before = (int.from_bytes(part, "little") for part in (token[-8:], token[-16:-8]))
+        codes.add((last * 0x9E3779B97F4A7C15 + before * 0xC2B2AE3D27D4EB4F) % 2**64 >> 42)
+    return codes - {0}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_codes_are_those_of_the_format(seed: int) -> None:
+    rng, extractor = random.Random(seed), CodesOfTokens()
+    for _ in range(60):
+        texts = [t for t in (random_text(rng) for _ in range(rng.randint(0, 80))) if t is not None]
+        cut = rng.randint(0, len(texts))
+        column = pa.array(["in front", *texts], rng.choice((pa.string(), pa.large_string())))[1:]
+        codes = extractor.codes([column[:cut], column[cut:]]).tolist()
+        assert len(codes) == len(set(codes)) and set(codes) == expected_codes(texts)
+
+
 def test_codes_are_of_whole_tokens() -> None:
-    codes = token_codes(pa.array(["ab", "b a", "", "-", "xab", "ab-ab"]))
-    assert len(codes) == 6 and codes[0] == codes[4] == codes[5] and len(set(codes.tolist())) == 4
-    long_tokens = pa.array(["x" * 30, "x" * 31, "x" * 8 + "y" * 8])
-    assert len(set(token_codes(long_tokens).tolist())) == 3
+    extractor = CodesOfTokens()
+    assert set(extractor.codes([pa.array(["ab", "b a", "", "-", "xab", "ab-ab"])]).tolist()) == expected_codes(
+        ["ab", "b", "a", "xab"]
+    )
+    words = ["FileNotFoundException", "IllegalStateException", "x" * 16, "x" * 15, "x" * 8 + "y" * 8]
+    assert len(extractor.codes([pa.array(words)])) == len(words)
+    assert extractor.codes([pa.array(["x" * 16])]) == extractor.codes([pa.array(["y" + "x" * 16])])
+
+
+def test_many_distinct_tokens_share_the_slots_of_the_table() -> None:
+    texts = [f"{i:x} {i * 7919:x}" for i in range(60_000)]
+    codes = CodesOfTokens().codes([pa.array(texts)]).tolist()
+    assert len(codes) == len(set(codes)) and set(codes) == expected_codes(texts)
+
+
+def test_a_text_that_is_longer_than_a_window_has_the_codes_of_all_its_tokens() -> None:
+    texts = [" ".join(f"t{i}" for i in range(200_000)), "last"]
+    assert set(CodesOfTokens().codes([pa.array(texts)]).tolist()) == expected_codes(texts)
 
 
 def test_a_payload_of_another_type_or_a_damaged_one_is_reported() -> None:
@@ -124,15 +158,15 @@ def test_a_payload_of_another_type_or_a_damaged_one_is_reported() -> None:
             reader_of(bytes(damaged), len(LINES)).test(Like("s", "% 003210 %"))
     writer = NGRAM.writer(STRING, {})
     writer.add(pa.array(LINES))
-    with pytest.raises(CorruptError, match="tokenizer version 37"):
+    with pytest.raises(CorruptError, match="another version must be rebuilt: its parameter is 37"):
         reader_of(writer.finish(), len(LINES)).test(Like("s", "% 003210 %"))
 
 
-def test_inspect_shows_the_version_of_the_tokenizer() -> None:
+def test_inspect_shows_the_version_of_the_tokens() -> None:
     payload = build(LINES)
     section = Section("payload")
     TOKENS.describe(section, LazyBytes(lambda o, n: payload[o : o + n], len(payload)), STRING, Page())
-    assert section.children[0].facts["version of the tokenizer"] == 1
+    assert section.children[0].facts["version of the tokens"] == 2
     assert not TOKENS.supports(parse_type("INT"))
     with pytest.raises(InvalidRequest, match="tokens takes STRING"):
         TOKENS.writer(parse_type("INT"), {})
