@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -136,13 +137,24 @@ def _condition(target: StatementTarget, condition: SqlText | None) -> Predicate 
     if condition is None:
         return None
     try:
-        predicate = parse_predicate(condition, target.context.timezone, target.column_of)
+        predicate = parse_predicate(condition, target.context.timezone, partial(_column_or_member, target))
     except InvalidRequest as e:
         target.check_columns(condition)
         raise NeedsSpark(f"table '{target.table.name}': WHERE {condition}") from e
-    if exact_scan(target.context, target.table.scan_of(target.state), predicate) is None:
+    if exact_scan(target.context, target.table.scan_of(target.state), predicate, nested=True) is None:
         raise NeedsSpark(f"table '{target.table.name}': WHERE {condition}")
     return predicate
+
+
+def _column_or_member(target: StatementTarget, column: exp.Column) -> str | None:
+    """The name of a column of the target, or of a struct's member with dots; None if it has neither."""
+    name = target.column_of(column)
+    if name is not None:
+        return name
+    try:
+        return ".".join(target.column_parts(tuple(part.name for part in column.parts)))
+    except NotFound:
+        return None
 
 
 def _values(target: StatementTarget, assignments: Sequence[st.Assignment]) -> dict[str, Callable[[pa.Table], pa.Array]]:

@@ -22,6 +22,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
 from bitlake.sql.text import SqlText, TableName
 from bitlake.types import AtomicType, DataField, DataType, MapType, Root, RowType
+from bitlake.types.datatypes import all_types
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,13 @@ class StatementTarget:
         return (names[keys[0]], *parts[1:])
 
 
-def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
-    """The scan with all of WHERE, or None where that cannot be said exactly."""
+def exact_scan(
+    session: Session, scan: TableScan, predicate: Predicate | None, *, nested: bool = False
+) -> TableScan | None:
+    """The scan with all of WHERE, or None where that cannot be said exactly.
+
+    ``nested``: also if it reads arrays, maps or structs, as ``array_contains(tags, 'x')`` does.
+    """
     if predicate is None and scan.predicate is None:
         return scan
     bare = replace(scan, predicate=None, _planned=[])
@@ -110,8 +116,10 @@ def exact_scan(session: Session, scan: TableScan, predicate: Predicate | None) -
         bound = bind(predicate, fields, session.timezone)
     except InvalidRequest:
         return None
-    if not all(is_plain_column(column, scan.state.schema) for column in columns_of(bound)):
-        return None
+    schema = scan.state.schema
+    for column in columns_of(bound):
+        if not is_plain_column(column, schema) and not (nested and _has_plain_members(column, schema)):
+            return None
     return scan if bound == scan.predicate else bare.where_bound(bound)
 
 
@@ -119,6 +127,12 @@ def is_plain_column(column: str, schema: TableSchema) -> bool:
     """:func:`is_plain` of a column, or of the values of a map's key."""
     kind = schema.field(column.column if isinstance(column, MapKey) else column).type
     return is_plain(kind.value if isinstance(column, MapKey) and isinstance(kind, MapType) else kind)
+
+
+def _has_plain_members(column: str, schema: TableSchema) -> bool:
+    """Whether an array, a map or a struct has members of plain types alone."""
+    kind = schema.field(column.column if isinstance(column, MapKey) else column).type
+    return all(is_plain(part) for part in all_types(kind) if isinstance(part, AtomicType))
 
 
 def is_plain(made: DataType) -> bool:
