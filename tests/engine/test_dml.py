@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import long
 
 import bitlake
 from bitlake.engine import dml
@@ -231,7 +232,8 @@ def test_a_merge_reads_only_files_that_its_source_can_match(
     ],
     ids=["append", "vectors", "keyed", "dynamic", "keyed vectors"],
 )
-def test_merges_beside_writers_lose_nothing(tmp_path: Path, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("each", [3, long(6)])
+def test_merges_beside_writers_lose_nothing(tmp_path: Path, options: dict[str, str], each: int) -> None:
     """Each MERGE adds to the sum that it read: one that wrote over another's would lose its addition."""
     key = options.get("primary-key")
     lake = bitlake.connect(tmp_path / "lake")
@@ -239,7 +241,7 @@ def test_merges_beside_writers_lose_nothing(tmp_path: Path, options: dict[str, s
     schema = pa.schema([pa.field("id", pa.int64(), False), ("n", pa.float64()), ("who", pa.string())])
     table = lake.create_table("sums", schema, primary_key=[key] if key else [], options=rest)
     (table.append if key is None else table.upsert)(pa.table([[1, 2], [0.0, 0.0], ["start"] * 2], schema=schema))
-    each, failures = 6, []
+    failures = []
 
     def merging(who: int) -> None:
         mine = bitlake.connect(tmp_path / "lake")

@@ -10,6 +10,7 @@ import pytest
 from expressions.oracle import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
@@ -84,9 +85,12 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
     return {n: [draw(st.none() | st.sampled_from(v)) for _ in range(rows)] for n, (_, v) in KINDS.items()}
 
 
-@given(TREES, tables(), st.booleans())
-@settings(max_examples=200, deadline=None)
-def test_every_row_as_the_oracle_says(tree: Predicate, data: dict[str, list[Any]], encode: bool) -> None:
+@pytest.mark.parametrize("examples", [80, long(200)])
+def test_every_row_as_the_oracle_says(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(TREES, tables(), st.booleans())(check_each_row))()
+
+
+def check_each_row(tree: Predicate, data: dict[str, list[Any]], encode: bool) -> None:
     data = {n: ["?" if v == "z\ud7ff" else v for v in vs] for n, vs in data.items()}
     rows = len(data["i"])
     whole = pa.table({n: column(n, v, encode) for n, v in data.items()})
@@ -114,17 +118,22 @@ def _bounds(values: list[Any], cut: bool) -> ColumnStats:
     return ColumnStats(low, high, nulls)
 
 
-@given(TREES, tables(), st.booleans(), st.sets(st.sampled_from(NAMES)))
-@settings(max_examples=300, deadline=None)
-def test_statistics_never_lie(tree: Predicate, data: dict[str, list[Any]], cut: bool, unknown: set[str]) -> None:
+@pytest.mark.parametrize("examples", [100, long(300)])
+def test_statistics_never_lie(examples: int) -> None:
     """Law: NONE only where no row is TRUE, ALL only where every row is."""
-    rows = len(data["i"])
-    verdict = prove(tree, {n: _bounds(v, cut) for n, v in data.items() if n not in unknown}, rows)
-    answers = [truth(tree, {n: v[r] for n, v in data.items()}) is True for r in range(rows)]
-    if verdict is Verdict.NONE:
-        assert not any(answers)
-    if verdict is Verdict.ALL:
-        assert all(answers)
+
+    @given(TREES, tables(), st.booleans(), st.sets(st.sampled_from(NAMES)))
+    @settings(max_examples=examples, deadline=None)
+    def run(tree: Predicate, data: dict[str, list[Any]], cut: bool, unknown: set[str]) -> None:
+        rows = len(data["i"])
+        verdict = prove(tree, {n: _bounds(v, cut) for n, v in data.items() if n not in unknown}, rows)
+        answers = [truth(tree, {n: v[r] for n, v in data.items()}) is True for r in range(rows)]
+        if verdict is Verdict.NONE:
+            assert not any(answers)
+        if verdict is Verdict.ALL:
+            assert all(answers)
+
+    run()
 
 
 def test_long_lists_are_one_kernel() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import long
 
 import bitlake
 from bitlake.errors import InvalidRequest
@@ -61,11 +62,12 @@ def test_the_parser_gives_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -
     assert parsed == outcome(text)
 
 
-def test_random_lists_are_read_as_the_parser_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [20, long(60)])
+def test_random_lists_are_read_as_the_parser_reads_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pick = random.Random(17)
     literals = ["1", "-1", "00", "123456789012345678", "'a'", "'b c'", "''", "NULL", "2.0", "1e2", "-0", '"q"', "true"]
     texts = []
-    for _ in range(60):
+    for _ in range(count):
         few = pick.sample(literals, pick.choice([1, 1, 2, 3]))
         values = [pick.choice(few) for _ in range(500)]
         separator = pick.choice([",", ", ", " ,\n", " , "])

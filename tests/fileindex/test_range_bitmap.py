@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
@@ -84,13 +85,17 @@ def test_floats_against_brute_force(asked: tuple[list[Any], list[Any]], options:
     check_every_comparison(made, rows, literals)
 
 
-@settings(max_examples=80, deadline=None)
-@given(TEXTS, st.sampled_from(SIZES))
-def test_texts_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
-    rows, literals = asked
-    made = reader("STRING", written("STRING", pa.array(rows, pa.string()), options), len(rows))
-    check_every_comparison(made, rows, literals)
-    assert made.test(Like("c", "a%")) is None
+@pytest.mark.parametrize("examples", [30, long(80)])
+def test_texts_against_brute_force(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(TEXTS, st.sampled_from(SIZES))
+    def run(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+        rows, literals = asked
+        made = reader("STRING", written("STRING", pa.array(rows, pa.string()), options), len(rows))
+        check_every_comparison(made, rows, literals)
+        assert made.test(Like("c", "a%")) is None
+
+    run()
 
 
 @settings(max_examples=150, deadline=None)
@@ -165,12 +170,13 @@ def test_another_files_index_and_future_versions() -> None:
 
 @pytest.mark.parametrize("options", SIZES)
 @pytest.mark.parametrize("kind", ["STRING", "INT", "DOUBLE"])
-def test_mutated_payloads_never_crash(kind: str, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("count", [200, long(600)])
+def test_mutated_payloads_never_crash(kind: str, options: dict[str, str], count: int) -> None:
     rng = random.Random(9)
     rows = [rng.choice([None, *range(9)]) for _ in range(60)]
     cast = {"STRING": str, "INT": int, "DOUBLE": float}[kind]
     good = written(kind, column(parse_type(kind), [None if r is None else cast(r) for r in rows]), options)
-    for _ in range(600):
+    for _ in range(count):
         data = bytearray(good)
         for _ in range(rng.randint(1, 2)):
             data[rng.randrange(len(data))] = rng.randrange(256)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError
@@ -110,14 +111,16 @@ def vectorised(predicate: Predicate, some: list[DataFileMeta], columns: tuple[st
     return found
 
 
-@settings(max_examples=150, deadline=None)
-@given(files(), PREDICATES)
-def test_verdicts_of_many_files_are_those_of_each(
-    made: tuple[list[DataFileMeta], tuple[str, ...] | None], predicate: Predicate
-) -> None:
-    some, columns = made
-    expected = [prove(predicate, column_stats(f, FIELDS), f.row_count).value for f in some]
-    assert vectorised(predicate, some, columns) == expected
+@pytest.mark.parametrize("examples", [50, long(150)])
+def test_verdicts_of_many_files_are_those_of_each(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(files(), PREDICATES)
+    def run(made: tuple[list[DataFileMeta], tuple[str, ...] | None], predicate: Predicate) -> None:
+        some, columns = made
+        expected = [prove(predicate, column_stats(f, FIELDS), f.row_count).value for f in some]
+        assert vectorised(predicate, some, columns) == expected
+
+    run()
 
 
 def one(stats: SimpleStats) -> list[DataFileMeta]:

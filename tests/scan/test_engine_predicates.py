@@ -175,7 +175,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[TableScan]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("predicates", [50, long(100)])
+@pytest.mark.parametrize("predicates", [30, long(100)])
 def test_engines_read_what_a_scan_reads(
     subjects: list[Subject], scans: list[TableScan], engine: str, predicates: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

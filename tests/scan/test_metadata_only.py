@@ -15,6 +15,7 @@ from builders import EVERY_TYPE, every_type
 from fixtures import expected, warehouse
 from hypothesis import given, settings
 from hypothesis import strategies as hs
+from long import long
 
 import bitlake
 from bitlake.errors import InvalidRequest
@@ -75,9 +76,17 @@ def row_values() -> Any:
     )
 
 
-@settings(max_examples=60)
-@given(data=hs.data())
-def test_answers_are_those_of_the_rows(tmp_path_factory: Any, data: Any) -> None:
+@pytest.mark.parametrize("examples", [25, long(60)])
+def test_answers_are_those_of_the_rows(tmp_path_factory: Any, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(data=hs.data())
+    def run(data: Any) -> None:
+        check_answers(tmp_path_factory, data)
+
+    run()
+
+
+def check_answers(tmp_path_factory: Any, data: Any) -> None:
     files = data.draw(hs.lists(hs.lists(row_values(), min_size=1, max_size=8), max_size=3))
     condition = data.draw(hs.sampled_from(list(CONDITIONS)))
     by = data.draw(hs.sampled_from([[], [], ["grp"]]))

@@ -121,7 +121,7 @@ def random_clauses(pick: random.Random) -> list[tuple[str, Test, Any, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("turns", [3, long(6)])
+@pytest.mark.parametrize("turns", [2, long(6)])
 def test_random_merges(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_source, "LEAST_BYTES", 0)
     monkeypatch.setattr(merge_source, "MOST_KEYS", 10)
@@ -359,7 +359,7 @@ def outcome(lake: bitlake.Lake, text: str, engine: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", [*NAMES, *KEYED])
-@pytest.mark.parametrize("turns", [3, long(12)])
+@pytest.mark.parametrize("turns", [2, long(12)])
 def test_both_engines_merge_alike(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dml, "LEAST_BYTES", 0)
     monkeypatch.setattr(dml, "MOST_KEYS", 10)

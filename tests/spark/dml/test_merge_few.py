@@ -76,7 +76,7 @@ def outcome(lake: bitlake.Lake, table: str, text: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("turns", [5, long(40)])
+@pytest.mark.parametrize("turns", [3, long(40)])
 def test_random_merges_as_on_executors(
     lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
