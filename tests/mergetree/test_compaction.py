@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from long import long
 from lsm_bucket import BucketTable
 
 from bitlake.mergetree import compaction as stream
@@ -49,9 +51,17 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MEMORY", 1)
 
 
-@pytest.mark.parametrize("case", LOOKUPS)
-@pytest.mark.parametrize("producer", ["none", "lookup"])
-@pytest.mark.parametrize("seed", [0, 1])
+def _lookup_cases() -> list[Any]:
+    """Each engine with each producer, and one of two seeds in turn; with the other in ``make long``."""
+    cases = []
+    for number, case in enumerate(LOOKUPS):
+        for producer in ("none", "lookup"):
+            seed = (number + (producer == "none")) % 2
+            cases += [(case, producer, seed), long(case, producer, 1 - seed)]
+    return cases
+
+
+@pytest.mark.parametrize(("case", "producer", "seed"), _lookup_cases())
 def test_with_deletion_vectors(case: str, producer: str, seed: int, tmp_path: Path, small_batches: None) -> None:
     options, kinds = LOOKUPS[case]
     # Each engine and producer meets two shapes of table; together they meet all.

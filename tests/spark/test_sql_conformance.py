@@ -17,6 +17,7 @@ from compare import Answer, plain, same
 from duckdb_agreement import Outcome, file_queries, make_analysts_tables
 from duckdb_agreement import compare as compare_engines
 from generated import Both, compare
+from long import long
 from queries import Generator
 from quick_session import QUICK
 from tpch import make_tables as make_tpch_tables
@@ -25,34 +26,34 @@ import bitlake
 from bitlake.errors import UnsupportedFeature
 
 pytestmark = pytest.mark.spark
-STATEMENTS = 20
-ON_DUCKDB = 64
 ANALYSTS = 20
 
 
-def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("statements", [10, long(20)])
+def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path, statements: int) -> None:
     if getattr(spark, "_jsparkSession", None) is None:
         pytest.skip("the two sessions that are compared share a JVM")
     both = Both(spark, str(tmp_path))
     try:
-        ran, refused, _, differ = compare(both, range(1, STATEMENTS + 1), 600)
+        ran, refused, _, differ = compare(both, range(1, statements + 1), 600)
     finally:
         both.close()
-    assert ran == STATEMENTS
-    assert refused <= STATEMENTS // 5
+    assert ran == statements
+    assert refused <= statements // 5
     assert [statement.text for _, statement, _, _ in differ] == []
 
 
-def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [24, long(64)])
+def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path, count: int) -> None:
     """Queries that bitlake gives to DuckDB; of the generator's, which uses all that Spark has, a third."""
     if getattr(spark, "_jsparkSession", None) is None:
         pytest.skip("the two sessions that are compared share a JVM")
     both = Both(spark, str(tmp_path))
     try:
-        answered = sum(_is_answered(both, Generator(seed).statement()) for seed in range(1000, 1000 + ON_DUCKDB))
+        answered = sum(_is_answered(both, Generator(seed).statement()) for seed in range(1000, 1000 + count))
     finally:
         both.close()
-    assert answered >= ON_DUCKDB // 8
+    assert answered >= count // 8
 
 
 def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) -> None:
