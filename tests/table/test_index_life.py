@@ -177,3 +177,17 @@ def test_datasets_use_what_an_engine_pushes(tmp_path: Path) -> None:
         dataset = table.scan(where=where).dataset()
         assert len(dataset.files) == 1
         assert dataset.to_table()["id"].to_pylist()[0] == 2
+
+
+def test_a_changed_declaration_is_another_index(tmp_path: Path) -> None:
+    table = create(bitlake.connect(str(tmp_path)), **{"bitlake.index.i": "bitmap(lower(s))"})
+    bitlake.connect(str(tmp_path)).sql(
+        "ALTER TABLE t SET TBLPROPERTIES ('bitlake.index.i' = 'bitmap(upper(s))')", engine="duckdb"
+    )
+    table = bitlake.connect(str(tmp_path)).table("t")
+    where = "upper(s) = 'BETA DISK FAILURE'"
+    assert (ids(table, where), files_read(table, where)) == ([2, 3], 3)
+    assert files_read(table, "lower(s) = 'beta disk failure'") == 1  # the stored entry names its expression
+    assert [(c.spec.column, c.files_indexed) for c in table.indexes.coverage()] == [("upper(s)", 0)]
+    table.indexes.rebuild()
+    assert [files_read(table, w) for w in (where, "lower(s) = 'beta disk failure'")] == [1, 3]
