@@ -54,7 +54,7 @@ from bitlake.expressions.terms import (
     names_in,
 )
 from bitlake.expressions.text_functions import TEXT_TESTS, TOKEN_LISTS
-from bitlake.expressions.tree import And, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
+from bitlake.expressions.tree import And, Comparison, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, DataType, MapType, Root, RowType
 
@@ -163,16 +163,7 @@ class TermTest:
             return Constant(False)
         if term.root is Root.CHAR:
             raise refusal(term.sql, "CHAR values are padded")
-        field = DataField(0, VALUE, term.type)
-        try:
-            leaf = bound_leaf(self.leaf, field, negated, timezone)
-        except InvalidRequest as e:
-            raise InvalidRequest(str(e).replace(f"column '{VALUE}'", f"'{term.sql}'")) from e
-        if isinstance(leaf, Constant) and term.function in ("member", "map value"):
-            return leaf  # other terms may fail, whatever is asked of them
-        test = _test(term, leaf)
-        implied = implied_comparisons(term, leaf, fields) if columns_in(term) else ()
-        return And((*implied, test)) if implied else test
+        return _bound_test(term, self.leaf, fields, timezone, negated)
 
     def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
         """Only a bound test is evaluated."""
@@ -204,6 +195,9 @@ class BooleanTest:
         if not columns_in(term):
             truth = RowsTest(term, None).of_constants()
             return Constant(truth is not None and truth != negated)
+        compared = _compared_with_constant(term)
+        if compared is not None:
+            return _bound_test(*compared, fields, timezone, negated)
         return Computed(RowsTest(term, None), negated)
 
     def mask(self, table: pa.Table, fields: Sequence[DataField]) -> pa.BooleanArray:
@@ -256,6 +250,42 @@ class RowsTest:
             return f"({self.term.sql})" if self.term.function in ("and", "or") else self.term.sql
         text = to_sql(self.leaf, [DataField(0, VALUE, self.term.type)], names={VALUE: _operand(self.term)})
         return f"({text})" if isinstance(self.leaf, And | Or) else text
+
+
+def _bound_test(term: Typed, leaf: Leaf, fields: Sequence[DataField], timezone: str, negated: bool) -> Predicate:
+    """A test of a term against constants, and the comparisons of columns that it implies."""
+    field = DataField(0, VALUE, term.type)
+    try:
+        bound = bound_leaf(leaf, field, negated, timezone)
+    except InvalidRequest as e:
+        raise InvalidRequest(str(e).replace(f"column '{VALUE}'", f"'{term.sql}'")) from e
+    if isinstance(bound, Constant) and term.function in ("member", "map value"):
+        return bound  # other terms may fail, whatever is asked of them
+    test = _test(term, bound)
+    implied = implied_comparisons(term, bound, fields) if columns_in(term) else ()
+    return And((*implied, test)) if implied else test
+
+
+_MIRRORED = {"=": Op.EQ, "<": Op.GT, "<=": Op.GE, ">": Op.LT, ">=": Op.LE}
+_COMPARED = {"=": Op.EQ, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
+
+
+def _compared_with_constant(term: Typed) -> tuple[Typed, Leaf] | None:
+    """A comparison as a test of one side, if the other has no column: ``lower(s) = lower('X')`` is ``lower(s) = 'x'``.
+
+    Of texts and integers; None for another term, and for a constant that fails or is NULL.
+    """
+    if term.function not in _COMPARED:
+        return None
+    left, right = term.arguments
+    tested, other, ops = (right, left, _MIRRORED) if not columns_in(left) else (left, right, _COMPARED)
+    if columns_in(other) or tested.type != other.type or tested.root not in (Root.VARCHAR, *INTEGERS):
+        return None
+    try:
+        value = evaluate_term(other, {}, 1, KERNELS)[0].as_py()
+    except InvalidRequest:
+        return None  # it fails for each row that is tested, if there is one
+    return None if value is None else (tested, Comparison(VALUE, ops[term.function], value))
 
 
 def _is_null(term: Typed, negated: bool) -> Predicate:

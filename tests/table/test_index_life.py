@@ -10,6 +10,7 @@ import pytest
 
 import bitlake
 from bitlake import Lake, Table
+from bitlake.errors import EvaluationFailed
 
 TEXTS = ["Alpha request served", "BETA disk failure", "gamma user login"]
 SCHEMA = pa.schema(
@@ -191,3 +192,29 @@ def test_a_changed_declaration_is_another_index(tmp_path: Path) -> None:
     assert [(c.spec.column, c.files_indexed) for c in table.indexes.coverage()] == [("upper(s)", 0)]
     table.indexes.rebuild()
     assert [files_read(table, w) for w in (where, "lower(s) = 'beta disk failure'")] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "lower(s) = lower('BETA Disk Failure')",
+        "lower('BETA Disk Failure') = lower(s)",
+        "lower(s) IN (lower('BETA Disk Failure'))",
+        "pmod(hash(s), 9973) = pmod(hash('BETA disk failure'), 9973)",
+        "NOT (lower(s) < lower('B') OR lower(s) > lower('C'))",
+        "length(s) + id < length('Beta disk failure') + 3 AND lower(s) = lower('beta disk failure')",
+        "s = concat('BETA disk ', 'failure')",
+    ],
+)
+def test_constants_that_are_computed_use_indexes(tmp_path: Path, where: str) -> None:
+    """Only written constants did: `lower(s) = lower('X')` read all files."""
+    options = {"bitlake.index.i": "range-bitmap(lower(s))", "bitlake.index.h": "bitmap(pmod(hash(s), 9973))"}
+    lake = bitlake.connect(str(tmp_path))
+    table = create(lake, **options)
+    expected = [2] if "length" in where else [2, 3]
+    assert (ids(table, where), files_read(table, where), table.count(where)) == (expected, 1, len(expected))
+    assert sorted(lake.sql(f"SELECT id FROM t WHERE {where}", engine="duckdb").fetchall()) == [(i,) for i in expected]
+    assert ids(table, f"NOT ({where})") == [i for i in range(6) if i not in expected]
+    assert table.count("lower(s) = lower(CAST(NULL AS STRING))") == 0
+    with pytest.raises(EvaluationFailed, match="overflow"):
+        table.count("n + 1 = length(lower('A')) + 2147483647")
