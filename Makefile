@@ -30,7 +30,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test check long full-counts engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help environments environments-apart environments-here demo test check long full-counts engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -125,10 +125,15 @@ mutation: $(READY)
 	$(BIN)/python scripts/mutation.py --mutants $(or $(MUTANTS),300) $(if $(SEED),--seed $(SEED)) $(if $(ROOMS),--rooms $(ROOMS))
 
 ## environments  make those that other targets need, as far as they can be had: CI does it beside lint
-# Two at a time: half of the time an installation waits for its files.
-environments: $(READY)
-	@printf '%s\n' $(OLDEST)/.ready $(CLASSES) $(ICEBERG)/.ready $(PYPAIMON)/.ready $(LOWEST)/.ready $(DOCS)/.ready | xargs -P 2 -I MADE \
-		sh -c '$(MAKE) --no-print-directory MADE || echo "MADE cannot be made now: what needs it tries again"'
+environments: environments-apart environments-here
+
+# Those that need nothing of .venv, so that CI makes them while it makes that; and those that do.
+environments-apart: MADE := $(OLDEST)/.ready $(ICEBERG)/.ready $(PYPAIMON)/.ready $(DOCS)/.ready
+environments-here: MADE := $(CLASSES) $(LOWEST)/.ready
+environments-here: $(READY)
+environments-apart environments-here:
+	@for made in $(MADE); do \
+		$(MAKE) --no-print-directory $$made || echo "$$made cannot be made now: what needs it tries again"; done
 
 ## lint      ruff, its formatter, and mypy in strict mode
 lint: $(READY)
