@@ -30,14 +30,28 @@ LONG_FILES = (
     "tests/spark/read/test_file_metadata.py",
     "tests/spark/docs/test_copy_into.py",
     "tests/spark/docs/test_auxiliary.py",
+    "tests/spark/test_computed_conditions.py",
+    "tests/spark/test_verify.py",
+    "tests/spark/test_caches.py",
+    "tests/spark/test_object_stores.py",
+    "tests/spark/procedures/test_advise_procedures.py",
+    "tests/spark/read/test_scan.py",
+    "tests/spark/read/test_join_filters.py",
+    "tests/spark/test_model_sql.py",
+    "tests/spark/test_fallback_branch.py",
+    "tests/spark/read/test_not_null.py",
     "tests/fuzz/test_fuzz.py",
     "tests/merge/test_engine.py",
     "tests/iceberg/test_publication.py",
     "tests/scan/test_engine_predicates.py",
     "tests/scan/test_metadata_only.py",
     "tests/scan/test_read_ahead.py",
+    "tests/snapshot/test_writers_expiry.py",
+    "tests/tools/advise/test_expressions.py",
+    "tests/sql/test_analyzer_law.py",
+    "tests/formats/parquet/test_decode.py",
 )
-"""Files of few tests that take 10 to 60 seconds of processor time.
+"""Files of few tests that take 6 to 60 seconds of processor time.
 
 xdist starts the files with the most tests first.  These would come last, and the other process would wait for them.
 """
