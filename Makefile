@@ -124,10 +124,11 @@ lowest: $(LOWEST)/.ready
 mutation: $(READY)
 	$(BIN)/python scripts/mutation.py --mutants $(or $(MUTANTS),300) $(if $(SEED),--seed $(SEED)) $(if $(ROOMS),--rooms $(ROOMS))
 
-## environments  make those that other targets need, as far as they can be had: CI does it beside lint
+## environments  make those that other targets need, as far as they can be had
 environments: environments-apart environments-here
 
-# Those that need nothing of .venv, so that CI makes them while it makes that; and those that do.
+## environments-apart  those that need nothing of .venv: CI makes them while it makes that
+## environments-here  those that do: CI makes them beside lint
 environments-apart: MADE := $(OLDEST)/.ready $(ICEBERG)/.ready $(PYPAIMON)/.ready $(DOCS)/.ready
 environments-here: MADE := $(CLASSES) $(LOWEST)/.ready
 environments-here: $(READY)
