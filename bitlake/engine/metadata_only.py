@@ -13,15 +13,17 @@ import pyarrow as pa
 
 from bitlake.engine.session import Session
 from bitlake.engine.target import exact_scan, is_plain, is_plain_column
-from bitlake.errors import EvaluationFailed, InvalidRequest
+from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.binder import bind
-from bitlake.expressions.indexed import judged_by_indexes
+from bitlake.expressions.indexed import indexed_expression, judged_by_indexes
 from bitlake.expressions.term_binder import TermBinder
+from bitlake.expressions.terms import Term
 from bitlake.expressions.tree import IndexedExpression, Predicate, has_computed
 from bitlake.expressions.tree import columns_of as columns_judged
-from bitlake.fileindex.registry import indexed_expressions
+from bitlake.fileindex.registry import indexed_expressions, known_index_type, usable_indexes
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
 from bitlake.scan.aggregate_values import (
     AVG,
     COUNT,
@@ -38,6 +40,7 @@ from bitlake.scan.aggregate_values import (
 from bitlake.scan.aggregation import ReadLimit, aggregate, are_indexed
 from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.scan import TableScan
+from bitlake.scan.sort_order import Order
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.text import SqlText
@@ -95,7 +98,7 @@ def columns_of(scans: Sequence[TableScan]) -> dict[str, Sequence[str]]:
 def _is_usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableScan]) -> bool:
     """Whether a query's shape speaks of no column whose order or equality an engine may see otherwise."""
     if isinstance(shape, sh.TopRows):
-        used = {c for c, _, _ in shape.order}
+        used = {c for c, _, _ in shape.order if isinstance(c, str)}
     elif shape is not None:
         used = {i.column for i in shape.items if i.column is not None} | {k.column for k in shape.keys}
     else:
@@ -111,11 +114,27 @@ def _first_rows(session: Session, shape: sh.TopRows, scan: TableScan) -> TableSc
         return None
     if not shape.order:
         return exact.limit(shape.rows)
-    words = [
-        (c, "desc" if descending else "asc", "first" if nulls_first else "last")
-        for c, descending, nulls_first in shape.order
-    ]
-    return exact.top_n(words, shape.rows)
+    orders: list[Order] = []
+    for item, descending, nulls_first in shape.order:
+        column = item if isinstance(item, str) else _ranked_expression(session, item, scan.state.schema)
+        if column is None:
+            return None
+        if column not in [order.column for order in orders]:
+            orders.append(Order(column, descending, nulls_first))
+    return exact.sorted_by(orders, shape.rows)
+
+
+def _ranked_expression(session: Session, term: Term, schema: TableSchema) -> IndexedExpression | None:
+    """The expression of a term whose values a declared index ranks; None where an engine sorts as well."""
+    if not session.is_on("spark.sql.ansi.enabled", default=True):
+        return None  # terms are evaluated as in ANSI mode
+    try:
+        expression = indexed_expression(TermBinder(schema.fields, session.timezone).bind(term))
+        specs = usable_indexes(schema.options, schema.fields)
+    except (InvalidRequest, NotFound):
+        return None
+    ranked = [spec.column for spec in specs if known_index_type(spec.index_type).ranks_rows]
+    return expression if expression in ranked else None
 
 
 # --- aggregates -------------------------------------------------------------------------------------------------------

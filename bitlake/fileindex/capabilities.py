@@ -369,6 +369,8 @@ class IndexType(abc.ABC):
     of that column, so entries are named ``<type>[<column>]``, and only ``bitlake.index.<name>`` declares it."""
     tests_text: ClassVar[bool] = False
     """Whether its readers are :class:`TextTester`."""
+    ranks_rows: ClassVar[bool] = False
+    """Whether its readers are :class:`RowRanker`."""
     selects_rows: ClassVar[bool] = True
     """Whether it selects rows.  False: it only tests whether a file can hold a value."""
     evaluates: ClassVar[str] = ""

@@ -672,6 +672,7 @@ class _RangeBitmapIndex(capabilities.IndexType):
     name = "range-bitmap"
     accepts = ACCEPTS
     options = (CHUNK_SIZE,)
+    ranks_rows = True
 
     supports = staticmethod(supports)
     writer = staticmethod(RangeBitmapWriter)

@@ -165,7 +165,7 @@ class FileIndexReader:
 
     def ranking_type(self, column: str) -> str | None:
         """Return the type of an index that ranks a column's rows by value.  None if no index does."""
-        kinds = self.columns.get(column, ())
+        kinds = self._places(column)
         return next((k for k in _in_order(kinds) if isinstance(self.reader(column, k), capabilities.RowRanker)), None)
 
     def top_n(

@@ -138,8 +138,11 @@ class TableScan:
 
     def top_n(self, order_by: Sequence[OrderItem], n: int) -> TableScan:
         """The first ``n`` rows in this order, sorted."""
-        order = parse_order(order_by, self.state.schema)
-        return replace(self.limit(n), order=order)
+        return self.sorted_by(parse_order(order_by, self.state.schema, self.timezone), n)
+
+    def sorted_by(self, orders: Sequence[Order], n: int) -> TableScan:
+        """The first ``n`` rows by orders of :func:`bitlake.scan.sort_order.parse_order`, sorted."""
+        return replace(self.limit(n), order=tuple(orders))
 
     def without_index(self) -> TableScan:
         """The same rows, planned without file indexes (to compare)."""

@@ -7,6 +7,7 @@ rows would be sorted, to weigh files' bounds against each other.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,15 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.indexed import has_members, parse_indexed
+from bitlake.expressions.terms import columns_in
+from bitlake.expressions.tree import IndexedExpression
+from bitlake.fileindex.source import IndexSource
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
-from bitlake.types import AtomicType, Root
+from bitlake.types import AtomicType, Root, arrow_type
 
 Ints = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[int, Any]
 OrderItem: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
+_NAME = re.compile(r"\w+")
 BEST: Place = (-1, 0)
 """Before every row: the place of rows without any bound."""
 WORST: Place = (9, 0)
@@ -32,7 +38,7 @@ WORST: Place = (9, 0)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One column to sort by."""
+    """One column, or expression over one row, to sort by."""
 
     column: str
     descending: bool
@@ -40,7 +46,19 @@ class Order:
 
     def __str__(self) -> str:
         nulls = "" if self.nulls_first is not self.descending else f" NULLS {'FIRST' if self.nulls_first else 'LAST'}"
-        return f"{self.column}{' DESC' if self.descending else ''}{nulls}"
+        return f"{self.sql}{' DESC' if self.descending else ''}{nulls}"
+
+    @property
+    def sql(self) -> str:
+        """The column's name, or the expression as Spark SQL."""
+        return self.column.sql if isinstance(self.column, IndexedExpression) else self.column
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns that the values are computed from."""
+        if isinstance(self.column, IndexedExpression):
+            return tuple(sorted(columns_in(self.column.term)))
+        return (self.column,)
 
     def place(self, value: Any) -> Place:
         """Where a physical value (None: NULL) stands: smaller tuples come first."""
@@ -75,12 +93,12 @@ class _Down:
         return hash(self.value)
 
 
-def parse_order(items: Sequence[OrderItem], schema: TableSchema) -> tuple[Order, ...]:
-    """Orders from ``"col"``, ``("col", "desc")`` or ``("col", "asc", "last")``.
+def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) -> tuple[Order, ...]:
+    """Orders from ``"col"``, ``("col", "desc")`` or ``("col", "asc", "last")``; an expression may stand for a column.
 
     As in Spark, NULLs come first when ascending and last when descending, by default.  Raises
-    :class:`InvalidRequest` for a word that is none of these or a column that has no order, and
-    :class:`bitlake.errors.NotFound` for an unknown column.
+    :class:`InvalidRequest` for a word that is none of these, a column that has no order, or an expression that no index
+    can be of, and :class:`bitlake.errors.NotFound` for an unknown column.
     """
     out: list[Order] = []
     for item in items:
@@ -89,14 +107,47 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema) -> tuple[Order,
         where = nulls.lower().removeprefix("nulls ").strip() or ("last" if descending else "first")
         if direction.lower() not in ("asc", "desc") or where not in ("first", "last"):
             raise InvalidRequest(f"cannot order by {item!r}; expected (column, 'asc' or 'desc', 'first' or 'last')")
-        field = schema.field(name)
-        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
-            raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
-        if field.name not in [o.column for o in out]:  # ordering by a column again changes nothing
-            out.append(Order(field.name, descending, where == "first"))
+        column = _ordered(name, schema, timezone)
+        if column not in [o.column for o in out]:  # ordering by a column again changes nothing
+            out.append(Order(column, descending, where == "first"))
     if not out:
         raise InvalidRequest("top_n needs at least one column to order by; use limit() for any rows")
     return tuple(out)
+
+
+def _ordered(name: str, schema: TableSchema, timezone: str) -> str:
+    """A column's own name, or an expression; raises as :func:`parse_order`."""
+    try:
+        field = schema.field(name)
+    except NotFound:
+        if _NAME.fullmatch(name) is not None:
+            raise
+        try:
+            expression = parse_indexed(name, schema.fields, timezone)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"cannot order by '{name}': {e}") from e
+        if not isinstance(expression, IndexedExpression) or has_members(expression):
+            raise InvalidRequest(
+                f"cannot order by '{name}'; expected a column, or an expression of one value"
+            ) from None
+        if expression in schema.field_names:
+            raise InvalidRequest(f"cannot order by '{name}': '{expression}' is also the name of a column") from None
+        return expression
+    if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+        raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
+    return field.name
+
+
+def with_expressions(table: pa.Table, orders: Sequence[Order]) -> pa.Table:
+    """Rows with a column of values for each expression to sort by.
+
+    Raises :class:`bitlake.errors.EvaluationFailed` where an expression fails for a row.
+    """
+    for order in orders:
+        if isinstance(order.column, IndexedExpression):
+            values = IndexSource(order.column, order.sources, order.column.type).values(table)
+            table = table.append_column(order.column, values.cast(arrow_type(order.column.type)))
+    return table
 
 
 def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Ints:

@@ -25,6 +25,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import ColumnStats, bounds_of
+from bitlake.expressions.tree import IndexedExpression
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import nullable, retyped
@@ -36,8 +37,8 @@ from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkipReason, StepName
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
-from bitlake.scan.sort_order import BEST, WORST, Order, Place, best_rows
-from bitlake.schema.evolution import map_fields, stored_alike
+from bitlake.scan.sort_order import BEST, WORST, Order, Place, best_rows, with_expressions
+from bitlake.schema.evolution import map_fields, map_indexed, stored_alike
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root
@@ -87,7 +88,7 @@ class FileRanges:
 
     def __init__(self, order: Order, schema: TableSchema, schemas: Mapping[int, TableSchema], paths: Any) -> None:
         self.order = order
-        self.field = schema.field(order.column)
+        self.field = _field_of(order.column, schema)
         self._schema = schema
         self._schemas = schemas
         self._partitions = PartitionReader(schema, paths)
@@ -99,13 +100,20 @@ class FileRanges:
         if source is None:
             file_schema = self._schemas[schema_id]
             mapping = map_fields(self._schema.fields, file_schema.fields)
-            column = mapping.fields[self.field.name]
-            usable = column is not None and stored_alike(self.field.type, column.type)
+            column: DataField | None
+            if isinstance(self.order.column, IndexedExpression):
+                name = map_indexed(self.order.column, self._schema.fields, mapping)
+                column, usable = replace(self.field, name=name or self.field.name), name is not None
+            else:
+                column = mapping.fields[self.field.name]
+                usable = column is not None and stored_alike(self.field.type, column.type)
             source = self._sources[schema_id] = (column, usable)
         return source
 
     def stats(self, file: PlannedFile) -> ColumnStats | None:
-        """The column's statistics in a file; None if unknown."""
+        """The column's statistics in a file; None if unknown, as for an expression."""
+        if isinstance(self.order.column, IndexedExpression):
+            return None
         if self.field.name in self._schema.partition_keys:
             return self._partitions.stats(file.entry.partition)[self.field.name]
         column, usable = self.source(file.entry.file.schema_id)
@@ -167,6 +175,11 @@ class FileRanges:
         return isinstance(self.field.type, AtomicType) and self.field.type.root in _FLOATS
 
 
+def _field_of(column: str, schema: TableSchema) -> DataField:
+    """The column to sort by, or a field for the values of an expression."""
+    return DataField(-1, column, column.type) if isinstance(column, IndexedExpression) else schema.field(column)
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedRows:
     """Rows by their positions, and the rank of each in ``places``, of which the greatest is the worst."""
@@ -209,7 +222,7 @@ def plan_top_n(
         file = files[i]
         worst = promised.worst
         if worst is not None and (best > worst or (single and best == worst)):
-            detail = f"its best {ranges.field.name} is not better than that of {request.n:,} rows of other files"
+            detail = f"its best {ranges.order.sql} is not better than that of {request.n:,} rows of other files"
             skipped.append(_skip(file, detail))
             continue
         sure = file.merge is None and (not request.filtered or file.selection.exact)
@@ -351,11 +364,11 @@ def read_top_n(
     than ``at_most`` rows would have to be read.
     """
     orders, n = ranking.orders, ranking.n
-    sorting = tuple(o.column for o in orders)
+    sorting = tuple(dict.fromkeys(c for o in orders for c in o.sources))
     once = sum(f.chosen_rows for f in files) <= max(_FEW_ROWS, _FEW_PER_N * n)
     extra = tuple(c for c in request.columns if c not in sorting) if once else (ROW_INDEX,)
     first = replace(request, columns=(*sorting, *(c for c in extra if c not in sorting)))
-    best, left = _empty(first), at_most
+    best, left = with_expressions(_empty(first), orders), at_most
     for number, file in enumerate(files):
         nth = _nth(best, n, orders[0])
         if n == 0 or (nth is not None and _needless(ranking.ranges.best(file), nth, len(orders) == 1)):
@@ -367,7 +380,8 @@ def read_top_n(
                     raise TooManyRows
             for table in read_file(store, tasks_of([part], schemas)[0], first, counts[number]):
                 numbers = pa.array(np.full(table.num_rows, number, np.int32))
-                both = pa.concat_tables([best, retyped(table.append_column(_FILE, numbers), best.schema)])
+                table = with_expressions(table.append_column(_FILE, numbers), orders)
+                both = pa.concat_tables([best, retyped(table, best.schema)])
                 best = both.take(pa.array(best_rows(both, orders, n)))
     if once:
         return best.select(list(request.columns))

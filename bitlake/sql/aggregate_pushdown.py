@@ -180,7 +180,7 @@ class Aggregates:
 
 @dataclass(frozen=True, slots=True)
 class TopRows:
-    """The first ``rows`` rows by ``order``: (column, descending, nulls first); no order: any rows.
+    """The first ``rows`` rows by ``order``: (column or expression, descending, nulls first); no order: any rows.
 
     Of these the query leaves out the first ``offset``.  ``outputs``: its columns, each with its name in the result,
     where they are just columns of the table; else None.  ``edits``: what takes ORDER BY, LIMIT and OFFSET out of the
@@ -188,7 +188,7 @@ class TopRows:
     """
 
     predicate: Predicate | None
-    order: tuple[tuple[str, bool, bool], ...]
+    order: tuple[tuple[str | Term, bool, bool], ...]
     rows: int
     offset: int = 0
     outputs: tuple[tuple[str, str], ...] | None = None
@@ -258,6 +258,8 @@ class _Shaper:
         self.text = text
         self.terms: list[exp.Expr] = []
         """The keys of GROUP BY besides columns, as they are written."""
+        self.sorted_by: list[exp.Expr] = []
+        """The expressions of ORDER BY."""
         self.metadata = bool(use.metadata)
         where = select.args.get("where")
         self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of, computes=True)
@@ -403,12 +405,13 @@ class _Shaper:
         _need(self.predicate is None or not has_computed(self.predicate))
         offset = self.number("offset") if self.select.args.get("offset") else 0
         rows = self.number("limit") + offset
-        self.check_rowwise()
         order = self.select.args.get("order")
         if order is None:
+            self.check_rowwise()
             return TopRows(self.predicate, (), rows, offset, self.outputs())
         _need(scope.only(order, {"expressions"}))
         by = tuple(self.ordered(o) for o in order.expressions)
+        self.check_rowwise()
         starts = [t.start for t in self.text.tokens if t.token_type is TokenType.ORDER_BY]
         edits = ((starts[0], len(self.text), ""),) if len(starts) == 1 else None
         return TopRows(self.predicate, by, rows, offset, self.outputs(), edits)
@@ -437,26 +440,47 @@ class _Shaper:
 
     def check_rowwise(self) -> None:
         for projection in self.select.expressions:
+            if projection.unalias() in self.sorted_by:
+                continue  # indexes have values of rows alone
             for node in projection.unalias().walk():
                 star = isinstance(node, exp.Star)
                 _need(scope.only(node, set()) if star else isinstance(node, (*_ROWWISE, exp.Column)))
 
-    def ordered(self, node: exp.Expr) -> tuple[str, bool, bool]:
+    def ordered(self, node: exp.Expr) -> tuple[str | Term, bool, bool]:
         if not isinstance(node, exp.Ordered) or not scope.only(node, {"this", "desc", "nulls_first"}):
             raise _NoShape
         descending = bool(node.args.get("desc"))
         nulls_first = node.args.get("nulls_first")
-        column = self.output(node.this)
-        return column, descending, (not descending) if nulls_first is None else bool(nulls_first)
+        return self.sort_key(node.this), descending, (not descending) if nulls_first is None else bool(nulls_first)
+
+    def sort_key(self, node: exp.Expr) -> str | Term:
+        """What an item of ORDER BY is: a column of the table, or an expression over output columns or the table's."""
+        if not isinstance(node, exp.Column):
+            return self.term(node, self.output)
+        named = self.named(node)
+        return self.column(named) if isinstance(named, exp.Column) else self.term(named, self.column)
+
+    def term(self, node: exp.Expr, name_of: Callable[[exp.Expr], str]) -> Term:
+        try:
+            term = term_of(node, self.timezone, name_of)
+        except (Inexpressible, InvalidRequest):
+            raise _NoShape from None
+        _need(bool(names_in(term)))  # a number is the place of an output column
+        self.sorted_by.append(node)
+        return term
 
     def output(self, node: exp.Expr) -> str:
-        """What an item of ORDER BY names: an output column first, then one of the table."""
+        """The column of the table that a name in ORDER BY stands for."""
+        return self.column(self.named(node))
+
+    def named(self, node: exp.Expr) -> exp.Expr:
+        """What a name in ORDER BY stands for: an output column first, then one of the table."""
         if not isinstance(node, exp.Column) or len(node.parts) > 1:
-            return self.column(node)
+            return node
         _need(node.name.lower() != "all")  # ORDER BY ALL
         outputs = [
             e.unalias() for e in self.select.expressions if self.key_of(e.alias_or_name) == self.key_of(node.name)
         ]
         stars = sum(isinstance(e, exp.Star) or isinstance(e.this, exp.Star) for e in self.select.expressions)
         _need(len(outputs) + stars <= 1)
-        return self.column(outputs[0] if outputs else node)
+        return outputs[0] if outputs else node

@@ -80,7 +80,8 @@ class Scan:
         """The first ``n`` rows in this order, sorted.
 
         Items are a column, ``(column, "asc" | "desc")``, or these with a third word for NULLs, ``"first"`` or
-        ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.
+        ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.  An expression that
+        an index can be of, such as ``length(message)``, may stand for a column.
 
         >>> scan.select(["order_id", "amount"]).top_n([("amount", "desc")], 2).to_arrow().to_pylist()
         [{'order_id': 4, 'amount': 120.0}, {'order_id': 5, 'amount': 60.0}]

@@ -144,3 +144,41 @@ def test_declarations_that_do_not_fit_are_shown_and_dropped_on_spark(spark: Any,
     for name in "bce":
         lake.sql(f"DROP INDEX {name} ON t")
     assert [r["index_name"] for r in lake.sql("SHOW INDEXES FROM t").collect()] == ["a"]
+
+
+def test_the_first_rows_by_an_expression_are_those_of_plain_spark(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"), spark=spark)
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.int32())])
+    draw = random.Random(11)
+    texts = ["Alpha", "BETA", "g\u00e4mma", "\u03a9mega", "", "zz", None]
+    data = pa.table(
+        {
+            "id": range(3000),
+            "s": [None if (t := draw.choice(texts)) is None else t * draw.randint(0, 9) for _ in range(3000)],
+            "n": pa.array([draw.choice((None, draw.randint(-99, 99))) for _ in range(3000)], pa.int32()),
+        },
+        schema,
+    )
+    indexes = {"length": "range-bitmap(length(s))", "low": "range-bitmap(lower(s))", "product": "range-bitmap(n * -3)"}
+    table = lake.create_table("t", schema, options={f"bitlake.index.{k}": v for k, v in indexes.items()})
+    for start in (0, 1000, 2000):
+        table.append(data.slice(start, 1000))
+    frame = spark.createDataFrame(data)
+    frame.createOrReplaceTempView("plain_rows")
+    for query in (
+        "SELECT id, s FROM t ORDER BY length(s) DESC, id LIMIT 5",
+        "SELECT id FROM t WHERE n > 0 ORDER BY lower(s) DESC NULLS LAST, id LIMIT 5",
+        "SELECT id, length(s) AS long FROM t ORDER BY long, id DESC LIMIT 5 OFFSET 3",
+        "SELECT id, n AS s FROM t ORDER BY length(s) DESC, id LIMIT 5",
+        "SELECT id, s AS n FROM t ORDER BY lower(n), id LIMIT 300",
+        "SELECT n * -3 AS p, id FROM t ORDER BY p NULLS LAST, id LIMIT 2500",
+    ):
+        expected = spark.sql(query.replace("FROM t ", "FROM plain_rows ")).collect()
+        assert lake.sql(query).collect() == expected, query
+    assert "range-bitmap(length(s)) top 5" in str(lake.explain("SELECT id FROM t ORDER BY length(s) LIMIT 5"))
+    for path in ("driver", "spark", "workers"):
+        lake.sql(f"ALTER TABLE t SET TBLPROPERTIES ('read.spark-path' = '{path}')")
+        first = lake.table("t").scan().top_n([("length(s)", "desc", "first"), "id"], 500)
+        assert [r["id"] for r in first.to_spark().collect()] == first.to_arrow()["id"].to_pylist()
+    with pytest.raises(InvalidRequest, match="select 's' too"):
+        lake.table("t").scan(["id"]).top_n(["length(s)"], 500).to_spark()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from bitlake.expressions.terms import names_in
 from bitlake.expressions.tree import Comparison, Op, has_computed
 from bitlake.sql.aggregate_pushdown import Aggregates, Item, Key, TopRows
 from bitlake.sql.analyzer import analyse_query
@@ -129,6 +130,19 @@ def test_top_rows() -> None:
     )
 
 
+def test_rows_ordered_by_expressions() -> None:
+    for text, column in (
+        ("SELECT a FROM t ORDER BY a + 1 DESC LIMIT 3", "a"),
+        ("SELECT a + 1 AS a FROM t ORDER BY a DESC LIMIT 3", "a"),
+        ("SELECT length(x.bb) FROM t x ORDER BY length(x.bb) DESC LIMIT 3", "Bb"),
+        ("SELECT a AS bb, bb AS a FROM t ORDER BY upper(bb) DESC LIMIT 3", "a"),
+    ):
+        found = shape(text)
+        assert isinstance(found, TopRows)
+        ((term, descending, nulls_first),) = found.order
+        assert not isinstance(term, str) and names_in(term) == {column} and descending and not nulls_first
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -187,8 +201,9 @@ def test_outputs_are_left_to_spark(text: str) -> None:
         "SELECT bb, COUNT(*) FROM t GROUP BY ALL",
         "SELECT explode(array(a)) FROM t LIMIT 3",
         "SELECT my_function(a) FROM t LIMIT 3",
-        "SELECT a FROM t ORDER BY a + 1 LIMIT 3",
-        "SELECT a + 1 AS a FROM t ORDER BY a LIMIT 3",
+        "SELECT explode(array(a)) FROM t ORDER BY a + 1 LIMIT 3",
+        "SELECT count(*) OVER () FROM t ORDER BY a + 1 LIMIT 3",
+        "SELECT a FROM t ORDER BY a + missing LIMIT 3",
         "SELECT a FROM t ORDER BY 1 LIMIT 3",
         "SELECT a FROM t ORDER BY ALL LIMIT 3",
         "SELECT a FROM t SORT BY a LIMIT 3",

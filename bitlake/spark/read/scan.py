@@ -596,9 +596,10 @@ def _limited(frame: DataFrame, scan: TableScan) -> DataFrame:
     """The first rows of a scan, in its order."""
     keys = []
     for order in scan.order:
-        column = F.col(quoted(order.column))
-        if order.column not in scan.columns:
-            raise InvalidRequest(f"select '{order.column}' too, which the rows are ordered by, to sort them in Spark")
+        for source in order.sources:
+            if source not in scan.columns:
+                raise InvalidRequest(f"select '{source}' too, which the rows are ordered by, to sort them in Spark")
+        column = F.col(quoted(order.column)) if order.sources == (order.column,) else F.expr(order.sql)
         if order.descending:
             keys.append(column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last())
         else:
