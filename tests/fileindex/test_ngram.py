@@ -36,7 +36,10 @@ def reader_of(payload: bytes, rows: int) -> NgramReader:
 
 
 def matching(texts: list[str | None], pattern: str, *, lower: bool = False) -> set[int]:
-    expression = re.compile(like_regex(like_pieces(pattern)).replace(r"\z", r"\Z"))
+    # Between two %, the first place is as good as any: to try others took a minute for some seeds.
+    first, *parts = like_regex(like_pieces(pattern)).removesuffix(r"\z").split(".*")
+    middle = "".join(f"(?>.*?{p})" for p in parts[:-1])
+    expression = re.compile(first + middle + "".join(f".*{p}" for p in parts[-1:]) + r"\Z")
     fold = str.lower if lower else str
     return {i for i, t in enumerate(texts) if t is not None and expression.match(fold(t))}
 
@@ -45,7 +48,7 @@ def rows_of(selection: Selection | None, count: int) -> set[int]:
     return set(range(count)) if selection is None else set(selection.positions(count).tolist())
 
 
-@pytest.mark.parametrize("seed", [*range(6), *map(long, range(6, full(90, 400)))])
+@pytest.mark.parametrize("seed", [*range(12), *map(long, range(12, full(90, 400)))])
 def test_no_matching_row_is_skipped(seed: int) -> None:
     rng = random.Random(seed)
     texts = [random_text(rng) for _ in range(rng.randint(1, 150))]
