@@ -148,13 +148,7 @@ def _condition(target: StatementTarget, condition: SqlText | None) -> Predicate 
 
 def _column_or_member(target: StatementTarget, column: exp.Column) -> str | None:
     """The name of a column of the target, or of a struct's member with dots; None if it has neither."""
-    name = target.column_of(column)
-    if name is not None:
-        return name
-    try:
-        return ".".join(target.column_parts(tuple(part.name for part in column.parts)))
-    except NotFound:
-        return None
+    return target.column_of(column) or target.member_of(column)
 
 
 def _values(target: StatementTarget, assignments: Sequence[st.Assignment]) -> dict[str, Callable[[pa.Table], pa.Array]]:

@@ -98,6 +98,25 @@ class StatementTarget:
             raise NotFound(f"table '{self.table.name}' has no column '{'.'.join(parts)}'{hint}")
         return (names[keys[0]], *parts[1:])
 
+    def member_of(self, column: exp.Column) -> str | None:
+        """The name of a struct's member, parts joined by dots; None if there is none, or which one is not certain."""
+        names = self.context.names
+        try:
+            first, *rest = self.column_parts(tuple(part.name for part in column.parts))
+        except NotFound:
+            return None
+        schema = self.state.schema
+        kind, path = schema.field(first).type, [first]
+        for part in rest:
+            same = [f for f in kind.fields if names.same(f.name, part)] if isinstance(kind, RowType) else []
+            if len(same) != 1:
+                return None
+            kind, path = same[0].type, [*path, same[0].name]
+        joined = ".".join(path)
+        # A name with a dot in it would be taken for two, and a column may have the joined name.
+        plain = not any("." in name for name in path) and not any(names.same(joined, c) for c in schema.field_names)
+        return joined if rest and plain and names.key(first) in names.clear(schema.field_names) else None
+
 
 def exact_scan(
     session: Session, scan: TableScan, predicate: Predicate | None, *, nested: bool = False
@@ -114,7 +133,7 @@ def exact_scan(
     fields = scan.state.schema.fields
     try:
         bound = bind(predicate, fields, session.timezone)
-    except InvalidRequest:
+    except (InvalidRequest, NotFound):
         return None
     schema = scan.state.schema
     for column in columns_of(bound):

@@ -72,8 +72,9 @@ def named_keys(options: Mapping[str, str], name: str) -> list[str]:
 
 
 def name_of_index(options: Mapping[str, str], name: str) -> str | None:
-    """The declared name of the index that equals ``name`` in any case; None if there is none."""
-    return next((declared for declared in index_names(options) if declared.lower() == name.lower()), None)
+    """The declared name of the index that is ``name``, or equals it in any case; None if there is none."""
+    names = [declared for declared in index_names(options) if declared.lower() == name.lower()]
+    return name if name in names else next(iter(names), None)
 
 
 def declared_text(key: str, value: str) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.indexed import has_members, parse_indexed
 from bitlake.expressions.terms import columns_in
-from bitlake.expressions.tree import IndexedExpression
+from bitlake.expressions.tree import IndexedExpression, MapKey
 from bitlake.fileindex.source import IndexSource
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[int, Any]
 OrderItem: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
-_NAME = re.compile(r"\w+")
+_DIRECTION = re.compile(r"(?i)\s(asc|desc)(\s+nulls\s+(first|last))?\s*$")
 BEST: Place = (-1, 0)
 """Before every row: the place of rows without any bound."""
 WORST: Place = (9, 0)
@@ -119,23 +119,33 @@ def _ordered(name: str, schema: TableSchema, timezone: str) -> str:
     """A column's own name, or an expression; raises as :func:`parse_order`."""
     try:
         field = schema.field(name)
-    except NotFound:
-        if _NAME.fullmatch(name) is not None:
-            raise
-        try:
-            expression = parse_indexed(name, schema.fields, timezone)
-        except InvalidRequest as e:
-            raise InvalidRequest(f"cannot order by '{name}': {e}") from e
-        if not isinstance(expression, IndexedExpression) or has_members(expression):
-            raise InvalidRequest(
-                f"cannot order by '{name}'; expected a column, or an expression of one value"
-            ) from None
-        if expression in schema.field_names:
-            raise InvalidRequest(f"cannot order by '{name}': '{expression}' is also the name of a column") from None
-        return expression
+    except NotFound as missing:
+        found = _parsed(name, schema, timezone, missing)
+        if isinstance(found, IndexedExpression):
+            return found
+        field = schema.field(found)
     if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
         raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
     return field.name
+
+
+def _parsed(name: str, schema: TableSchema, timezone: str, missing: NotFound) -> str:
+    """An expression, or a column whose name is quoted; ``missing``: the error for a name that no column has."""
+    if _DIRECTION.search(name):
+        raise InvalidRequest(f"cannot order by '{name}'; name the direction apart: ('<column>', 'desc', 'last')")
+    try:
+        found = parse_indexed(name, schema.fields, timezone)
+    except NotFound:
+        if "(" not in name:
+            raise missing from None
+        raise
+    except InvalidRequest as e:
+        raise InvalidRequest(f"cannot order by '{name}', of which no index can be: {e}") from e
+    if isinstance(found, MapKey) or (isinstance(found, IndexedExpression) and has_members(found)):
+        raise InvalidRequest(f"cannot order by '{name}'; expected a column, or an expression of one value") from None
+    if isinstance(found, IndexedExpression) and found in schema.field_names:
+        raise InvalidRequest(f"cannot order by '{name}': '{found}' is also the name of a column") from None
+    return found
 
 
 def with_expressions(table: pa.Table, orders: Sequence[Order]) -> pa.Table:

@@ -320,3 +320,38 @@ def test_conditions_on_arrays_maps_and_structs_use_their_indexes(tmp_path: Path,
     assert sorted(lake.table("d").to_arrow()["id"].to_pylist()) == [0, 2, 10, 11, 12, 101]
     assert run(lake, f"DELETE FROM d WHERE {where}").to_pylist() == [{"num_affected_rows": 1}]
     assert sorted(lake.table("d").to_arrow()["id"].to_pylist()) == [0, 2, 10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("setting", "where"),
+    [
+        ("false", "a.b = 3"),  # also the name of a column
+        ("false", "a.`c.d` = 7"),  # not c.d of a
+        ("false", "twice.x = 1"),
+        ("false", "twice.X = 1"),
+        ("true", "plain.Y = 1"),
+        ("false", "m.k = 1"),
+        ("false", "array_contains(items.name, 'x')"),
+        ("false", "plain.y.z IS NULL"),
+    ],
+)
+def test_members_whose_name_is_not_certain_are_left_to_spark(tmp_path: Path, setting: str, where: str) -> None:
+    lake = bitlake.connect(tmp_path)
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("a.b", pa.int32()),
+            ("a", pa.struct([("b", pa.int32()), ("c.d", pa.int32()), ("c", pa.struct([("d", pa.int32())]))])),
+            ("twice", pa.struct([("x", pa.int32()), ("X", pa.int32())])),
+            ("plain", pa.struct([("y", pa.int32())])),
+            ("m", pa.map_(pa.string(), pa.int32())),
+            ("items", pa.list_(pa.struct([("name", pa.string())]))),
+        ]
+    )
+    lake.create_table("t", schema).append(pa.Table.from_pylist([{"id": 1, "a.b": 3}], schema))
+    run(lake, f"SET spark.sql.caseSensitive = {setting}")
+    for statement in (f"DELETE FROM t WHERE {where}", f"UPDATE t SET id = 2 WHERE {where}"):
+        with pytest.raises(UnsupportedFeature) as refused:
+            run(lake, statement)
+        assert is_left_to_spark(statement, refused.value)
+    assert lake.table("t").to_arrow()["id"].to_pylist() == [1]

@@ -5,6 +5,7 @@ import pytest
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
 from bitlake.fileindex.capabilities import memory
+from bitlake.fileindex.named_index import name_of_index
 from bitlake.fileindex.registry import (
     INDEX_TYPES,
     IndexSpec,
@@ -146,3 +147,8 @@ def test_options_that_declare_indexes_and_end_others(
     found, gone = changed_index_options(options, added, dropped)
     assert (found, gone) == (changed, unset)
     assert list(found) == sorted(found, key=lambda key: not key.endswith(".columns")), "lists of columns come first"
+
+
+def test_an_index_is_found_by_its_own_name_before_one_in_another_case() -> None:
+    options = {"bitlake.index.Ab": "bitmap(n)", "bitlake.index.ab": "bitmap(s)", "bitlake.index.c": "bitmap(t)"}
+    assert [name_of_index(options, name) for name in ("Ab", "ab", "AB", "C", "d")] == ["Ab", "ab", "Ab", "c", None]

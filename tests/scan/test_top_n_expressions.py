@@ -146,6 +146,9 @@ def test_a_renamed_column_keeps_its_order(lake: bitlake.Lake) -> None:
     ("order", "error", "message"),
     [
         ("missing", NotFound, "no column 'missing'"),
+        ("no-such", NotFound, "no column 'no-such'"),
+        ("length(s) desc", InvalidRequest, "name the direction apart"),
+        ("s = 'a'", InvalidRequest, "of which no index can be"),
         ("length(missing)", NotFound, "missing"),
         ("length(s", InvalidRequest, "cannot order by 'length"),
         ("length(s) + rand()", InvalidRequest, "cannot order by"),
@@ -158,6 +161,11 @@ def test_what_no_rows_are_ordered_by(lake: bitlake.Lake, order: str, error: type
     table = lake.create_table("t", SCHEMA)
     with pytest.raises(error, match=message.replace("(", r"\(")):
         table.scan().top_n([(order, "asc")], 3)
+
+
+def test_a_quoted_name_is_a_column(lake: bitlake.Lake) -> None:
+    table = lake.create_table("t", SCHEMA)
+    assert table.scan().top_n(["`id`"], 3)._core.order == table.scan().top_n(["id"], 3)._core.order
 
 
 def test_an_expression_that_fails_for_a_row_is_an_error(lake: bitlake.Lake) -> None:

@@ -92,3 +92,8 @@ def test_other_bytes_become_java_s_replacement_characters(stored: bytes, decoded
     expected = ["a", None, decoded, "\ufffd"]
     assert java_text(column).to_pylist() == expected
     assert java_text(pa.chunked_array([column, column.slice(2, 1)])).to_pylist() == [*expected, decoded]
+
+
+def test_a_column_with_many_such_values_is_decoded() -> None:
+    stored = [b"caf\xe9", b"plain", None, "caf\u00e9".encode()] * 500
+    assert java_text(text(stored)).to_pylist() == ["caf\ufffd", "plain", None, "caf\u00e9"] * 500
