@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,3 +143,16 @@ def distinct(roots: Sequence[Path]) -> list[Path]:
     """The folders without those that look like the one before: being killed at a read leaves what was there."""
     looks = [look(root) for root in roots]
     return [root for i, root in enumerate(roots) if not i or looks[i] != looks[i - 1]]
+
+
+def noted_sleep(waits: list[float]) -> Callable[[float], None]:
+    """Stands for ``time.sleep``: notes what this thread would wait; threads that other tests left behind sleep."""
+    sleep, here = time.sleep, threading.get_ident()
+
+    def note(seconds: float) -> None:
+        if threading.get_ident() == here:
+            waits.append(seconds)
+        else:
+            sleep(seconds)
+
+    return note

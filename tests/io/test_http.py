@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import noted_sleep
 
 from bitlake.io import http
 from bitlake.io.http import Broken, HttpClient, TooLarge, Unreachable
@@ -85,7 +86,7 @@ def server() -> Iterator[Server]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What retries wait, without waiting."""
     out: list[float] = []
-    monkeypatch.setattr("time.sleep", out.append)
+    monkeypatch.setattr("time.sleep", noted_sleep(out))
     return out
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import each_call_failing, strays
+from faults import each_call_failing, noted_sleep, strays
 from keyed_tables import DV, made, read, rows_of
 from long import long
 
@@ -183,7 +183,7 @@ def test_level_0_is_left_to_the_next_writer_in_the_end(
 
         patch.setattr(Publisher, "_commit_compactions", lose)
         patch.setattr(publish.random, "Random", Longest)
-        patch.setattr(publish.time, "sleep", waits.append)
+        patch.setattr(publish.time, "sleep", noted_sleep(waits))
         snapshot = table.upsert(rows_of([1], "a"))
     assert len(losses) == publish.COMPACT_TRIES
     assert waits == [0.1, 0.2, 0.4, *[0.8] * (publish.COMPACT_TRIES - 4)], "seconds at most, between tries"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
+from faults import noted_sleep
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -202,7 +203,7 @@ def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, mo
     late = Path(table.path, "tag", "tag-late")
     late.write_bytes(text)
     waited: list[float] = []
-    monkeypatch.setattr("bitlake.snapshot.removal_markers.time.sleep", waited.append)
+    monkeypatch.setattr("bitlake.snapshot.removal_markers.time.sleep", noted_sleep(waited))
     with pytest.raises(NotFound):
         table.maintenance.remove_orphan_files(1 << 60)
     assert ids(table) == [2, 12]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from caches import forget
 from commits import STORE, append, check_table, entry, make_table, names
+from faults import noted_sleep
 from fixtures import copy_warehouse
 
 import bitlake
@@ -322,7 +323,7 @@ def test_waits_double_with_each_lost_race(tmp_path: Path, monkeypatch: pytest.Mo
             return b
 
     waits: list[float] = []
-    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", noted_sleep(waits))
     monkeypatch.setattr("bitlake.write.commit.random.Random", Longest)
     paths, schema = make_table(tmp_path / "t")
     schema = schema.with_options({"commit.min-retry-wait": "10 ms"})
@@ -352,7 +353,7 @@ def test_waits_double_with_each_failure_of_the_storage(tmp_path: Path, monkeypat
             raise StorageUnavailable("no answer")
 
     waits: list[float] = []
-    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", noted_sleep(waits))
     monkeypatch.setattr("bitlake.write.commit.random.Random", Longest)
     paths, schema = make_table(tmp_path / "t")
     for retries in (0, 1, 5):
@@ -460,7 +461,7 @@ def test_a_base_snapshot_that_lacks_a_file_is_no_lost_race(tmp_path: Path, monke
     STORE.delete(paths.manifest(base.delta_manifest_list))
     forget()
     waits: list[float] = []
-    monkeypatch.setattr("bitlake.write.commit.time.sleep", waits.append)
+    monkeypatch.setattr("bitlake.write.commit.time.sleep", noted_sleep(waits))
     with pytest.raises(NotFound, match=base.delta_manifest_list):
         append(paths, schema, entry("b"))
     assert not waits and not STORE.exists(paths.snapshot(2))
