@@ -52,9 +52,9 @@ stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
 
-## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute
+## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute (SECONDS= in which they may begin)
 long: $(READY) $(CLASSES)
-	$(PYTEST) -m long $(ARGS)
+	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS)) $(PYTEST) -m long $(ARGS)
 
 ## full-counts  the full numbers of random predicates over indexes of expressions, members and text, of aggregates, and of tables with such indexes that Paimon (Java) and pypaimon rewrite (hours)
 full-counts: $(READY)
@@ -87,9 +87,9 @@ engines: $(READY)
 memory: $(READY)
 	$(BIN)/python tests/memory/measure.py $(if $(CASES),--cases $(CASES)) $(if $(FOLDER),--folder $(FOLDER))
 
-## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (SEED= to repeat)
+## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (SEED= to repeat, SECONDS= in which they may begin)
 doors: $(READY) $(CLASSES)
-	BITLAKE_DOORS=pairs $(if $(SEED),BITLAKE_DOORS_SEED=$(CHOSEN_SEED)) $(DOORS) $(ARGS)
+	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS)) BITLAKE_DOORS=pairs $(if $(SEED),BITLAKE_DOORS_SEED=$(CHOSEN_SEED)) $(DOORS) $(ARGS)
 
 ## doors-all every combination of those, with every question
 doors-all: $(READY) $(CLASSES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 _path = [str(Path(__file__).with_name("spark_python")), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)
 
+STARTED = time.monotonic()
+LIMIT = float(os.environ.get("BITLAKE_SECONDS", math.inf))
+"""The seconds in which tests of this process may begin: CI bounds suites of random cases, whatever its machine."""
+
 # Fixtures that start a Spark session; a test that asks for one (also through another fixture) is a Spark test.
 SPARK_FIXTURES = {"spark"}
 
@@ -40,6 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a file stays
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Skip what would begin too late."""
+    if time.monotonic() - STARTED > LIMIT:
+        pytest.skip(f"the {LIMIT:.0f} seconds of this suite are over")
 
 
 gc.disable()  # until the tests are collected: nearly all objects stay
