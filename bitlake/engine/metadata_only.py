@@ -119,8 +119,7 @@ def _first_rows(session: Session, shape: sh.TopRows, scan: TableScan) -> TableSc
         column = item if isinstance(item, str) else _ranked_expression(session, item, scan.state.schema)
         if column is None:
             return None
-        if column not in [order.column for order in orders]:
-            orders.append(Order(column, descending, nulls_first))
+        orders.append(Order(column, descending, nulls_first))
     return exact.sorted_by(orders, shape.rows)
 
 

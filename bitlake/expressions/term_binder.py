@@ -266,8 +266,7 @@ def _bound_test(term: Typed, leaf: Leaf, fields: Sequence[DataField], timezone: 
     return And((*implied, test)) if implied else test
 
 
-_MIRRORED = {"=": Op.EQ, "<": Op.GT, "<=": Op.GE, ">": Op.LT, ">=": Op.LE}
-_COMPARED = {"=": Op.EQ, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
+_COMPARED = frozenset({"=", "<", "<=", ">", ">="})
 
 
 def _compared_with_constant(term: Typed) -> tuple[Typed, Leaf] | None:
@@ -277,15 +276,16 @@ def _compared_with_constant(term: Typed) -> tuple[Typed, Leaf] | None:
     """
     if term.function not in _COMPARED:
         return None
-    left, right = term.arguments
-    tested, other, ops = (right, left, _MIRRORED) if not columns_in(left) else (left, right, _COMPARED)
+    op, (tested, other) = Op(term.function), term.arguments
+    if not columns_in(tested):
+        op, tested, other = op.swapped, other, tested
     if columns_in(other) or tested.type != other.type or tested.root not in (Root.VARCHAR, *INTEGERS):
         return None
     try:
         value = evaluate_term(other, {}, 1, KERNELS)[0].as_py()
     except InvalidRequest:
         return None  # it fails for each row that is tested, if there is one
-    return None if value is None else (tested, Comparison(VALUE, ops[term.function], value))
+    return None if value is None else (tested, Comparison(VALUE, op, value))
 
 
 def _is_null(term: Typed, negated: bool) -> Predicate:

@@ -142,7 +142,10 @@ class TableScan:
 
     def sorted_by(self, orders: Sequence[Order], n: int) -> TableScan:
         """The first ``n`` rows by orders of :func:`bitlake.scan.sort_order.parse_order`, sorted."""
-        return replace(self.limit(n), order=tuple(orders))
+        first: dict[str, Order] = {}
+        for order in orders:
+            first.setdefault(order.column, order)  # ordering by a column again changes nothing
+        return replace(self.limit(n), order=tuple(first.values()))
 
     def without_index(self) -> TableScan:
         """The same rows, planned without file indexes (to compare)."""

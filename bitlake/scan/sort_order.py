@@ -107,9 +107,7 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) 
         where = nulls.lower().removeprefix("nulls ").strip() or ("last" if descending else "first")
         if direction.lower() not in ("asc", "desc") or where not in ("first", "last"):
             raise InvalidRequest(f"cannot order by {item!r}; expected (column, 'asc' or 'desc', 'first' or 'last')")
-        column = _ordered(name, schema, timezone)
-        if column not in [o.column for o in out]:  # ordering by a column again changes nothing
-            out.append(Order(column, descending, where == "first"))
+        out.append(Order(_ordered(name, schema, timezone), descending, where == "first"))
     if not out:
         raise InvalidRequest("top_n needs at least one column to order by; use limit() for any rows")
     return tuple(out)
