@@ -257,9 +257,9 @@ class Scan:
         >>> scan.where("status = 'NEW'").dataset().count_rows()
         3
         """
-        from bitlake.scan.dataset import ScanDataset  # loads pyarrow.dataset
+        from bitlake.scan.dataset import dataset_of  # loads pyarrow.dataset
 
-        return ScanDataset(self._core)
+        return dataset_of(self._core)
 
     def to_spark(self) -> DataFrame:
         """Read as a Spark DataFrame; needs PySpark.

@@ -24,7 +24,7 @@ from typing import Any
 SECONDS = 300
 _PIPE_BYTES = 60_000
 _OTHERS = ("numpy", "pyarrow.compute", "pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "rich.table")
-_LEFT_OUT = ("bitlake.__main__", "bitlake.demo", "bitlake.spark", "bitlake.sql.duckdb_source")
+_LEFT_OUT = ("bitlake.__main__", "bitlake.demo", "bitlake.spark", "bitlake.scan.duckdb_source")
 
 
 class CommandServer:

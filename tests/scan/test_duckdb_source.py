@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import bitlake
 from bitlake.scan import reader
 from bitlake.scan.dataset import ScanDataset
+from bitlake.scan.duckdb_source import ScanSource, SourceDataset, join_keys
+from bitlake.scan.scan import TableScan
 from bitlake.sql import duckdb_binding
 from bitlake.sql.duckdb_engine import fetch
-from bitlake.sql.duckdb_source import ScanSource
 from bitlake.table.scan import Scan
 
 COUNT = 16_000
@@ -70,7 +77,7 @@ def as_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scan_of(scan: Scan) -> ScanSource:
-    return ScanSource(scan.dataset()._scan)
+    return ScanSource(scan.dataset()._scan, join_keys)
 
 
 CONDITIONS = [
@@ -140,23 +147,107 @@ def test_duckdb_orders_joins_by_the_number_of_rows(lake: bitlake.Lake) -> None:
         assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"n": 4994}]
 
 
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The filters that were applied here, each as SQL with its table."""
+    seen: list[str] = []
+    stream = ScanSource.stream
+
+    def watched(self: ScanSource, columns: Sequence[int] | None, filters: Sequence[Any]) -> tuple[object, bool]:
+        seen.extend(f"{self._scan.state.name}: {f.fragment()}" for f in filters)
+        return stream(self, columns, filters)
+
+    monkeypatch.setattr(ScanSource, "stream", watched)
+    return seen
+
+
 @pytest.mark.usefixtures("as_source")
-def test_a_joins_other_column_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    scanner = ScanDataset.scanner
-    monkeypatch.setattr(
-        ScanDataset, "scanner", lambda self, **k: (asked.append(str(k["filter"])), scanner(self, **k))[1]
-    )
+def test_a_joins_other_column_prunes(lake: bitlake.Lake, applied: list[str]) -> None:
     query = "SELECT o.id, m.city FROM mixed m JOIN other o ON m.id = o.id WHERE m.id = 4321"
     assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"id": 4321, "city": "c1"}]
-    assert asked == ["(id == 4321)"]  # of the other table; the first one's is in its scan
+    assert applied == ['default.other: ("id" = 4321)']  # the first one's is in its scan
+
+
+def test_a_dataset_that_is_registered_has_its_rows_and_applies_what_prunes(
+    lake: bitlake.Lake, applied: list[str]
+) -> None:
+    connection = duckdb.connect()
+    connection.register("mixed", lake.table("mixed").dataset())
+    connection.register("other", lake.table("other").dataset())
+    query = "SELECT count(*) FROM mixed m JOIN other o ON m.id = o.id WHERE m.id >= 16000 AND m.amount < 990"
+    assert f"~{lake.table('mixed').count():,} rows" in str(connection.sql(query).explain())
+    numbers = lake.table("mixed").scan(["id"], where="id >= 16000 AND amount < 990").to_arrow()["id"].to_pylist()
+    assert connection.sql(query).fetchall() == [(len(set(numbers) & set(range(5000)) - {7}),)]
+    assert {f for f in applied if f.startswith("default.mixed")} == {'default.mixed: ("id" >= 16000)'}
+    # amount < 990 holds in every file and page: DuckDB applies it
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_registered_scan_gives_only_the_rows_of_its_condition(where: str, lake: bitlake.Lake) -> None:
+    names = ["late", "city", "id", "state", "price", "rate"]
+    scan = lake.table("mixed").scan(names, where=where)
+    dataset = scan.dataset()
+    assert isinstance(dataset, SourceDataset)
+    expected = scan.to_arrow().sort_by("id").to_pylist()
+    assert duckdb.from_arrow(dataset).to_arrow_table().sort_by("id").to_pylist() == expected
+    some = duckdb.sql("SELECT id, state FROM dataset WHERE id % 3 = 1")
+    assert sorted(some.fetchall()) == [(r["id"], r["state"]) for r in expected if r["id"] % 3 == 1]
+    assert duckdb.sql("SELECT count(*) FROM dataset").fetchall() == [(len(expected),)]
+    assert duckdb.sql("SELECT count(*) FROM dataset WHERE id > 20000").fetchall() == [
+        (sum(r["id"] > 20000 for r in expected),)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "pruned"),
+    [
+        ("f > 30", [1, 2, 3, 4]),  # NaN is the largest number, and bounds leave it out
+        ("f <> 'NaN'::FLOAT", [1, 2, 3, 4]),
+        ("f NOT IN (0, 1)", [1, 2, 3, 4]),
+        ("NOT (f <= 30 OR f IS NULL)", [1, 2, 3, 4]),
+        ("f = 0", [1, 4]),  # zeros of both signs; the file with NaN has no bounds
+        ("f IN (20, 30)", [2, 3, 4]),
+        ("f < 0", [4]),
+        ("f IS NULL", [2]),
+        ("s.x = 5", [1, 2, 3, 4]),
+        ("c >= 'b'", [2, 3, 4]),
+        ("part = 1 OR (part > 2 AND f < 35)", [1, 3, 4]),
+        ("NOT (c < 'c' OR part = 4)", [3]),
+    ],
+)
+def test_filters_mean_what_they_mean_in_duckdb(
+    tmp_path: Path, where: str, pruned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    parts = [[0.0, -0.0, 1.0], [20.0, None, 21.0], [30.0, 30.5], [math.nan, 40.0]]
+    for at, values in enumerate(parts, 1):
+        columns = {"part": [at] * len(values), "f": pa.array(values, pa.float32())}
+        columns["c"] = [chr(96 + at)] * len(values)
+        columns["s"] = [{"x": at} for _ in values]
+        rows = pa.table(columns)
+        if at == 1:
+            lake.create_table("t", rows)
+        else:
+            lake.table("t").append(rows)
+    table = lake.table("t")
+    dataset, connection = table.dataset(), duckdb.connect()
+    assert isinstance(dataset, SourceDataset)
+    read: list[TableScan] = []
+    tables = TableScan._read
+    monkeypatch.setattr(TableScan, "_read", lambda self, *a, **k: (read.append(self), tables(self, *a, **k))[1])
+    connection.register("memory", table.to_arrow())
+    connection.register("lake", dataset)
+    in_memory, in_lake = (connection.sql(f"SELECT part, f FROM {t} WHERE {where}") for t in ("memory", "lake"))
+    assert sorted(map(repr, in_lake.fetchall())) == sorted(map(repr, in_memory.fetchall()))
+    files = dataset.files
+    assert read and [files.index(f.path) + 1 for f in read[-1].plan().files] == pruned
 
 
 @pytest.mark.usefixtures("as_source")
 def test_a_dataset_stands_in_where_duckdb_has_other_sources(
     lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "bitlake.sql.duckdb_source", None)
+    monkeypatch.setitem(sys.modules, "bitlake.scan.duckdb_source", None)
     query = "SELECT count(*) AS n FROM mixed WHERE state = 'new'"
     n = lake.table("mixed").count(where="state = 'new'")
     assert fetch(lake.sql(query, engine="duckdb")).to_pylist() == [{"n": n}]
@@ -222,3 +313,22 @@ def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.
     Path(file).unlink()
     with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
         fetch(lake.sql("SELECT sum(id) AS s FROM big", engine="duckdb"))
+
+
+def test_a_dataset_is_a_source_only_where_it_can_be(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = lake.table("mixed").scan(["id"])
+    for dataset in (scan.dataset(), pickle.loads(pickle.dumps(scan.dataset()))):
+        assert isinstance(dataset, SourceDataset)
+        assert duckdb.from_arrow(dataset).filter("id = 4321").fetchall() == [(4321,)]
+    assert isinstance(scan.dataset().filter(pc.field("id") == 4321), SourceDataset)
+    odd = scan.dataset().filter(pc.field("id") + 1 == 4322)  # Arrow applies it
+    assert not isinstance(odd, SourceDataset)
+    assert duckdb.from_arrow(odd).fetchall() == [(4321,)]
+    few = scan.limit(7).dataset()
+    assert len(duckdb.from_arrow(few).filter("id >= 0").fetchall()) == 7
+    monkeypatch.setitem(sys.modules, "bitlake.scan.duckdb_source", None)
+    plain = scan.dataset()
+    assert type(plain) is ScanDataset
+    assert duckdb.from_arrow(plain).filter("id = 4321").fetchall() == [(4321,)]
+    monkeypatch.delitem(sys.modules, "duckdb")
+    assert type(scan.dataset()) is ScanDataset
