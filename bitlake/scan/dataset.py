@@ -11,7 +11,6 @@ a node of Acero.  That object is a dataset of one file that cannot be opened; it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -52,7 +51,7 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The session of Spark, the log of scans and the plan stay behind.
-        return dataset_of, (replace(self._scan, _to_spark=None, _planned=[], _recorder=None), self._residual)
+        return type(self), (replace(self._scan, _to_spark=None, _planned=[], _recorder=None), self._residual)
 
     @property
     def files(self) -> list[str]:
@@ -118,7 +117,7 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         >>> table.dataset().filter(pc.field("amount") > 50).to_table().num_rows
         2
         """
-        return dataset_of(*self._narrowed(expression))
+        return ScanDataset(*self._narrowed(expression))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ScanFragment]:
         """The dataset as one fragment, whose scanner reads files ahead in threads of its own.
@@ -187,17 +186,6 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         raise InvalidRequest(f"table '{self._scan.state.name}': {_ADVICE}")
 
 
-def dataset_of(scan: TableScan, residual: pc.Expression | None = None) -> ScanDataset:
-    """A scan as a dataset; of a kind that DuckDB knows more of if the process has imported it already."""
-    if residual is None and "duckdb" in sys.modules:
-        try:
-            from bitlake.scan.duckdb_source import SourceDataset  # DuckDB is optional
-        except ImportError:
-            return ScanDataset(scan)  # a version whose sources are not those known here
-        return SourceDataset(scan)
-    return ScanDataset(scan, residual)
-
-
 class ScanFragment:
     """A whole dataset, as the fragment that engines read which ask for fragments."""
 
@@ -231,13 +219,6 @@ def import_duckdb() -> Any:
     except ModuleNotFoundError as e:
         raise InvalidRequest(f"duckdb is not installed: `{install_command('duckdb')}`") from e
     return duckdb
-
-
-def duckdb_relation(scan: TableScan, connection: Any = None) -> Any:
-    """A scan as a relation of a DuckDB connection, by default the process's own; filters are pushed into it."""
-    if connection is not None and not hasattr(connection, "from_arrow"):
-        raise InvalidRequest(f"connection must be a DuckDB connection, such as duckdb.connect(), not {connection!r}")
-    return (import_duckdb() if connection is None else connection).from_arrow(dataset_of(scan))
 
 
 class _Unreadable(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type stubs

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb._sources.arrow import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable, exact_value
 from duckdb._sources.to_arrow import to_arrow
@@ -117,6 +119,15 @@ class SourceDataset(ScanDataset, ArrowScanSource):
     def __init__(self, scan: TableScan) -> None:
         ScanDataset.__init__(self, scan)
         self._source = ScanSource(scan, what_prunes, exact=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Where it is sent, DuckDB may be missing.
+        return ScanDataset, super().__reduce__()[1]
+
+    def filter(self, expression: pc.Expression) -> ScanDataset:
+        """As :meth:`ScanDataset.filter`; a source again if the scan applies the whole expression."""
+        scan, residual = self._narrowed(expression)
+        return SourceDataset(scan) if residual is None else ScanDataset(scan, residual)
 
     def rows(self) -> int | None:
         """As :meth:`ScanSource.rows`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -236,9 +237,15 @@ class Scan:
         >>> scan.where("amount > 20").to_duckdb().filter("status = 'NEW'").project("order_id").fetchall()
         [(6,)]
         """
-        from bitlake.scan.dataset import duckdb_relation  # loads pyarrow.dataset
+        from bitlake.scan.dataset import import_duckdb  # loads pyarrow.dataset
 
-        relation: duckdb.DuckDBPyRelation = duckdb_relation(self._core, connection)
+        if connection is None:
+            connection = import_duckdb()
+        elif not hasattr(connection, "from_arrow"):
+            raise InvalidRequest(
+                f"connection must be a DuckDB connection, such as duckdb.connect(), not {connection!r}"
+            )
+        relation: duckdb.DuckDBPyRelation = connection.from_arrow(self.dataset())
         return relation
 
     def lazy(self) -> pl.LazyFrame:
@@ -254,12 +261,20 @@ class Scan:
     def dataset(self) -> ScanDataset:
         """Describe the rows as a ``pyarrow.dataset.Dataset``, whose columns and filters are pushed into the scan.
 
+        DuckDB knows more of it, such as the number of its rows, if ``duckdb`` was imported before.
+
         >>> scan.where("status = 'NEW'").dataset().count_rows()
         3
         """
-        from bitlake.scan.dataset import dataset_of  # loads pyarrow.dataset
+        from bitlake.scan.dataset import ScanDataset  # loads pyarrow.dataset
 
-        return dataset_of(self._core)
+        if "duckdb" in sys.modules:
+            try:
+                from bitlake.scan.duckdb_source import SourceDataset  # DuckDB is optional
+            except ImportError:
+                return ScanDataset(self._core)  # a version whose sources are not those known here
+            return SourceDataset(self._core)
+        return ScanDataset(self._core)
 
     def to_spark(self) -> DataFrame:
         """Read as a Spark DataFrame; needs PySpark.

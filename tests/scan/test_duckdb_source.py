@@ -317,8 +317,9 @@ def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_dataset_is_a_source_only_where_it_can_be(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = lake.table("mixed").scan(["id"])
-    for dataset in (scan.dataset(), pickle.loads(pickle.dumps(scan.dataset()))):
-        assert isinstance(dataset, SourceDataset)
+    sent = pickle.loads(pickle.dumps(scan.dataset()))
+    assert type(sent) is ScanDataset  # DuckDB may be missing there
+    for dataset in (scan.dataset(), sent):
         assert duckdb.from_arrow(dataset).filter("id = 4321").fetchall() == [(4321,)]
     assert isinstance(scan.dataset().filter(pc.field("id") == 4321), SourceDataset)
     odd = scan.dataset().filter(pc.field("id") + 1 == 4322)  # Arrow applies it
