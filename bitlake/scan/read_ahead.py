@@ -11,11 +11,16 @@ Measured with ``tests/memory/measure.py`` (10 files of 256 MB, 4 GB decoded, row
 
 from __future__ import annotations
 
+import os
+import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -28,7 +33,12 @@ _QUEUED_BYTES = 1 << 20
 _OPEN_BYTES = 256 << 20
 """Stored bytes of the files being read: two files of default size, each with a row group being decoded."""
 
+MERGE_THREADS = min(4, os.cpu_count() or 1)
+"""Chunks of one bucket that are merged at the same time."""
+
 ReadFile = Callable[[int], Iterator[pa.Table]]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def read_in_order(
@@ -79,6 +89,70 @@ def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
             if number + READ_AHEAD_FILES < count:
                 waiting.append(pool.submit(gather, number + READ_AHEAD_FILES))
             yield from tables
+
+
+def map_ahead(
+    items: Generator[Item, None, None], work: Callable[[Item], Result], threads: int
+) -> Generator[Result, None, None]:
+    """Yield ``work(item)`` for each item, in order, while the next items are taken and worked on in threads.
+
+    With one thread, items are worked on one after the other.  At most ``threads`` + 2 items or results are held.  Items
+    are taken in a thread of its own, unless there is only one.
+    """
+    with closing(items):
+        first = list(islice(items, 2))
+        if len(first) < 2:
+            yield from map(work, first)
+            return
+        with ThreadPoolExecutor(threads + 1, thread_name_prefix="bitlake-merge") as pool:
+            ahead = _MapAhead(chain(first, items), work, threads, pool)
+            del first
+            try:
+                yield from ahead.results()
+            finally:
+                ahead.close()
+
+
+class _MapAhead(Generic[Item, Result]):
+    """One thread takes items, ``threads`` others work on them; the caller takes the results in order."""
+
+    def __init__(
+        self, items: Iterator[Item], work: Callable[[Item], Result], threads: int, pool: ThreadPoolExecutor
+    ) -> None:
+        self._items, self._work, self._pool = items, work, pool
+        self._waiting: queue.Queue[Future[Result] | None] = queue.Queue(threads)
+        self._closed = threading.Event()
+        self._taking = pool.submit(self._take)
+
+    def _take(self) -> None:
+        try:
+            for item in self._items:
+                self._put(self._pool.submit(self._work, item))
+                if self._closed.is_set():
+                    return
+        finally:
+            self._put(None)
+
+    def _put(self, future: Future[Result] | None) -> None:
+        self._waiting.put(future)
+
+    def results(self) -> Iterator[Result]:
+        """All results; an error is raised where its item's result would be."""
+        while (future := self._waiting.get()) is not None:
+            yield future.result()
+            del future
+        self._taking.result()
+
+    def close(self) -> None:
+        """Let the threads stop."""
+        self._closed.set()
+        while not self._taking.done() or not self._waiting.empty():
+            try:
+                future = self._waiting.get(timeout=0.01)
+            except queue.Empty:
+                continue
+            if future is not None:
+                future.cancel()
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
+from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
@@ -49,6 +50,7 @@ from bitlake.scan.column_reader import (
     stream_whole,
 )
 from bitlake.scan.page_pruning import rows_by_pages
+from bitlake.scan.read_ahead import MERGE_THREADS, map_ahead
 from bitlake.schema import merge_spec
 from bitlake.schema.evolution import align, map_fields
 from bitlake.types import DataField, arrow_field, arrow_type
@@ -543,39 +545,75 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     # The keys are always read, so that the number of rows is never lost.
     columns = tuple(dict.fromkeys([*spec.keys, *(c for c in requested if c in names)]))
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
-    costs = [ReadCounts() for _ in task.merge.files]
-    tables: list[pa.Table] = []
+    stored = not STORED_SYSTEM.keys().isdisjoint(requested)
+    # Positions count the live rows among merged ones, in key order.
+    positioned = ROW_INDEX in requested or task.selection.rows is not None
     by_level = merge_spec.needs_lookup(schema) and spec.engine in (merge_spec.PARTIAL_UPDATE, merge_spec.AGGREGATION)
-    for file, cost in zip(task.merge.files, costs, strict=True):
-        for rows in read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost):
-            tables.append(_with_level(rows, file.level) if by_level else rows)
-    read = {name: sum(getattr(cost, name) for cost in costs) for name in COUNTERS}
-    counts.add(**{**read, "rows_returned": 0})
-    if not tables:
-        return
-    try:
-        together = pa.concat_tables(tables)
+
+    def merge(chunk: pa.Table) -> _Merged:
         if by_level:
-            together = LevelGroups.of(spec.keys, together).chunk
-        stored = not STORED_SYSTEM.keys().isdisjoint(requested)
-        # Positions count the live rows among merged ones, in key order.
-        positioned = ROW_INDEX in requested or task.selection.rows is not None
-        merged = merge_rows(spec, together, columns, keep_deletes=stored or positioned)
+            chunk = LevelGroups.of(spec.keys, chunk).chunk
+        rows = merge_rows(spec, chunk, columns, keep_deletes=stored or positioned)
         if positioned and not stored:
-            merged = merged.filter(pa.array(alive(merged.column(merge_spec.VALUE_KIND).to_numpy())))
+            rows = rows.filter(pa.array(alive(rows.column(merge_spec.VALUE_KIND).to_numpy())))
+        merged = _Merged(rows, range(rows.num_rows), rows.num_rows)
+        return merged if task.selection.rows is not None else merged.matching(request.predicate, schema)
+
+    costs = [ReadCounts() for _ in task.merge.files]
+    chunks = merge_runs(_runs_to_merge(store, task.merge, inner, costs, by_level), spec.keys)
+    chosen = None if task.selection.rows is None else task.selection.positions(task.row_count)
+    before = returned = 0
+    try:
+        for merged in map_ahead(chunks, merge, MERGE_THREADS):
+            start, before = before, before + merged.count
+            if chosen is not None:
+                low, high = np.searchsorted(chosen, (start, before))
+                merged = merged.only(chosen[low:high] - start).matching(request.predicate, schema)
+            returned += merged.rows.num_rows
+            if merged.rows.num_rows:
+                yield _output(task, request, merged.rows, position_array(merged.positions) + start)
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
-    positions = np.arange(merged.num_rows, dtype=np.int64)
-    if task.selection.rows is not None:
-        positions = task.selection.positions(task.row_count)
-        merged = merged.take(pa.array(positions))
-    if request.predicate is not None:
-        true = evaluate(request.predicate, merged, schema.fields).fill_null(False)
-        positions = positions[true.to_numpy(zero_copy_only=False)]
-        merged = merged.filter(true)
-    counts.add(rows_returned=merged.num_rows)
-    if merged.num_rows:
-        yield _output(task, request, merged, positions)
+    finally:
+        read = {name: sum(getattr(cost, name) for cost in costs) for name in COUNTERS}
+        counts.add(**{**read, "rows_returned": returned})
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Merged rows of a chunk, and their positions among the ``count`` rows that the chunk was merged to."""
+
+    rows: pa.Table
+    positions: Ints | range
+    count: int
+
+    def matching(self, predicate: Predicate | None, schema: TableSchema) -> _Merged:
+        """The rows for which a predicate is TRUE."""
+        if predicate is None:
+            return self
+        true = evaluate(predicate, self.rows, schema.fields).fill_null(False)
+        kept = position_array(self.positions)[true.to_numpy(zero_copy_only=False)]
+        return _Merged(self.rows.filter(true), kept, self.count)
+
+    def only(self, positions: Ints) -> _Merged:
+        """Of all rows that the chunk was merged to, those at these positions."""
+        return _Merged(self.rows.take(pa.array(positions)), positions, self.count)
+
+
+def _runs_to_merge(
+    store: Store, merge: MergeTask, request: ReadRequest, costs: Sequence[ReadCounts], with_level: bool
+) -> list[SortedSource]:
+    """The sorted runs of files in order of their smallest key: a file of level 0, or all files of a level above."""
+    runs: dict[tuple[int, int], list[tuple[FileTask, ReadCounts]]] = {}
+    for number, (file, cost) in enumerate(zip(merge.files, costs, strict=True)):
+        runs.setdefault((file.level, number if file.level == 0 else 0), []).append((file, cost))
+
+    def rows(run: Sequence[tuple[FileTask, ReadCounts]]) -> Iterator[pa.Table]:
+        for file, cost in run:
+            for table in read_file(store, replace(file, file_schema=_extended(file.file_schema)), request, cost):
+                yield _with_level(table, file.level) if with_level else table
+
+    return [SortedSource(rows(run), ", ".join(file.path for file, _ in run)) for run in runs.values()]
 
 
 def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: np.ndarray) -> pa.Table:

@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 import bitlake
+from bitlake.merge import sort_merge_reader
+from bitlake.merge.sort_merge_reader import MEMORY
 from bitlake.snapshot.versions import snapshot_ids
 
 SCHEMA = pa.schema(
@@ -97,6 +99,8 @@ class PrimaryKeyTable(RuleBasedStateMachine):
             **rng.choice(OPTIONS),
             **rng.choice(OPTIONS),
         }
+        # Runs are merged in one chunk, or in many.
+        sort_merge_reader.MEMORY = random.Random(~self.seed).choice([1, 3_000, MEMORY])
         self.folder = tempfile.mkdtemp()
         lake = bitlake.connect(self.folder)
         by = ["p"] if self.partitioned else []
@@ -108,6 +112,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
             for number, rows in self.kept.items():
                 assert self.read(number) == rows, f"snapshot {number}, at the end"
         finally:
+            sort_merge_reader.MEMORY = MEMORY
             shutil.rmtree(self.folder)
 
     @rule()

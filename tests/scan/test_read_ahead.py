@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pytest
 
 import bitlake
 from bitlake.scan import read_ahead
-from bitlake.scan.read_ahead import READ_AHEAD_BYTES, read_in_order
+from bitlake.scan.read_ahead import READ_AHEAD_BYTES, map_ahead, read_in_order
 
 ROWS = 1 << 17
 PART_BYTES = 8 * ROWS
@@ -90,6 +90,85 @@ def test_an_error_is_raised_after_the_rows_before_it(monkeypatch: pytest.MonkeyP
     assert [next(tables).column(0)[0].as_py() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="broken"):
         next(tables)
+
+
+class Items:
+    """Numbers to work on; counts those taken, and whether the generator was closed."""
+
+    def __init__(self, count: int, broken_at: int | None = None) -> None:
+        self.taken = 0
+        self.closed = False
+        self.count = count
+        self.broken_at = broken_at
+
+    def items(self) -> Generator[int, None, None]:
+        try:
+            for number in range(self.count):
+                if number == self.broken_at:
+                    raise ValueError("no item")
+                self.taken += 1
+                yield number
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
+def test_results_come_in_the_order_of_their_items(count: int, threads: int) -> None:
+    source = Items(count)
+    busy, most = [0], [0]
+    lock = threading.Lock()
+    together = threading.Barrier(threads) if count % threads == 0 and threads < count else None
+
+    def work(number: int) -> int:
+        with lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        if together is not None:
+            together.wait(60)  # as many are worked on at the same time as there are threads
+        with lock:
+            busy[0] -= 1
+        return number * number
+
+    assert list(map_ahead(source.items(), work, threads)) == [n * n for n in range(count)]
+    assert source.closed and most[0] <= threads
+
+
+def test_few_items_and_results_wait() -> None:
+    source = Items(100)
+    for done, _ in enumerate(map_ahead(source.items(), lambda n: n, 2)):
+        assert source.taken - done <= 2 + 3  # a result that is taken, and an item in each thread
+
+
+def test_an_error_of_an_item_comes_after_the_results_before_it() -> None:
+    def work(number: int) -> int:
+        if number == 7:
+            raise ValueError("broken")
+        return number
+
+    source = Items(1_000)
+    results = map_ahead(source.items(), work, 2)
+    assert [next(results) for _ in range(7)] == list(range(7))
+    with pytest.raises(ValueError, match="broken"):
+        next(results)
+    assert source.closed and source.taken < 20
+    source = Items(1_000, broken_at=7)
+    results = map_ahead(source.items(), lambda n: n, 2)
+    assert [next(results) for _ in range(7)] == list(range(7))
+    with pytest.raises(ValueError, match="no item"):
+        next(results)
+    for broken in (0, 1):
+        with pytest.raises(ValueError, match="no item"):
+            list(map_ahead(Items(9, broken_at=broken).items(), lambda n: n, 2))
+
+
+def test_closing_stops_the_work_on_items() -> None:
+    source = Items(10_000)
+    results = map_ahead(source.items(), lambda n: n, 2)
+    assert next(results) == 0
+    results.close()
+    assert source.closed and source.taken < 20
+    assert not [t for t in threading.enumerate() if t.name.startswith("bitlake-merge")]
 
 
 MEMORY = """

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitlake.errors import CorruptError
-from bitlake.mergetree import compaction as stream
-from bitlake.mergetree.compaction import SortedSource, merge_runs
+from bitlake.merge import sort_merge_reader as stream
+from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 
 keys = st.one_of(
     st.just(st.tuples(st.integers(-5, 40))),
