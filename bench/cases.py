@@ -13,6 +13,7 @@ import polars
 
 from bench.advise import advise
 from bench.aggregates import aggregates
+from bench.cores import cores
 from bench.first_statements import first_statements
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
@@ -314,6 +315,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "tpch_duckdb": tpch_duckdb,
     "join_filters": join_filters,
     "vectors": vectors,
+    "cores": cores,
     "pk_write": pk_write,
     "pk_growth": pk_growth,
     "pk_read": pk_read,
