@@ -52,9 +52,9 @@ stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
 
-## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute (SECONDS= in which they may begin)
+## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute (SECONDS= in which they may begin, their files in an order of SEED=)
 long: $(READY) $(CLASSES)
-	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS)) $(PYTEST) -m long $(ARGS)
+	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS) BITLAKE_ORDER=$(or $(CHOSEN_SEED),1)) $(PYTEST) -m long $(ARGS)
 
 ## full-counts  the full numbers of random predicates over indexes of expressions, members and text, of aggregates, and of tables with such indexes that Paimon (Java) and pypaimon rewrite (hours)
 full-counts: $(READY)

@@ -46,7 +46,7 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -196,6 +196,9 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
     yield from walk(tree, "")
 
 
+_MUTABLE = (ast.Compare, ast.BinOp, ast.AugAssign, ast.BoolOp, ast.UnaryOp, ast.Constant)
+
+
 def _mutate(node: ast.AST) -> ast.AST | None:
     """Change the node in place by its one mutation; returns the expression that holds it, None if it has none."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SWAPS:
@@ -246,14 +249,18 @@ def _mutated(source: str, number: int) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
-def sites(room: str) -> list[Site]:
-    """Every place of a room's files that can be mutated."""
+def sites(room: str, among: Collection[str] | None = None) -> list[Site]:
+    """Every place of a room's files that can be mutated; of the files ``among`` if given."""
     found = []
     for path in sorted({p for pattern in ROOMS[room].sources for p in ROOT.glob(pattern)}):
+        if among is not None and str(path.relative_to(ROOT)) not in among:
+            continue
         tree = ast.parse(path.read_text())
         statements = {id(n): s for s in ast.walk(tree) if isinstance(s, ast.stmt) for n in _own_expressions(s)}
         bodies = {id(n) for f in ast.walk(tree) if isinstance(f, _FUNCTIONS) for s in f.body for n in ast.walk(s)}
         for number, (function, node) in enumerate(_nodes(tree)):
+            if not isinstance(node, _MUTABLE):
+                continue
             changed = copy.deepcopy(node)
             if _mutate(changed) is None or (function == "" and isinstance(node, ast.BinOp)):
                 continue  # at module level `A | B` is a type

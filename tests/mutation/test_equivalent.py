@@ -14,5 +14,8 @@ def test_each_mutant_of_the_list_exists() -> None:
     sys.path.insert(0, str(ROOT / "scripts"))
     mutation = importlib.import_module("mutation")
     sys.path.remove(str(ROOT / "scripts"))
-    every = [site for room in mutation.ROOMS for site in mutation.sites(room)]
-    assert mutation.stale_entries(mutation.equivalents(), every) == []
+    listed = mutation.equivalents()
+    files = {key.split(" | ")[0] for key in listed}
+    every = [site for room in mutation.ROOMS for site in mutation.sites(room, files)]
+    assert mutation.stale_entries(listed, every) == []
+    assert mutation.stale_entries(listed | {f"{min(files)} | no_such_function | a -> b": "gone"}, every) != []

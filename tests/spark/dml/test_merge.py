@@ -416,7 +416,9 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize("options", ["", "'deletion-vectors.enabled' = 'true'", "'primary-key' = 'id', 'bucket' = '1'"])
+@pytest.mark.parametrize(
+    "options", ["", long("'deletion-vectors.enabled' = 'true'"), "'primary-key' = 'id', 'bucket' = '1'"]
+)
 def test_values_are_stored_alike(lake: bitlake.Lake, options: str) -> None:
     lake.sql(
         "CREATE TABLE s (id BIGINT, n BIGINT, v STRING, info STRUCT<x: INT, y: STRING>, d DECIMAL(5, 1), zero INT)"
