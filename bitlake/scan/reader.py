@@ -545,6 +545,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     # The keys are always read, so that the number of rows is never lost.
     columns = tuple(dict.fromkeys([*spec.keys, *(c for c in requested if c in names)]))
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
+    inner = replace(inner, compact=frozenset())  # files of one chunk may store a column in different types
     stored = not STORED_SYSTEM.keys().isdisjoint(requested)
     # Positions count the live rows among merged ones, in key order.
     positioned = ROW_INDEX in requested or task.selection.rows is not None

@@ -315,6 +315,34 @@ def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.
         fetch(lake.sql("SELECT sum(id) AS s FROM big", engine="duckdb"))
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "aggregation"])
+def test_files_that_are_merged_may_store_a_column_in_different_ways(engine: str, tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    options = {"bucket": "1", "write-only": "true", "merge-engine": engine, "fields.price.aggregate-function": "sum"}
+    if engine == "deduplicate":
+        del options["fields.price.aggregate-function"]
+    schema = rows(0, 1, coded=True).append_column("p", pa.array([1], pa.int32())).schema
+    schema = schema.set(schema.get_field_index("p"), pa.field("p", pa.int32(), False))
+    table = lake.create_table("t", schema, primary_key=["p", "id"], partition_by=["p"], options=options)
+    for part, start, count, coded in (
+        (1, 0, 9_000, True),
+        (2, 0, 2_000, False),
+        (2, 1_000, 3_000, True),
+        (2, 500, 700, False),
+    ):
+        data = rows(start, count, coded)
+        table.upsert(data.append_column(schema.field("p"), pa.array([part] * count, pa.int32())))
+    dataset, connection = table.dataset(), duckdb.connect()
+    assert isinstance(dataset, SourceDataset) and {"city", "price"} <= dataset._source._compact
+    connection.register("lake", dataset)
+    connection.register("memory", table.to_arrow())
+    query = "SELECT city, count(*), sum(price), min(state), max(rate) FROM {} GROUP BY city ORDER BY city"
+    assert connection.sql(query.format("lake")).fetchall() == connection.sql(query.format("memory")).fetchall()
+    where = "WHERE p = 2 AND price > 12"
+    query = f"SELECT id, city, price FROM {{}} {where} ORDER BY id"
+    assert connection.sql(query.format("lake")).fetchall() == connection.sql(query.format("memory")).fetchall()
+
+
 def test_a_dataset_is_a_source_only_where_it_can_be(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = lake.table("mixed").scan(["id"])
     sent = pickle.loads(pickle.dumps(scan.dataset()))
