@@ -161,8 +161,13 @@ def retyped_columns(table: pa.Table, fields: Sequence[DataField]) -> pa.Table:
 
 
 def _fills(constant: Any, length: int | None) -> bool:
-    """Whether text has at least the length of a CHAR column."""
-    return isinstance(constant, str) and len(constant) >= (length or 1)
+    """Whether text compares with a CHAR column of this length alike with its padding and without.
+
+    SQL ignores blanks at the end, by which a longer text is larger in Arrow.
+    """
+    if not isinstance(constant, str) or len(constant) < (length or 1):
+        return False
+    return len(constant) == (length or 1) or not constant.endswith(" ")
 
 
 class _Translator:

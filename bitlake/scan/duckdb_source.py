@@ -5,16 +5,17 @@ apply the filters that DuckDB pushes, with a copy of the rows; a source may decl
 in all its threads, without copies.  A source may also have columns of text as codes of a dictionary, as files store
 them, which DuckDB groups and compares by code, and decimals of 64 bits instead of 128.
 
-CPU, TPC-H at scale 1 ÷ DuckDB over the same files, geometric mean of 22 queries: datasets 2.7, sources 1.7.
+CPU, TPC-H at scale 1 ÷ DuckDB over the same files, geometric mean of 22 queries: datasets 2.7, sources 1.3 to 1.4.
 
 :class:`ScanSource` is for queries whose WHERE bitlake has taken apart, :class:`SourceDataset` for a dataset that users
-register.  The protocol is not public in DuckDB (module ``duckdb._sources``): datasets are bound where the import fails.
+register.  The protocol is not public in DuckDB (module ``duckdb._sources``): if the import fails, plain Arrow datasets
+are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,15 +24,17 @@ from duckdb._sources.arrow import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable, exact_value
 from duckdb._sources.to_arrow import to_arrow
 
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions import tree
 from bitlake.expressions.arrow_expression import decode, implied
 from bitlake.expressions.binder import all_of, any_of, bind
 from bitlake.expressions.tree import Comparison, Op, Predicate, computed_tests, conjuncts, sources_of
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.decode import coded_columns
+from bitlake.runtime import Recorder
 from bitlake.scan.column_reader import footer_of, has_pages
 from bitlake.scan.dataset import ScanDataset
+from bitlake.scan.plan import Plan
 from bitlake.scan.reader import compact_schema, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.types import AtomicType, Root
@@ -41,69 +44,119 @@ _COMPARISONS = {"=": Op.EQ, "!=": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">
 
 
 class ScanSource(ArrowScanSource):
-    """The rows of a scan; unless ``exact``, possibly others: the text of the query then keeps the scan's condition."""
+    """The rows of a scan.
+
+    Unless ``exact``, rows that do not match may be among them, and the query must repeat the scan's condition.
+    """
 
     schema_is_stable = True
 
-    def __init__(self, scan: TableScan, takes: Callable[[TableScan, Predicate], bool], exact: bool = False) -> None:
-        """``takes``: whether a filter that can be applied here exactly is to be."""
+    def __init__(self, scan: TableScan, takes: Callable[[ScanSource, Predicate], bool], exact: bool = False) -> None:
+        """``takes`` decides whether a filter that can be applied exactly is applied here."""
         super().__init__(scan)
-        self._scan = scan
+        self.scan = scan
         self._takes = takes
-        self._exact = exact and scan.predicate is not None
+        self._must_filter = exact and scan.predicate is not None
         self._is_plain = type(scan) is TableScan and scan.row_limit is None
-        self._compact = _compact_columns(scan) if self._is_plain else frozenset()
-        self._schema = compact_schema(scan.schema, self._compact)
+        self.compact = _compact_columns(scan) if self._is_plain else frozenset()
+        """Columns that come in other types than the scan's: as codes, or as narrow decimals."""
+        self._schema = compact_schema(scan.schema, self.compact)
+        self._declined: dict[Predicate, None] = {}
+        """Filters that DuckDB applies to the rows of the next stream, for the log of scans."""
 
     def rows(self) -> int | None:
-        """The most rows that the scan can return; None if only reading can tell."""
+        """An upper bound of the number of rows; None if only reading can tell."""
         try:
-            return self._scan.plan().chosen_rows if self._is_plain else None
+            return self.scan.plan().chosen_rows if self._is_plain else None
         except BitlakeError:
             return None  # reading reports it
 
     def accepts(self, predicate: Node) -> bool:
         """Whether a filter is applied here; else DuckDB applies it, in all its threads."""
-        scan = self._scan
-        if scan.row_limit is not None:
+        if self.scan.row_limit is not None:
             return False  # the limit comes first
-        term = _predicate(predicate, scan)
-        return term is not None and self._takes(scan, term)
+        try:
+            term = _predicate(predicate, self.scan)
+            taken = term is not None and self._takes(self, term)
+        except RecursionError:
+            return False  # a deep tree; DuckDB needs no stack for it
+        if term is not None and not taken and self.scan._recorder is not None:
+            self._declined[term] = None
+        return taken
+
+    def _recorder(self) -> Recorder | None:
+        """The scan's recorder, for a stream whose rows DuckDB filters further."""
+        declined, self._declined = tuple(self._declined), {}
+        recorder = self.scan._recorder
+        return recorder if recorder is None or not declined else _QueryRecorder(recorder, declined)
 
     def __arrow_c_schema__(self) -> object:
-        """The scan's schema, with the types that files store."""
+        """The scan's schema, with the types of :attr:`compact` columns."""
         return self._schema.__arrow_c_schema__()
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
         """A stream of these columns by number, None for all, with filters that :meth:`accepts` took applied."""
-        scan = self._scan
-        names = scan.columns if columns is None else [scan.columns[i] for i in columns]
-        if self._is_plain and not filters and not self._exact:
-            return scan.candidates(names, self._compact).__arrow_c_stream__(), columns is not None
-        terms = [_predicate(predicate, scan) for predicate in filters]
-        filtered = scan.where_bound(all_of(t for t in terms if t is not None)) if terms else scan
-        reader = replace(filtered.select(names), checks_text=True).to_reader(_BATCH_ROWS)
-        declared = compact_schema(reader.schema, self._compact)
+        names = self.scan.columns if columns is None else [self.scan.columns[i] for i in columns]
+        scan = replace(self.scan, _recorder=self._recorder())
+        if self._is_plain and not filters and not self._must_filter:
+            return scan.candidates(names, self.compact).__arrow_c_stream__(), columns is not None
+        for predicate in filters:
+            term = _predicate(predicate, scan)
+            if term is None:
+                raise InvalidRequest(f"table '{scan.state.name}': cannot apply the filter {predicate.fragment()} again")
+            scan = scan.where_bound(term)
+        reader = replace(scan.select(names), checks_text=True).to_reader(_BATCH_ROWS)
+        declared = compact_schema(reader.schema, self.compact)
         if not declared.equals(reader.schema):
             reader = pa.RecordBatchReader.from_batches(declared, _retyped_batches(reader, declared))
         return reader.__arrow_c_stream__(), columns is not None
 
 
-def no_filter(scan: TableScan, term: Predicate) -> bool:
+@dataclass(frozen=True, slots=True)
+class _QueryRecorder:
+    """Records scans with the conditions that DuckDB applies to their rows: an index may serve these."""
+
+    recorder: Recorder
+    declined: tuple[Predicate, ...]
+
+    def add(self, plan: Plan, paths: Any, store: Any, *, engine: str = "python", was_read: bool = True) -> None:
+        """As :meth:`bitlake.runtime.Recorder.add`."""
+        terms = self.declined if plan.predicate is None else (plan.predicate, *self.declined)
+        self.recorder.add(replace(plan, predicate=all_of(terms)), paths, store, engine=engine, was_read=was_read)
+
+    def flush(self) -> None:
+        """As :meth:`bitlake.runtime.Recorder.flush`."""
+        self.recorder.flush()
+
+    def log_of(self, table: str, paths: Any, store: Any) -> Any:
+        """As :meth:`bitlake.runtime.Recorder.log_of`."""
+        return self.recorder.log_of(table, paths, store)
+
+
+def take_none(source: ScanSource, term: Predicate) -> bool:
     """Take no filter: the scan's plan has only some of the files."""
     return False
 
 
-def join_keys(scan: TableScan, term: Predicate) -> bool:
-    """Take equalities of columns that the scan has no condition on, as of a join: the query's WHERE is in the scan."""
-    judged = frozenset() if scan.predicate is None else sources_of(scan.predicate)
+def take_join_keys(source: ScanSource, term: Predicate) -> bool:
+    """Take equalities on columns that the scan has no condition on, such as those derived from a join.
+
+    The query's WHERE is in the scan already.
+    """
+    judged = frozenset() if source.scan.predicate is None else sources_of(source.scan.predicate)
     return any(_is_equality(t) and judged.isdisjoint(sources_of(t)) for t in conjuncts(term))
 
 
-def what_prunes(scan: TableScan, term: Predicate) -> bool:
-    """Take filters by which the plan reads fewer rows: to apply one to rows that are read costs DuckDB less."""
+def take_selective(source: ScanSource, term: Predicate) -> bool:
+    """Take filters by which the plan reads fewer rows, and equalities on columns that are not stored as codes.
+
+    Of few rows that match, the other columns' pages are not read.  Filtering rows that are read anyway is cheaper in
+    DuckDB.
+    """
+    if any(_is_equality(t) and source.compact.isdisjoint(sources_of(t)) for t in conjuncts(term)):
+        return True
     try:
-        return scan.apart().where_bound(term).plan().chosen_rows < scan.plan().chosen_rows
+        return source.scan.where_bound(term).plan().chosen_rows < source.scan.plan().chosen_rows
     except BitlakeError:
         return False  # reading reports it
 
@@ -111,17 +164,18 @@ def what_prunes(scan: TableScan, term: Predicate) -> bool:
 class SourceDataset(ScanDataset, ArrowScanSource):
     """A dataset that DuckDB reads as a :class:`ScanSource`, and everyone else as an Arrow dataset.
 
-    DuckDB takes any object for a source that is one; it registers, and finds by name, only Arrow's own classes.
+    DuckDB reads an instance of its ``Source`` as it is, but registers, and finds by name, only instances of Arrow's
+    classes: hence both base classes.  ``__arrow_c_schema__`` is for DuckDB; :meth:`scanner` returns :attr:`schema`.
     """
 
     schema_is_stable = True
 
     def __init__(self, scan: TableScan) -> None:
         ScanDataset.__init__(self, scan)
-        self._source = ScanSource(scan, what_prunes, exact=True)
+        self._source = ScanSource(scan, take_selective, exact=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Where it is sent, DuckDB may be missing.
+        # DuckDB may be missing where it is unpickled.
         return ScanDataset, super().__reduce__()[1]
 
     def filter(self, expression: pc.Expression) -> ScanDataset:
@@ -155,11 +209,11 @@ def _predicate(node: Node, scan: TableScan, negated: bool = False) -> Predicate 
     In DuckDB as in Spark, NaN equals itself and is the largest number, and zeros of both signs are equal.
     """
     match node:
-        case Binary(op="AND" | "OR" as op, left=left, right=right):
-            sides = [_predicate(side, scan, negated) for side in (left, right)]
-            known = [side for side in sides if side is not None]
+        case Binary(op="AND" | "OR" as op):
+            terms = [_predicate(operand, scan, negated) for operand in _operands(node, op)]
+            known = [term for term in terms if term is not None]
             join = all_of if (op == "AND") != negated else any_of
-            return join(known) if len(known) == 2 else None
+            return join(known) if len(known) == len(terms) else None
         case Unary(op="NOT", operand=operand):
             return _predicate(operand, scan, not negated)
         case Binary(op=op, left=Col(parts=(name,)), right=Lit() as constant) if _is_float(scan, name):
@@ -178,6 +232,19 @@ def _predicate(node: Node, scan: TableScan, negated: bool = False) -> Predicate 
             term, exact = implied(condition, scan.state.schema.fields, scan.timezone)
             return term if exact else None
     return None
+
+
+def _operands(node: Node, op: str) -> list[Node]:
+    """What AND or OR joins; DuckDB's trees have a level for each operand."""
+    operands: list[Node] = []
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Binary) and current.op == op:
+            pending += (current.right, current.left)
+        else:
+            operands.append(current)
+    return operands
 
 
 def _is_float(scan: TableScan, name: str) -> bool:

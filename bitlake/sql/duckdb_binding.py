@@ -107,11 +107,11 @@ def _direct_view(connection: Any, name: str, scan: TableScan) -> DirectView | No
     if mixed is None:
         return None
     try:
-        from bitlake.scan.duckdb_source import ScanSource, no_filter  # DuckDB is optional
+        from bitlake.scan.duckdb_source import ScanSource, take_none  # DuckDB is optional
     except ImportError:
         return None  # a dataset would plan again, and read all files
     source = f"{name}_source"
-    connection._register_arrow_source(source, ScanSource(mixed[1], no_filter))
+    connection._register_arrow_source(source, ScanSource(mixed[1], take_none))
     direct = f"SELECT {columns} FROM {_read_parquet(mixed[0])}"
     return DirectView(f"{direct} UNION ALL SELECT {columns} FROM {identifier(source)}", mixed=True)
 
@@ -123,11 +123,11 @@ def _read_parquet(files: list[str]) -> str:
 def register(connection: Any, name: str, scan: TableScan) -> None:
     """Register a scan as a source, and as a dataset where DuckDB's protocol of sources is not the one known here."""
     try:
-        from bitlake.scan.duckdb_source import ScanSource, join_keys  # DuckDB is optional
+        from bitlake.scan.duckdb_source import ScanSource, take_join_keys  # DuckDB is optional
     except ImportError:
         connection.register(name, ScanDataset(scan))
         return
-    connection._register_arrow_source(name, ScanSource(scan, join_keys))
+    connection._register_arrow_source(name, ScanSource(scan, take_join_keys))
 
 
 def direct_files(scan: TableScan) -> list[str] | str:

@@ -261,7 +261,8 @@ class Scan:
     def dataset(self) -> ScanDataset:
         """Describe the rows as a ``pyarrow.dataset.Dataset``, whose columns and filters are pushed into the scan.
 
-        DuckDB knows more of it, such as the number of its rows, if ``duckdb`` was imported before.
+        If ``duckdb`` has been imported, DuckDB also learns the number of rows, and itself applies the filters that
+        would spare no reading.
 
         >>> scan.where("status = 'NEW'").dataset().count_rows()
         3
@@ -272,7 +273,7 @@ class Scan:
             try:
                 from bitlake.scan.duckdb_source import SourceDataset  # DuckDB is optional
             except ImportError:
-                return ScanDataset(self._core)  # a version whose sources are not those known here
+                return ScanDataset(self._core)  # a DuckDB version with another protocol of sources
             return SourceDataset(self._core)
         return ScanDataset(self._core)
 

@@ -18,7 +18,7 @@ import pytest
 import bitlake
 from bitlake.scan import reader
 from bitlake.scan.dataset import ScanDataset
-from bitlake.scan.duckdb_source import ScanSource, SourceDataset, join_keys
+from bitlake.scan.duckdb_source import ScanSource, SourceDataset, take_join_keys
 from bitlake.scan.scan import TableScan
 from bitlake.sql import duckdb_binding
 from bitlake.sql.duckdb_engine import fetch
@@ -77,7 +77,7 @@ def as_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scan_of(scan: Scan) -> ScanSource:
-    return ScanSource(scan.dataset()._scan, join_keys)
+    return ScanSource(scan.dataset()._scan, take_join_keys)
 
 
 CONDITIONS = [
@@ -121,19 +121,19 @@ def test_rows_that_do_not_match_come_only_where_most_blocks_match(lake: bitlake.
     table = lake.table("mixed")
     whole = table.count()
     dense, sparse = (scan_of(table.scan(where=w)) for w in ("state = 'new'", "amount = 31 AND city = 'c1' AND id < 20"))
-    assert sum(b.num_rows for b in dense._scan.candidates(["id"])) == whole
-    assert sum(b.num_rows for b in sparse._scan.candidates(["id", "state"])) == 1
+    assert sum(b.num_rows for b in dense.scan.candidates(["id"])) == whole
+    assert sum(b.num_rows for b in sparse.scan.candidates(["id", "state"])) == 1
 
 
 def test_text_comes_as_the_codes_of_the_largest_file(lake: bitlake.Lake) -> None:
     source = scan_of(lake.table("mixed").scan())
-    assert source._compact == {"state", "city", "price", "rate"}
-    batches = list(source._scan.candidates(["city"], source._compact))
+    assert source.compact == {"state", "city", "price", "rate"}
+    batches = list(source.scan.candidates(["city"], source.compact))
     assert {b.schema.field("city").type for b in batches} == {pa.dictionary(pa.int32(), pa.string())}
     stored = [v for b in batches for v in b.column(0).to_pylist()]
     assert sorted(stored) == sorted(lake.table("mixed").to_arrow()["city"].to_pylist())
     computed = scan_of(lake.table("mixed").scan(where="length(state) = 4"))
-    assert computed._compact == {"city", "price", "rate"}
+    assert computed.compact == {"city", "price", "rate"}
 
 
 @pytest.mark.usefixtures("as_source")
@@ -154,7 +154,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     stream = ScanSource.stream
 
     def watched(self: ScanSource, columns: Sequence[int] | None, filters: Sequence[Any]) -> tuple[object, bool]:
-        seen.extend(f"{self._scan.state.name}: {f.fragment()}" for f in filters)
+        seen.extend(f"{self.scan.state.name}: {f.fragment()}" for f in filters)
         return stream(self, columns, filters)
 
     monkeypatch.setattr(ScanSource, "stream", watched)
@@ -333,7 +333,7 @@ def test_files_that_are_merged_may_store_a_column_in_different_ways(engine: str,
         data = rows(start, count, coded)
         table.upsert(data.append_column(schema.field("p"), pa.array([part] * count, pa.int32())))
     dataset, connection = table.dataset(), duckdb.connect()
-    assert isinstance(dataset, SourceDataset) and {"city", "price"} <= dataset._source._compact
+    assert isinstance(dataset, SourceDataset) and {"city", "price"} <= dataset._source.compact
     connection.register("lake", dataset)
     connection.register("memory", table.to_arrow())
     query = "SELECT city, count(*), sum(price), min(state), max(rate) FROM {} GROUP BY city ORDER BY city"
@@ -361,3 +361,54 @@ def test_a_dataset_is_a_source_only_where_it_can_be(lake: bitlake.Lake, monkeypa
     assert duckdb.from_arrow(plain).filter("id = 4321").fetchall() == [(4321,)]
     monkeypatch.delitem(sys.modules, "duckdb")
     assert type(scan.dataset()) is ScanDataset
+
+
+def test_texts_longer_than_a_char_column_compare_as_in_duckdb(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    lake.sql("CREATE TABLE t (id BIGINT, c CHAR(3))", engine="duckdb")
+    table = lake.table("t")
+    table.append(pa.table({"id": [1, 2, 3], "c": ["abc", "a", "ab "]}))
+    table.append(pa.table({"id": [4, 5], "c": ["x", "abc"]}))
+    connection = duckdb.connect()
+    connection.register("lake", table.dataset())
+    connection.register("memory", table.to_arrow())
+    constants = ["abc", "abc ", "x  ", "x   ", "abcd", "ab ", "ab", "", "abb ", "abc  "]
+    for text in constants:
+        for condition in (
+            *(f"c {op} '{text}'" for op in ("=", "<>", "<", "<=", ">", ">=")),
+            f"c NOT IN ('abc', '{text}')",
+        ):
+            found = [
+                connection.sql(f"SELECT id FROM {t} WHERE {condition} ORDER BY id").fetchall()
+                for t in ("lake", "memory")
+            ]
+            assert found[0] == found[1], condition
+        expected = table.to_arrow().filter(pc.field("c") != text)["id"].to_pylist()
+        assert table.dataset().to_table(filter=pc.field("c") != text)["id"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("count", [100, 700, 3_000])
+def test_a_condition_of_many_terms(count: int, tmp_path: Path) -> None:
+    table = bitlake.connect(str(tmp_path)).create_table("t", pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}))
+    connection = duckdb.connect()
+    connection.register("lake", table.dataset())
+    connection.execute("SET max_expression_depth = 100000")
+    terms = " OR ".join(f"(a = {i} AND b = 4)" for i in range(count))
+    assert connection.sql(f"SELECT count(*) FROM lake WHERE {terms}").fetchall() == [(1,)]
+    deep = "a = 1"
+    for i in range(count // 2):
+        deep = f"({deep} OR a = {i} AND b = 9) AND b <> {i + 100}"
+    assert connection.sql(f"SELECT count(*) FROM lake WHERE {deep}").fetchall() == [(1,)]
+
+
+def test_filters_that_duckdb_applies_are_recorded(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"), record_scans=True)
+    data = {"id": pa.array(range(5_000), pa.int64()), "user": pa.array([i * 7919 % 100 for i in range(5_000)])}
+    table = lake.create_table("t", pa.table(data))
+    connection = duckdb.connect()
+    connection.register("lake", table.dataset())
+    assert connection.sql('SELECT count(*) FROM lake WHERE "user" > 97 AND id >= 100').fetchall() == [(98,)]
+    assert connection.sql('SELECT count(*) FROM lake WHERE "user" = 7').fetchall() == [(50,)]
+    first, second = table.indexes.scans()
+    assert set(first.where.split(" AND ")) == {"user > 97", "id >= 100"}
+    assert second.where == "user = 7"

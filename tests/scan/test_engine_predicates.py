@@ -180,8 +180,8 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[TableScan]:
 def offered(monkeypatch: pytest.MonkeyPatch) -> list[Predicate]:
     """The filters that DuckDB offered to a dataset, in order."""
     seen: list[Predicate] = []
-    judge = duckdb_source.what_prunes
-    monkeypatch.setattr(duckdb_source, "what_prunes", lambda scan, term: (seen.append(term), judge(scan, term))[1])
+    judge = duckdb_source.take_selective
+    monkeypatch.setattr(duckdb_source, "take_selective", lambda s, term: (seen.append(term), judge(s, term))[1])
     return seen
 
 
