@@ -11,13 +11,14 @@ Measured with ``tests/memory/measure.py`` (10 files of 256 MB, 4 GB decoded, row
 
 from __future__ import annotations
 
+import atexit
 import os
-import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Generic, TypeVar
@@ -66,14 +67,8 @@ def read_in_order(
         yield from _gathered(count, read)
         return
     ahead = _ReadAhead(sizes, read)
-    threads = min(READ_AHEAD_FILES, count)
-    with ThreadPoolExecutor(threads, thread_name_prefix="bitlake-read") as pool:
-        try:
-            for _ in range(threads):
-                pool.submit(ahead.work)
-            yield from ahead.tables()
-        finally:
-            ahead.close()
+    with _threads("bitlake-read", min(READ_AHEAD_FILES, count), ahead.work, ahead.close):
+        yield from ahead.tables()
 
 
 def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
@@ -94,65 +89,145 @@ def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
 def map_ahead(
     items: Generator[Item, None, None], work: Callable[[Item], Result], threads: int
 ) -> Generator[Result, None, None]:
-    """Yield ``work(item)`` for each item, in order, while the next items are taken and worked on in threads.
+    """Yield ``work(item)`` for each item, in order, while threads take the next items and work on them.
 
-    With one thread, items are worked on one after the other.  At most ``threads`` + 2 items or results are held.  Items
-    are taken in a thread of its own, unless there is only one.
+    With one thread, items are worked on one after the other.  At most ``threads`` + 1 items or results wait.  A single
+    item is worked on without a thread.
     """
     with closing(items):
         first = list(islice(items, 2))
         if len(first) < 2:
             yield from map(work, first)
             return
-        with ThreadPoolExecutor(threads + 1, thread_name_prefix="bitlake-merge") as pool:
-            ahead = _MapAhead(chain(first, items), work, threads, pool)
-            del first
-            try:
-                yield from ahead.results()
-            finally:
-                ahead.close()
+        ahead = _MapAhead(chain(first, items), work, threads + 1)
+        del first
+        with _threads("bitlake-merge", threads, ahead.work, ahead.close):
+            yield from ahead.results()
 
 
 class _MapAhead(Generic[Item, Result]):
-    """One thread takes items, ``threads`` others work on them; the caller takes the results in order."""
+    """Threads take items, one at a time, and work on them; the caller takes the results in order."""
 
-    def __init__(
-        self, items: Iterator[Item], work: Callable[[Item], Result], threads: int, pool: ThreadPoolExecutor
-    ) -> None:
-        self._items, self._work, self._pool = items, work, pool
-        self._waiting: queue.Queue[Future[Result] | None] = queue.Queue(threads)
-        self._closed = threading.Event()
-        self._taking = pool.submit(self._take)
+    def __init__(self, items: Iterator[Item], work: Callable[[Item], Result], most: int) -> None:
+        self._items, self._work, self._most = items, work, most
+        self._taking = threading.Lock()
+        self._changed = threading.Condition()
+        self._results: dict[int, tuple[Result, None] | tuple[None, BaseException]] = {}
+        self._taken = 0
+        """The number of items that threads took."""
+        self._head = 0
+        """The item whose result comes next."""
+        self._ended = False
+        self._closed = False
 
-    def _take(self) -> None:
-        try:
-            for item in self._items:
-                self._put(self._pool.submit(self._work, item))
-                if self._closed.is_set():
-                    return
-        finally:
-            self._put(None)
+    def work(self) -> None:
+        """Take items and work on them until none is left; each thread runs this."""
+        while (taken := self._take()) is not None:
+            number, item = taken
+            del taken
+            try:
+                self._finish(number, (self._work(item), None))
+            except BaseException as e:  # noqa: BLE001 - raised in the thread that asked for the results
+                self._finish(number, (None, e))
+            del item
 
-    def _put(self, future: Future[Result] | None) -> None:
-        self._waiting.put(future)
+    def _take(self) -> tuple[int, Item] | None:
+        with self._taking:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over() or self._taken < self._head + self._most)
+                if self._is_over():
+                    return None
+                number = self._taken
+                self._taken += 1
+            try:
+                return number, next(self._items)
+            except StopIteration:
+                with self._changed:
+                    self._taken -= 1
+                    self._end()
+            except BaseException as e:  # noqa: BLE001 - as an error of the work
+                self._finish(number, (None, e))
+                with self._changed:
+                    self._end()
+            return None
+
+    def _is_over(self) -> bool:
+        return self._closed or self._ended
+
+    def _end(self) -> None:
+        self._ended = True
+        self._changed.notify_all()
+
+    def _finish(self, number: int, outcome: tuple[Result, None] | tuple[None, BaseException]) -> None:
+        with self._changed:
+            self._results[number] = outcome
+            self._changed.notify_all()
 
     def results(self) -> Iterator[Result]:
         """All results; an error is raised where its item's result would be."""
-        while (future := self._waiting.get()) is not None:
-            yield future.result()
-            del future
-        self._taking.result()
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._head in self._results or self._closed or (self._ended and self._head >= self._taken)
+                )
+                if self._head not in self._results:
+                    return
+                result, error = self._results.pop(self._head)
+                self._head += 1
+                self._changed.notify_all()
+            if error is not None:
+                raise error
+            yield result  # type: ignore[misc]  # None only beside an error
+            del result
 
     def close(self) -> None:
-        """Let the threads stop."""
-        self._closed.set()
-        while not self._taking.done() or not self._waiting.empty():
-            try:
-                future = self._waiting.get(timeout=0.01)
-            except queue.Empty:
-                continue
-            if future is not None:
-                future.cancel()
+        """Let the threads stop, and drop what waits."""
+        with self._changed:
+            self._closed = True
+            self._results.clear()
+            self._changed.notify_all()
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class _Running:
+    """Threads of a reader, and what lets them stop."""
+
+    threads: Sequence[threading.Thread]
+    close: Callable[[], None]
+    process: int
+
+    def stop(self) -> None:
+        """Stop the threads, and wait until they have."""
+        self.close()
+        for thread in self.threads:
+            thread.join()
+
+
+_RUNNING: weakref.WeakSet[_Running] = weakref.WeakSet()
+"""Readers whose threads run: a program may end without closing an iterator of rows."""
+
+
+@contextmanager
+def _threads(name: str, count: int, work: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
+    """Run ``work`` in threads as long as the block; ``close`` lets them stop."""
+    # Python waits for threads that are no daemons before atexit: they would wait for a caller that asks no more.
+    threads = [threading.Thread(target=work, name=f"{name}-{i}", daemon=True) for i in range(count)]
+    running = _Running(threads, close, os.getpid())
+    _RUNNING.add(running)
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+    finally:
+        _RUNNING.discard(running)
+        running.stop()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for running in list(_RUNNING):
+        if running.process == os.getpid():  # a fork has no threads of its parent
+            running.stop()
 
 
 @dataclass(slots=True)
@@ -187,7 +262,9 @@ class _ReadAhead:
                 self._changed.notify_all()
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ready(number))  # noqa: B023
+                    self._changed.wait_for(lambda: self._closed or self._ready(number))  # noqa: B023
+                    if self._closed:
+                        return  # the program ends, and a thread of an outer reader waits here
                     file = self._files[number]
                     if not file.tables:
                         break
