@@ -82,7 +82,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda lake, t: t.count("i = :v"), "':v' .a parameter without a value; name it in args"),
     (lambda lake, t: t.count("i = ?"), "a parameter without a value; name it in args"),
     (lambda lake, t: t.count("i IN (:v)", args={"v": [1, 2]}), r"a list is not one value; .* use col\(…\).isin"),
-    (lambda lake, t: t.to_duckdb("x.db"), r"connection must be one of DuckDB, .*, not 'x.db'"),
+    (lambda lake, t: t.to_duckdb("x.db"), r"connection must be a DuckDB connection, .*, not 'x.db'"),
     (
         lambda lake, t: bitlake.connect(lake.path, spark="local[2]"),
         r"spark must be a SparkSession, .* not 'local\[2\]'",
