@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -188,46 +187,27 @@ class _MapAhead(Generic[Item, Result]):
             self._changed.notify_all()
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class _Running:
-    """Threads of a reader, and what lets them stop."""
-
-    threads: Sequence[threading.Thread]
-    close: Callable[[], None]
-    process: int
-
-    def stop(self) -> None:
-        """Stop the threads, and wait until they have."""
-        self.close()
-        for thread in self.threads:
-            thread.join()
-
-
-_RUNNING: weakref.WeakSet[_Running] = weakref.WeakSet()
-"""Readers whose threads run: a program may end without closing an iterator of rows."""
-
-
 @contextmanager
 def _threads(name: str, count: int, work: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
     """Run ``work`` in threads as long as the block; ``close`` lets them stop."""
-    # Python waits for threads that are no daemons before atexit: they would wait for a caller that asks no more.
+    # Daemons: Python waits for other threads before it calls atexit, and these wait for a caller that asks no more.
     threads = [threading.Thread(target=work, name=f"{name}-{i}", daemon=True) for i in range(count)]
-    running = _Running(threads, close, os.getpid())
-    _RUNNING.add(running)
+    process = os.getpid()
+
+    def stop() -> None:
+        if process == os.getpid():  # a fork has no threads of its parent
+            close()
+            for thread in threads:
+                thread.join()
+
+    atexit.register(stop)  # a program may end with an iterator of rows that is neither read to its end nor closed
     try:
         for thread in threads:
             thread.start()
         yield
     finally:
-        _RUNNING.discard(running)
-        running.stop()
-
-
-@atexit.register
-def _stop_all() -> None:
-    for running in list(_RUNNING):
-        if running.process == os.getpid():  # a fork has no threads of its parent
-            running.stop()
+        atexit.unregister(stop)
+        stop()
 
 
 @dataclass(slots=True)
