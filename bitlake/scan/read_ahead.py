@@ -90,7 +90,7 @@ def map_ahead(
 ) -> Generator[Result, None, None]:
     """Yield ``work(item)`` for each item, in order, while threads take the next items and work on them.
 
-    With one thread, items are worked on one after the other.  At most ``threads`` + 1 items or results wait.  A single
+    With one thread, items are worked on one after the other.  At most ``threads`` + 3 items or results wait.  A single
     item is worked on without a thread.
     """
     with closing(items):
@@ -98,7 +98,7 @@ def map_ahead(
         if len(first) < 2:
             yield from map(work, first)
             return
-        ahead = _MapAhead(chain(first, items), work, threads + 1)
+        ahead = _MapAhead(chain(first, items), work, threads + 3)
         del first
         with _threads("bitlake-merge", threads, ahead.work, ahead.close):
             yield from ahead.results()
