@@ -20,8 +20,8 @@
    (seconds), BIGINT (seconds, or milliseconds from 10^12 on) or a timestamp.  A row expires when the current time, in
    whole seconds, is above its time + ``record-level.expire-time``.  Rows with NULL stay.  Readers do not apply expiry.
 
-Nothing is visible before the caller commits; after an error all new files are deleted.  Memory: a few chunks, and an
-open file.
+Nothing is visible before the caller commits; after an error all new files are deleted.  Memory: a few chunks,
+what the runs hold, and an open file.
 
 Sources: index-format spec, sections 9.4 and 10; Paimon's compaction task and rewriters.
 
@@ -365,7 +365,7 @@ class _CompactTask:
         output = None if drops is None else self._new_files.enter_context(self._writer(changelog=False))
         changelog: KeyValueWriter | None = None
         for section in parts:
-            # What looks keys up marks rows, chunk after chunk.
+            # Merges that look keys up also mark rows, so they take one chunk after the other.
             threads = MERGE_THREADS if isinstance(merge, PlainMerge) else 1
             for merged in map_ahead(merge_runs(self._sources(section), self._reader.keys), merge.merge, threads):
                 rows = merged.rows

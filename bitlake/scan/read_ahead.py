@@ -90,8 +90,8 @@ def map_ahead(
 ) -> Generator[Result, None, None]:
     """Yield ``work(item)`` for each item, in order, while threads take the next items and work on them.
 
-    With one thread, items are worked on one after the other.  At most ``threads`` + 3 items or results wait.  A single
-    item is worked on without a thread.
+    With one thread, items are worked on one after the other.  At most ``threads`` + 3 items or results wait or are
+    worked on.  The first two items are taken in the caller's thread, and a single one is worked on there.
     """
     with closing(items):
         first = list(islice(items, 2))
@@ -197,7 +197,8 @@ def _threads(name: str, count: int, work: Callable[[], None], close: Callable[[]
     def stop() -> None:
         if process == os.getpid():  # a fork has no threads of its parent
             close()
-            for thread in threads:
+            # The garbage collector may close an iterator in one of its own threads.
+            for thread in () if threading.current_thread() in threads else threads:
                 thread.join()
 
     atexit.register(stop)  # a program may end with an iterator of rows that is neither read to its end nor closed

@@ -554,7 +554,10 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     def merge(chunk: pa.Table) -> _Merged:
         if by_level:
             chunk = LevelGroups.of(spec.keys, chunk).chunk
-        rows = merge_rows(spec, chunk, columns, keep_deletes=stored or positioned)
+        try:
+            rows = merge_rows(spec, chunk, columns, keep_deletes=stored or positioned)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
         if positioned and not stored:
             rows = rows.filter(pa.array(alive(rows.column(merge_spec.VALUE_KIND).to_numpy())))
         merged = _Merged(rows, range(rows.num_rows), rows.num_rows)
@@ -569,12 +572,10 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
             start, before = before, before + merged.count
             if chosen is not None:
                 low, high = np.searchsorted(chosen, (start, before))
-                merged = merged.only(chosen[low:high] - start).matching(request.predicate, schema)
+                merged = merged.at(chosen[low:high] - start).matching(request.predicate, schema)
             returned += merged.rows.num_rows
             if merged.rows.num_rows:
                 yield _output(task, request, merged.rows, position_array(merged.positions) + start)
-    except InvalidRequest as e:
-        raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
     finally:
         read = {name: sum(getattr(cost, name) for cost in costs) for name in COUNTERS}
         counts.add(**{**read, "rows_returned": returned})
@@ -596,7 +597,7 @@ class _Merged:
         kept = position_array(self.positions)[true.to_numpy(zero_copy_only=False)]
         return _Merged(self.rows.filter(true), kept, self.count)
 
-    def only(self, positions: Ints) -> _Merged:
+    def at(self, positions: Ints) -> _Merged:
         """Of all rows that the chunk was merged to, those at these positions."""
         return _Merged(self.rows.take(pa.array(positions)), positions, self.count)
 
@@ -604,7 +605,10 @@ class _Merged:
 def _runs_to_merge(
     store: Store, merge: MergeTask, request: ReadRequest, costs: Sequence[ReadCounts], with_level: bool
 ) -> list[SortedSource]:
-    """The sorted runs of files in order of their smallest key: a file of level 0, or all files of a level above."""
+    """Sorted runs: each file of level 0, and all files of one level above 0 together.
+
+    ``merge.files`` are in order of their smallest key.
+    """
     runs: dict[tuple[int, int], list[tuple[FileTask, ReadCounts]]] = {}
     for number, (file, cost) in enumerate(zip(merge.files, costs, strict=True)):
         runs.setdefault((file.level, number if file.level == 0 else 0), []).append((file, cost))
