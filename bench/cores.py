@@ -83,12 +83,13 @@ def main(folder: str, count: str) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(count)])
     pa.set_cpu_count(int(count))
     import bitlake
+    from bitlake.formatting import counted
 
     out = {}
     for buckets in BUCKETS:
         table = bitlake.connect(folder).table(f"b{buckets}")
         reads = [timed(lambda t=table: sum(b.num_rows for b in t.scan().to_batches())) for _ in range(_TIMES)]
-        out[f"merge-on-read of {ROWS:,} rows, {buckets} bucket{'s' * (buckets > 1)}"] = statistics.median(reads[1:])
+        out[f"merge-on-read of {ROWS:,} rows, {counted(buckets, 'bucket')}"] = statistics.median(reads[1:])
     for buckets in BUCKETS:
         times = []
         for turn in range(_TIMES):
@@ -97,7 +98,7 @@ def main(folder: str, count: str) -> None:
             table = bitlake.connect(copy).table(f"b{buckets}")
             times.append(timed(lambda t=table: t.maintenance.compact(full=True)))
             shutil.rmtree(copy)
-        out[f"full compaction of them, {buckets} bucket{'s' * (buckets > 1)}"] = statistics.median(times[1:])
+        out[f"full compaction of {ROWS:,} rows, {counted(buckets, 'bucket')}"] = statistics.median(times[1:])
     print(json.dumps(out))
 
 

@@ -165,9 +165,8 @@ def _fills(constant: Any, length: int | None) -> bool:
 
     SQL ignores blanks at the end, by which a longer text is larger in Arrow.
     """
-    if not isinstance(constant, str) or len(constant) < (length or 1):
-        return False
-    return len(constant) == (length or 1) or not constant.endswith(" ")
+    size = length or 1
+    return isinstance(constant, str) and len(constant) >= size and not constant[size:].endswith(" ")
 
 
 class _Translator:

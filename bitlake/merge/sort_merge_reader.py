@@ -19,8 +19,7 @@ from bitlake.merge.keys import Key, SortedKeys
 
 MEMORY = 32 << 20
 """Approximate bytes of rows held of all runs together, beside chunks that are merged; a run holds at least one batch,
-and reads one ahead.  Merging 1.3M rows of three runs
-took the same processor time with 8 MB and with 96 MB."""
+and reads one ahead.  Merging 1.3M rows of three runs took the same processor time with 8 MB and with 96 MB."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,6 @@ from bitlake.scan.dataset import ScanDataset
 from bitlake.scan.plan import Plan
 from bitlake.scan.reader import compact_schema, tasks_of
 from bitlake.scan.scan import TableScan
-from bitlake.types import AtomicType, Root
 
 _BATCH_ROWS = 131_072
 _COMPARISONS = {"=": Op.EQ, "!=": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
@@ -58,11 +58,19 @@ class ScanSource(ArrowScanSource):
         self._takes = takes
         self._must_filter = exact and scan.predicate is not None
         self._is_plain = type(scan) is TableScan and scan.row_limit is None
-        self.compact = _compact_columns(scan) if self._is_plain else frozenset()
-        """Columns that come in other types than the scan's: as codes, or as narrow decimals."""
-        self._schema = compact_schema(scan.schema, self.compact)
         self._declined: dict[Predicate, None] = {}
         """Filters that DuckDB applies to the rows of the next stream, for the log of scans."""
+
+    # Found when DuckDB asks: a dataset that others read is not planned by making it.
+
+    @cached_property
+    def compact(self) -> frozenset[str]:
+        """Columns that come in other types than the scan's: as codes, or as narrow decimals."""
+        return _compact_columns(self.scan) if self._is_plain else frozenset()
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return compact_schema(self.scan.schema, self.compact)
 
     def rows(self) -> int | None:
         """An upper bound of the number of rows; None if only reading can tell."""
@@ -153,7 +161,8 @@ def take_selective(source: ScanSource, term: Predicate) -> bool:
     Of few rows that match, the other columns' pages are not read.  Filtering rows that are read anyway is cheaper in
     DuckDB.
     """
-    if any(_is_equality(t) and source.compact.isdisjoint(sources_of(t)) for t in conjuncts(term)):
+    coded = {name for name in source.compact if source.scan.schema.field(name).type == pa.string()}
+    if any(_is_equality(t) and coded.isdisjoint(sources_of(t)) for t in conjuncts(term)):
         return True
     try:
         return source.scan.where_bound(term).plan().chosen_rows < source.scan.plan().chosen_rows
@@ -248,8 +257,7 @@ def _operands(node: Node, op: str) -> list[Node]:
 
 
 def _is_float(scan: TableScan, name: str) -> bool:
-    kinds = [f.type for f in scan.state.schema.fields if f.name == name]
-    return any(isinstance(k, AtomicType) and k.root in (Root.FLOAT, Root.DOUBLE) for k in kinds)
+    return bool(pa.types.is_floating(scan.schema.field(name).type))
 
 
 def _bound(leaf: Predicate, constants: Sequence[Lit], scan: TableScan) -> Predicate | None:

@@ -343,6 +343,13 @@ def test_files_that_are_merged_may_store_a_column_in_different_ways(engine: str,
     assert connection.sql(query.format("lake")).fetchall() == connection.sql(query.format("memory")).fetchall()
 
 
+def test_a_dataset_is_planned_when_it_is_asked(lake: bitlake.Lake) -> None:
+    scan = lake.table("mixed").scan()
+    dataset = scan.dataset()
+    assert isinstance(dataset, SourceDataset) and scan._core._planned == []
+    assert dataset.rows() == lake.table("mixed").count() and len(scan._core._planned) == 1
+
+
 def test_a_dataset_is_a_source_only_where_it_can_be(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = lake.table("mixed").scan(["id"])
     sent = pickle.loads(pickle.dumps(scan.dataset()))
