@@ -16,7 +16,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -62,27 +61,14 @@ def read_in_order(
         for i in range(count):
             yield from read(i)
         return
+    threads = min(READ_AHEAD_FILES, count)
     if not bounded:
-        yield from _gathered(count, read)
+        for tables in map_ahead((i for i in range(count)), lambda number: list(read(number)), threads):
+            yield from tables
         return
     ahead = _ReadAhead(sizes, read)
-    with _threads("bitlake-read", min(READ_AHEAD_FILES, count), ahead.work, ahead.close):
+    with _threads(threads, ahead.work, ahead.close):
         yield from ahead.tables()
-
-
-def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
-    """All tables of each file at once, a few files in parallel."""
-
-    def gather(number: int) -> list[pa.Table]:
-        return list(read(number))
-
-    with ThreadPoolExecutor(min(READ_AHEAD_FILES, count), thread_name_prefix="bitlake-read") as pool:
-        waiting = deque(pool.submit(gather, i) for i in range(min(READ_AHEAD_FILES, count)))
-        for number in range(count):
-            tables = waiting.popleft().result()
-            if number + READ_AHEAD_FILES < count:
-                waiting.append(pool.submit(gather, number + READ_AHEAD_FILES))
-            yield from tables
 
 
 def map_ahead(
@@ -100,7 +86,7 @@ def map_ahead(
             return
         ahead = _MapAhead(chain(first, items), work, threads + 3)
         del first
-        with _threads("bitlake-merge", threads, ahead.work, ahead.close):
+        with _threads(threads, ahead.work, ahead.close):
             yield from ahead.results()
 
 
@@ -188,10 +174,10 @@ class _MapAhead(Generic[Item, Result]):
 
 
 @contextmanager
-def _threads(name: str, count: int, work: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
+def _threads(count: int, work: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
     """Run ``work`` in threads as long as the block; ``close`` lets them stop."""
     # Daemons: Python waits for other threads before it calls atexit, and these wait for a caller that asks no more.
-    threads = [threading.Thread(target=work, name=f"{name}-{i}", daemon=True) for i in range(count)]
+    threads = [threading.Thread(target=work, name=f"bitlake-read-{i}", daemon=True) for i in range(count)]
     process = os.getpid()
 
     def stop() -> None:

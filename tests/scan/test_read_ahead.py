@@ -168,7 +168,7 @@ def test_closing_stops_the_work_on_items() -> None:
     assert next(results) == 0
     results.close()
     assert source.closed and source.taken < 20
-    assert not [t for t in threading.enumerate() if t.name.startswith("bitlake-merge")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("bitlake-read")]
 
 
 UNFINISHED = """
