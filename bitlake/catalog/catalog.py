@@ -256,18 +256,24 @@ class Catalog(ABC):
         Folder names are case-sensitive, Spark's names by default are not.  A name of no table, or of several, is
         returned unchanged.
         """
-        if names is Names.EXACT or self.table_exists(name):
-            return name
+        return name if names is Names.EXACT else self.look_up(name, names)[0]
+
+    def look_up(self, name: Identifier, names: Names = Names.FOLDED) -> tuple[Identifier, bool]:
+        """As :meth:`find`, and whether that table exists; ``$`` has no meaning here."""
+        if self.table_exists(name):
+            return name, True
+        if names is Names.EXACT:
+            return name, False
         exists = self.database_exists(name.database)
         database = name.database if exists else _match_folded(name.database, self.databases())
         if not self.database_exists(database):
-            return name
+            return name, False
         match = Identifier(database, name.table)
-        return (
-            match
-            if self.table_exists(match)
-            else Identifier(database, _match_folded(name.table, self.tables(database)))
-        )
+        if self.table_exists(match):
+            return match, True
+        tables = self.tables(database)
+        folded = _match_folded(name.table, tables)
+        return Identifier(database, folded), folded in tables
 
     def load_schema(self, name: Identifier) -> TableSchema:
         """The latest schema of a table; raises :class:`NotFound`, naming similar tables."""

@@ -10,8 +10,9 @@ those settings that statements honour in this process.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
 from bitlake.engine import SessionState
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, cast, constant
 from bitlake.expressions.literals import zone
@@ -35,7 +36,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import Names
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import physical_values
-from bitlake.runtime import LocalRunner, Runner
+from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import ColumnSpec
@@ -49,6 +50,7 @@ from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
 from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
+from bitlake.sql.table_references import find_names
 from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
@@ -125,6 +127,8 @@ class Session:
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, TableScan] = {}
         self._written: set[Identifier] = set()
+        self._existing: dict[TableName, Identifier] = {}
+        """The tables that :meth:`has` found for the statement."""
 
     @property
     def database(self) -> str:
@@ -144,7 +148,7 @@ class Session:
         names are :meth:`scan`'s to resolve, until the next statement begins.
         """
         self.refresh()
-        self._moments, self._relations, self._written = {}, {}, set()
+        self._moments, self._relations, self._written, self._existing = {}, {}, set(), {}
         double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
             "spark.sql.ansi.enabled", default=True
         )
@@ -227,8 +231,11 @@ class Session:
             return False
         if name.table in self._relations:
             return True
-        if not identifier_exists(self.catalog, self.identify(name), self.names):
-            return False
+        if name not in self._existing:
+            found, exists = self.catalog.look_up(Identifier(name.database or self.database, name.table), self.names)
+            if not exists and not ("$" in found.table and identifier_exists(self.catalog, found, self.names)):
+                return False
+            self._existing[name] = found
         return name.database is not None or not self.is_view(name.table)
 
     def scan(self, name: TableName) -> TableScan:
@@ -240,7 +247,8 @@ class Session:
         if relation is None:
             identifier = self.identify(name)
             options = session_options(self, identifier.database, identifier.table)
-            scan = table_scan(self, self.table(on_branch(identifier, options)), options)
+            opened = name in self._existing and "$" not in identifier.table
+            scan = table_scan(self, self.table(on_branch(identifier, options), opened=opened), options)
             at_moment = any(k.startswith(_CHOOSING) for k in options)
             return dml.latest_rows(scan) if identifier in self._written and not at_moment else scan
         found = self._moments.get(name.table)
@@ -254,7 +262,8 @@ class Session:
             raise InvalidRequest(
                 f"'{self._relations[name.table].table}' AS OF an earlier moment, or its changes, can only be queried"
             )
-        return self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
+        known = self._existing.get(name)
+        return known or self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
 
     def identify_written(self, name: TableName) -> Identifier:
         """As :meth:`identify`, of a table that the statement writes: its own queries then read the latest rows."""
@@ -262,8 +271,8 @@ class Session:
         self._written.add(identifier)
         return identifier
 
-    def table(self, name: Identifier) -> FileStoreTable:
-        """The table; raises :class:`bitlake.errors.NotFound`."""
+    def table(self, name: Identifier, opened: bool = False) -> FileStoreTable:
+        """The table; raises :class:`bitlake.errors.NotFound`.  ``opened``: it was just found to exist."""
         return open_table(
             self.catalog,
             name,
@@ -271,6 +280,7 @@ class Session:
             to_spark=self._to_spark,
             runner=self.runner,
             names=self.names,
+            opened=opened,
         )
 
     def session_table(self, name: Identifier) -> FileStoreTable:
@@ -290,11 +300,13 @@ class Session:
         scans: dict[TableName, TableScan] = {}
 
         def resolve(name: TableName) -> Sequence[DataField] | None:
-            if not self.has(name):
-                return None
-            found = scans[name] = self.scan(name)
-            return found.state.schema.fields
+            if name not in scans:
+                if not self.has(name):
+                    return None
+                scans[name] = self.scan(name)
+            return scans[name].state.schema.fields
 
+        self._load_together(text, resolve)
         patterns = self.is_on("spark.sql.parser.quotedRegexColumnNames")
         analysis = analyse_query(
             text,
@@ -305,6 +317,20 @@ class Session:
             caches=self.catalog.store.caches,
         )
         return analysis, tuple(narrowed(use, scans[use.name], self.timezone) for use in analysis.tables)
+
+    def _load_together(self, text: SqlText, resolve: Callable[[TableName], object]) -> None:
+        """Load a query's tables at the same time, where they are remote: each takes four requests in three steps."""
+        if self.catalog.store.local_path(self.catalog.warehouse) is not None:
+            return
+
+        def load(name: TableName) -> None:
+            with contextlib.suppress(BitlakeError):  # raised again where the query needs the table
+                resolve(name)
+
+        names = {use.name for use in find_names(text, self.names) if not use.shadowed}
+        plain = [name for name in names if name.catalog is None and "/" not in name.table]
+        if len(plain) > 1:
+            LocalRunner(REQUESTS).run(plain, load)
 
     # --- work --------------------------------------------------------------------------------------------------------
 

@@ -42,15 +42,16 @@ _NOTHING = memoryview(b"")
 class LazyBytes:
     """A lazy view of ``length`` bytes behind ``fetch``.
 
-    A fetch reads at least ``ahead`` bytes, because headers and neighbours are usually needed next; fetched bytes are
-    kept.  Every access is checked against ``length``.  Thread-safe.
+    A fetch reads at least ``ahead`` bytes, because headers and neighbours are usually needed next, and never fewer than
+    ``least``; fetched bytes are kept.  Every access is checked against ``length``.  Thread-safe.
     """
 
-    __slots__ = ("_ahead", "_checksums", "_fetch", "_lock", "_parts", "_starts", "bytes_read", "length")
+    __slots__ = ("_ahead", "_checksums", "_fetch", "_least", "_lock", "_parts", "_starts", "bytes_read", "length")
 
-    def __init__(self, fetch: Fetch, length: int, ahead: int = 4096) -> None:
+    def __init__(self, fetch: Fetch, length: int, ahead: int = 4096, least: int = 0) -> None:
         self._fetch = fetch
         self._ahead = ahead
+        self._least = least
         self._lock = Lock()
         self._starts: list[int] = []
         self._parts: list[memoryview] = []
@@ -85,7 +86,7 @@ class LazyBytes:
         if len(head):  # only what is missing is fetched
             rest = self.view(offset + len(head), n - len(head), ahead)
             return memoryview(b"".join((head, rest)))
-        size = min(max(n, self._ahead if ahead is None else ahead), self.length - offset)
+        size = min(max(n, self._ahead if ahead is None else ahead, self._least), self.length - offset)
         start, end = offset, offset + size
         if self._checksums is not None:
             start, end = self._checksums.bounds(start, end)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import builtins
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
@@ -25,6 +26,8 @@ MAX_RETRIES = 6
 """Retries of a request after a transient failure, with exponential backoff."""
 RETRY_SECONDS = 60.0
 """No retry begins later than this many seconds after the first attempt."""
+First = TypeVar("First")
+Second = TypeVar("Second")
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
 
@@ -32,7 +35,8 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 class FileInfo:
     """An entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms).
 
-    ``is_link``: it is a symbolic link; the other members describe its target.
+    ``is_link``: it is a symbolic link; the other members describe its target.  ``version`` is another one for other
+    content under the same name (an object's ETag); None if the store has none.
     """
 
     name: str
@@ -40,6 +44,7 @@ class FileInfo:
     is_dir: bool
     mtime_ms: int
     is_link: bool = False
+    version: str | None = None
 
 
 class Store(Protocol):
@@ -185,6 +190,17 @@ def has_cheap_rename(store: Store, path: str) -> bool:
     Then Spark's JVM can also read these files itself: the plain PySpark wheel has no jar for any object store.
     """
     return store.local_path(path) is not None
+
+
+def in_parallel(
+    store: Store, path: str, first: Callable[[], First], second: Callable[[], Second]
+) -> tuple[First, Second]:
+    """Return what two functions return, which run at once unless files near ``path`` are local."""
+    if store.local_path(path) is not None:
+        return first(), second()
+    with ThreadPoolExecutor(1, "bitlake-requests") as pool:
+        later = pool.submit(second)
+        return first(), later.result()
 
 
 _FEW_LOCAL = 8

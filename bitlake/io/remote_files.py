@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from bitlake.errors import CorruptError
+from bitlake.io.base import Store
 
 PART_BYTES = 8 << 20
 """Size of an uploaded part; S3 takes 10,000 of them, so a file may have 80 GB."""
@@ -17,6 +23,28 @@ PARTS_AT_A_TIME = 4
 _LEAST_FETCH = 128 << 10
 """Fewer bytes cost as much time: a request takes 10 to 100 ms, in which a connection carries a megabyte."""
 _MOST_AHEAD = 8 << 20
+_BLOCK_BYTES = 16 << 20
+"""The most bytes of a prefetching request: fewer cost more requests, more leave fewer of them at a time."""
+_TURN_BYTES = 2 << 20
+"""The same where ranges are read in turns, and memory holds a block of each."""
+_PREFETCHED_BYTES = 32 << 20
+_REQUESTS_OF_A_FILE = 8
+
+
+def open_ranges(
+    store: Store, path: str, size: int, groups: Sequence[Sequence[tuple[int, int]]], in_turns: bool = False
+) -> Any:
+    """Open a file of which these ranges will be read, as :meth:`Store.open_input` does: ahead, if it is remote.
+
+    ``groups``: see :class:`PrefetchedFile`.
+    """
+    if store.local_path(path) is not None:
+        return store.open_input(path, size)
+
+    def fetch(offset: int, length: int) -> bytes:
+        return store.read_range(path, offset, length)
+
+    return pa.PythonFile(PrefetchedFile(fetch, size, path, groups, in_turns), mode="r")
 
 
 def ranged_input(read_range: Callable[[str, int, int], bytes], path: str, size: int) -> Any:
@@ -69,10 +97,7 @@ class RangedFile(io.RawIOBase):
         wanted = left if size is None or size < 0 else min(size, left)
         if not wanted:
             return b""
-        found = self._held(wanted)
-        if found is None:
-            self._fill(wanted)
-            found = self._held(wanted)
+        found = self._bytes(wanted)
         if found is None:
             raise CorruptError("the file became shorter", self._at, self._path)
         self._at += wanted
@@ -84,6 +109,14 @@ class RangedFile(io.RawIOBase):
         data = self.read(len(view))
         view[: len(data)] = data
         return len(data)
+
+    def _bytes(self, wanted: int) -> bytes | None:
+        """The next bytes; None if there are not as many."""
+        found = self._held(wanted)
+        if found is None:
+            self._fill(wanted)
+            found = self._held(wanted)
+        return found
 
     def _held(self, wanted: int) -> bytes | None:
         offset = self._at - self._start
@@ -101,6 +134,121 @@ class RangedFile(io.RawIOBase):
         length = min(length, self._size - self._at - len(kept))
         fetched = self._fetch(self._at + len(kept), length)
         self._window, self._start = kept + fetched if kept else fetched, self._at
+
+
+@dataclass(slots=True)
+class _Block:
+    """Bytes ``[start, end)``; ``left`` of them were not read yet."""
+
+    start: int
+    end: int
+    left: int
+    data: Future[bytes] | None = None
+
+
+class PrefetchedFile(RangedFile):
+    """A file of which it is known what will be read: this is fetched ahead, by several requests at a time.
+
+    ``groups`` of ranges (offset, length) are read one after the other, each byte once; those of a group in order, or a
+    bit of each ``in_turns``.  They are fetched in blocks.  A block is dropped once all of it was read.  One that is
+    wanted is fetched before all others.  Memory holds up to ``_PREFETCHED_BYTES`` of blocks, half as much before the
+    first was read, or as many as are read in turns.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[int, int], bytes],
+        size: int,
+        path: str,
+        groups: Sequence[Sequence[tuple[int, int]]],
+        in_turns: bool = False,
+    ) -> None:
+        super().__init__(fetch, size, path)
+        self._waiting = deque(
+            block for ranges in groups for block in (_in_turns(ranges) if in_turns else _in_order(ranges))
+        )
+        self._blocks = sorted(self._waiting, key=lambda b: b.start)
+        self._starts = [b.start for b in self._blocks]
+        self._fetched = 0
+        """Bytes of blocks that were fetched, or are, and not dropped."""
+        self._most = _PREFETCHED_BYTES // 2
+        self._pool = ThreadPoolExecutor(_REQUESTS_OF_A_FILE, "bitlake-prefetch")
+        self._fetch_ahead()
+
+    @property
+    def requests(self) -> int:
+        """The number of blocks."""
+        return len(self._blocks)
+
+    def _bytes(self, wanted: int) -> bytes | None:
+        parts, at, end = [], self._at, self._at + wanted
+        number = bisect_right(self._starts, at) - 1
+        while at < end:
+            block = self._blocks[number] if 0 <= number < len(self._blocks) else None
+            if block is None or not block.start <= at < block.end or block.left <= 0:
+                return super()._bytes(wanted)  # of a range that was not announced, or is read again
+            stop = min(end, block.end)
+            data = self._data(block)
+            parts.append(data if stop - at == len(data) else data[at - block.start : stop - block.start])
+            block.left -= stop - at
+            if block.left <= 0:
+                self._fetched -= block.end - block.start
+                self._most = _PREFETCHED_BYTES
+                block.data = None
+            at, number = stop, number + 1
+        self._fetch_ahead()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _data(self, block: _Block) -> bytes:
+        if block.data is None:
+            self._begin(block)
+        assert block.data is not None
+        data = block.data.result()
+        if len(data) < block.end - block.start:
+            raise CorruptError("the file became shorter", block.start + len(data), self._path)
+        return data
+
+    def _fetch_ahead(self) -> None:
+        while self._waiting and (self._fetched < self._most or self._waiting[0].data is not None):
+            block = self._waiting.popleft()
+            if block.data is None and block.left > 0:
+                self._begin(block)
+
+    def _begin(self, block: _Block) -> None:
+        block.data = self._pool.submit(self._fetch, block.start, block.end - block.start)
+        self._fetched += block.end - block.start
+
+    def close(self) -> None:
+        """Drop what was fetched; requests that run are not waited for."""
+        self._waiting.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+
+def _in_order(ranges: Sequence[tuple[int, int]]) -> Iterator[_Block]:
+    """The ranges in blocks: those side by side are one, and long ones are several."""
+    joined: list[tuple[int, int]] = []
+    for start, length in ranges:
+        if joined and start == sum(joined[-1]):
+            joined[-1] = joined[-1][0], joined[-1][1] + length
+        else:
+            joined.append((start, length))
+    for start, length in joined:
+        yield from _cut(start, length, _BLOCK_BYTES)
+
+
+def _in_turns(ranges: Sequence[tuple[int, int]]) -> list[_Block]:
+    """The blocks of all ranges, by their place in their range."""
+    placed = [
+        ((block.end - start) / length, block) for start, length in ranges for block in _cut(start, length, _TURN_BYTES)
+    ]
+    return [block for _, block in sorted(placed, key=lambda p: p[0])]
+
+
+def _cut(start: int, length: int, most: int) -> Iterator[_Block]:
+    count = -(-length // most)
+    for first, last in pairwise([start + length * n // count for n in range(count + 1)] if count else ()):
+        yield _Block(first, last, last - first)
 
 
 class UploadFile(io.RawIOBase):

@@ -20,9 +20,10 @@ from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.decode import read_columns
-from bitlake.formats.parquet.footer import Footer, read_footer
+from bitlake.formats.parquet.footer import ColumnChunk, Footer, read_footer
 from bitlake.formats.parquet.pages import read_parts
 from bitlake.io import Store
+from bitlake.io.remote_files import open_ranges
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import CacheName
 
@@ -41,6 +42,9 @@ _LOCATION_BYTES = 10
 """An estimate of the bytes of a page's entry in an offset index."""
 _SMALL_PAGE = 16 * 1024
 """The bytes in which Arrow looks for a page header."""
+
+_REMOTE_GROUP_BYTES = 128 << 20
+"""Of row groups up to this size, remote column chunks are decoded once they are here; larger ones while they come."""
 
 _FOOTERS: CacheName[str, Footer] = CacheName("footers")
 
@@ -180,11 +184,15 @@ def stream(
     as_integers = len(text) < len(compact)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
+    ranges = [[(c.start, c.compressed) for c in _chunks(footer, names, [number])] for number in numbers]
     with _naming(store, task):
         size = stored_bytes(footer, names, numbers)
         counts.add(bytes=size, requests=1, row_groups=len(numbers))
-        with store.open_input(task.path, task.size) as source:
-            whole = small_pages(footer, names, numbers)
+        whole = small_pages(footer, names, numbers) or (
+            store.local_path(task.path) is None
+            and all(stored_bytes(footer, names, [number]) <= _REMOTE_GROUP_BYTES for number in numbers)
+        )
+        with open_ranges(store, task.path, task.size, ranges, not whole) as source:
             batches = read_columns(
                 source,
                 names,
@@ -265,29 +273,27 @@ def _picked(batch: pa.RecordBatch, start: int, picked: Ints | None) -> Iterator[
         yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
 
 
+def _chunks(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> list[ColumnChunk]:
+    """The column chunks of whole columns in these row groups, in the order of the file's columns."""
+    columns = sorted(map(footer.column, names), key=lambda c: c.leaf)
+    return [footer.row_groups[n].chunks[leaf] for n in groups for c in columns for leaf in range(c.leaf, c.leaf_end)]
+
+
 def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
     """Compressed bytes of whole columns in these row groups."""
-    columns = [footer.column(n) for n in names]
-    return sum(
-        footer.row_groups[n].chunks[leaf].compressed
-        for n in groups
-        for c in columns
-        for leaf in range(c.leaf, c.leaf_end)
-    )
+    return sum(chunk.compressed for chunk in _chunks(footer, names, groups))
 
 
 def _batch_rows(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
     """Rows of a batch of these columns."""
-    leaves = [leaf for c in map(footer.column, names) for leaf in range(c.leaf, c.leaf_end)]
-    size = sum(footer.row_groups[n].chunks[leaf].uncompressed for n in groups for leaf in leaves)
+    size = sum(chunk.uncompressed for chunk in _chunks(footer, names, groups))
     rows = sum(footer.row_groups[n].rows for n in groups)
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
 
 
 def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> bool:
     """Whether the pages of these columns are small, estimated from the sizes of their offset indexes."""
-    columns = [footer.column(n) for n in names]
-    chunks = [footer.row_groups[n].chunks[leaf] for n in groups for c in columns for leaf in range(c.leaf, c.leaf_end)]
+    chunks = _chunks(footer, names, groups)
     pages = sum(c.index_length for c in chunks if c.index_offset is not None) // _LOCATION_BYTES
     return sum(c.compressed for c in chunks) < pages * _SMALL_PAGE
 

@@ -39,6 +39,8 @@ _INDEXES: CacheName[tuple[str, str], FileIndexReader] = CacheName("file indexes"
 _START = 32 * 1024
 """Bytes of an index file fetched together with its size: its header, and all of a small index.  On an object store this
 saves the requests for the size, the header's length and the header; on a disk it costs nothing."""
+_REMOTE_START = 128 * 1024
+"""The same of a remote index file: more bytes would take longer than the request."""
 _OPENED = 8 * 1024
 """An estimate of the memory of an open index beside its own bytes; for 100,000 small ones this is most of it."""
 _RESULTS: CacheName[tuple[str, str, str], IndexResult] = CacheName("index results")
@@ -71,13 +73,14 @@ def open_file_index(store: Store, data_path: str, file: DataFileMeta, schema: Ta
     cache, key = store.caches[_INDEXES], (path, "")
     index = cache.get(key)
     if index is None or index.problems:
-        start, length = store.read_start(path, _START)
+        remote = store.local_path(path) is None
+        start, length = store.read_start(path, _REMOTE_START if remote else _START)
 
         def fetch(offset: int, size: int) -> bytes:
             inside = offset >= 0 and offset + size <= len(start)
             return start[offset : offset + size] if inside else store.read_range(path, offset, size)
 
-        index = open_index(fetch, length, schema.fields, file.row_count)
+        index = open_index(fetch, length, schema.fields, file.row_count, remote=remote)
         cache.put(key, index, length + _OPENED)
     return index
 

@@ -32,7 +32,7 @@ from bitlake.errors import (
     UnsupportedFeature,
 )
 from bitlake.io import Store
-from bitlake.io.base import request_runner
+from bitlake.io.base import in_parallel, request_runner
 from bitlake.metadata.index_manifest import (
     IndexFileEntry,
     decode_index_manifest,
@@ -201,10 +201,13 @@ def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[Mani
 
 def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """All manifests of a snapshot: its base list, then its delta list."""
-    return [
-        *read_manifest_list(table, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        *read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-    ]
+    base, delta = in_parallel(
+        table.store,
+        table.paths.root,
+        lambda: read_manifest_list(table, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        lambda: read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+    )
+    return [*base, *delta]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.io import Store
+from bitlake.io.base import in_parallel
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -84,12 +86,20 @@ class TableState:
 def load_state(name: str, table: TableFiles) -> TableState | None:
     """Load the latest state of a table or branch; None if it has no schema."""
     with reading_table(name):
-        while (schema := versions.latest_schema(table)) is not None:
-            snapshot = versions.latest_snapshot(table)
+        fresh = False
+        while True:
+            schema, snapshot = in_parallel(
+                table.store,
+                table.paths.root,
+                partial(versions.latest_schema, table, fresh),
+                partial(versions.latest_snapshot, table),
+            )
+            if schema is None:
+                return None
             # A table that is renamed or dropped after its schema was read has no snapshot there, but it is not empty.
             if snapshot is not None or versions.is_same_table(table, schema):
                 return TableState(name, table.paths, table.store, schema, snapshot)
-        return None
+            fresh = True
 
 
 def state_at(state: TableState, snapshot_id: int) -> TableState:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from bitlake.errors import CorruptError, NotFound
-from bitlake.io import Store
+from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.io import FileInfo, Store
+from bitlake.io.base import in_parallel
 from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.metadata.paths import HINT_BYTES, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
@@ -21,6 +22,7 @@ from bitlake.snapshot.table_files import TableFiles
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
 _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
+_LISTED: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _PARSED = 4
 """What a parsed file takes in memory, in times its own bytes."""
@@ -86,17 +88,33 @@ def latest_snapshot(table: TableFiles) -> Snapshot | None:
     Uses the hint as :func:`latest_snapshot_id` does; reading the snapshot shows that it exists.
     """
     hint = read_hint(table.store, table.paths.latest_hint)
-    if hint and not table.store.exists(table.paths.snapshot(hint + 1)):
-        try:
-            return load_snapshot(table, hint)
-        except NotFound:
-            pass
+    snapshot = _last_snapshot(table, hint) if hint else None
+    if snapshot is not None:
+        return snapshot
 
     def listed() -> Snapshot | None:
         latest = max(snapshot_ids(table), default=None)
         return None if latest is None else load_snapshot(table, latest)
 
     return steadily(listed)  # a rollback may delete it between listing and reading
+
+
+def _last_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
+    """The snapshot of an id; None if it does not exist, or if the next one does."""
+
+    def load() -> Snapshot | BitlakeError:
+        try:
+            return load_snapshot(table, snapshot_id)
+        except (NotFound, CorruptError) as e:
+            return e
+
+    following = table.paths.snapshot(snapshot_id + 1)
+    exists, found = in_parallel(table.store, following, lambda: table.store.exists(following), load)
+    if exists or isinstance(found, NotFound):
+        return None
+    if isinstance(found, BitlakeError):
+        raise found
+    return found
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -138,10 +156,25 @@ def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
     return cache.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: _PARSED * len(data))
 
 
-def latest_schema(table: TableFiles) -> TableSchema | None:
-    """The current schema; None if the table does not exist."""
-    latest = latest_schema_id(table)
-    return None if latest is None else load_schema(table, latest)
+def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
+    """The current schema; None if the table does not exist.
+
+    Unless ``fresh``, it is not read again while the listing shows it unchanged, where the store's listings do.
+    """
+    if table.store.local_path(table.paths.schema_dir) is not None:
+        latest = latest_schema_id(table)
+        return None if latest is None else load_schema(table, latest)
+    files = {parse_id(f.name, "schema-"): f for f in table.store.list(table.paths.schema_dir)}
+    latest = max((i for i in files if i is not None), default=None)
+    if latest is None:
+        return None
+    file = files[latest]
+    cache, key = table.store.caches[_LISTED], (table.paths.schema(latest), file)
+    found = None if fresh or file.version is None else cache.get(key)
+    if found is None:
+        found = load_schema(table, latest)
+        cache.put(key, found, _PARSED * file.size)
+    return found
 
 
 def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:

@@ -9,17 +9,29 @@ A store's path is plain text, absolute or relative, with or without ``file:``; n
 
 The paths in ``_metadata.file_path`` and ``input_file_name()`` are URIs with percent escapes; ``_metadata.file_name`` is
 the last part of one.
+
+Files of other systems are read by Hadoop's own clients ("connectors"), if the session has one: :class:`Connectors`.
+PySpark's wheel has those of HDFS; ``s3a://`` needs the package ``hadoop-aws``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import threading
 import unicodedata
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from bitlake.io.base import scheme_of
+from bitlake.io.base import Store, scheme_of
 from bitlake.io.local import strip_scheme
+from bitlake.runtime import CacheName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("bitlake")
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
 _QUOTED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")
@@ -60,3 +72,65 @@ def is_hidden(path: str) -> bool:
     """Whether Spark's readers silently skip a file of this name."""
     name = path.rsplit("/", 1)[-1]
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+_OTHER_SCHEMES = {"s3": ("s3", "s3a"), "s3n": ("s3n", "s3a"), "gcs": ("gs",)}
+"""The schemes of connectors by that of a path; all others are the same in Hadoop."""
+_CONNECTORS: CacheName[tuple[int, str, str], tuple[str | None]] = CacheName("connectors", 64 << 10)
+"""By session, scheme and bucket: the scheme of the connector, None without one."""
+_CONNECTOR_BYTES = 256
+_LONGEST_LOOK = 10.0
+"""Seconds after which a connector that has not found a file is not used: some try for minutes."""
+
+
+class Connectors:
+    """Finds out which files a session's Hadoop connectors read.
+
+    A connector has settings of its own (``spark.hadoop.fs.s3a.*``).  It is used for a bucket if it finds one of the
+    table's files there, with the size that the manifest says; else, Python reads the bucket's files.
+    """
+
+    def __init__(self, spark: SparkSession, store: Store) -> None:
+        self._spark = spark
+        self._store = store
+
+    def path(self, path: str, size: int) -> str | None:
+        """The path under which Spark reads a file of ``size`` bytes, for :func:`hadoop_path`; None if it does not."""
+        scheme = scheme_of(path)
+        if scheme == "file":
+            return path
+        _, _, rest = path.partition("://")
+        bucket = rest.partition("/")[0]
+        cache, key = self._store.caches[_CONNECTORS], (id(self._spark), scheme, bucket)
+        found = cache.get(key)
+        if found is None:
+            found = (self._look(scheme, rest, size),)
+            cache.put(key, found, _CONNECTOR_BYTES)
+        return None if found[0] is None else f"{found[0]}://{rest}"
+
+    def _look(self, scheme: str, rest: str, size: int) -> str | None:
+        if getattr(self._spark, "_jvm", None) is None:
+            return None  # Spark Connect
+        for other in _OTHER_SCHEMES.get(scheme, (scheme,)):
+            uri = f"{other}://{rest}"
+            answers: list[int | Exception] = []
+            thread = threading.Thread(target=self._ask, args=(other, uri, answers), daemon=True)
+            thread.start()
+            thread.join(_LONGEST_LOOK)
+            if answers == [size]:
+                return other
+            log.debug("Spark does not read %s: %s", uri, answers[0] if answers else f"no answer in {_LONGEST_LOOK} s")
+        return None
+
+    def _ask(self, scheme: str, uri: str, answers: list[int | Exception]) -> None:
+        """Append the size of a file as Hadoop finds it, or the error."""
+        jvm: Any = self._spark._jvm
+        session: Any = self._spark
+        try:
+            hadoop = jvm.org.apache.hadoop.fs
+            settings = session._jsparkSession.sessionState().newHadoopConf()
+            hadoop.FileSystem.getFileSystemClass(scheme, settings)
+            path = hadoop.Path(uri)
+            answers.append(int(path.getFileSystem(settings).getFileStatus(path).getLen()))
+        except Exception as e:  # noqa: BLE001 - connectors raise what they like; without one, Python reads
+            answers.append(e)

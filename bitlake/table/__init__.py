@@ -26,17 +26,19 @@ def open_table(
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] | None = None,
     names: Names = Names.FOLDED,
+    opened: bool = False,
 ) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.catalog`).
 
-    ``runner``: another one than the catalog's.
+    ``runner``: another one than the catalog's.  ``opened``: the table itself is known to exist.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
     # Imported lazily: reading and writing take long to import, and commands that only describe a table need neither.
     from bitlake.file_store_table import FileStoreTable
 
     found, branch, system = resolve(catalog, name, names)
-    catalog.load_schema(found)
+    if not opened:
+        catalog.load_schema(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
     there = branch is None  # its schema was read just now

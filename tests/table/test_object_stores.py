@@ -290,3 +290,80 @@ def test_a_selective_read_takes_few_requests_and_bytes(proxy: flaky_proxy.Proxy)
     data = [path for _, path, _ in proxy.seen if path.endswith(".parquet")]
     # The footer, the condition's column, and the other's pages where rows survive.
     assert len(data) <= 3, data
+
+
+def kinds(proxy: flaky_proxy.Proxy) -> Counter[str]:
+    """How often which kind of file was asked for."""
+    names = [path.partition("?")[0] for _, path, _ in proxy.seen]
+    ends = {".parquet": "data", ".index": "index"}
+    return Counter(next((kind for end, kind in ends.items() if name.endswith(end)), "metadata") for name in names)
+
+
+def test_the_first_read_of_a_process_sends_few_requests(proxy: flaky_proxy.Proxy) -> None:
+    """An index was read in four requests, each after the one before, and the schema twice."""
+    options = {"file-index.bitmap.columns": "status,id", "file-index.in-manifest-threshold": "1 b"}
+    wide = pa.table(
+        {
+            "id": pa.array(range(100_000), pa.int64()),
+            "status": pa.array([f"s{i // 500}" for i in range(100_000)]),
+        }
+    )
+    table = through(proxy, "s3://lake/cold").create_table("t", wide.schema, options=options)
+    table.append(wide)
+    table.append(wide)
+    forget()
+    proxy.seen.clear()
+    found = through(proxy, "s3://lake/cold").table("t").scan(where="status = 's77'").to_arrow()
+    assert found.num_rows == 1000
+    asked = kinds(proxy)
+    # The schemas are listed twice, and one is read; the hint, the snapshot, whether there is a next one; two lists of
+    # manifests and two manifests.
+    assert asked["metadata"] == 10
+    assert asked["index"] <= 4 and asked["data"] <= 6, proxy.seen
+
+
+def test_a_statement_looks_at_each_table_once(proxy: flaky_proxy.Proxy) -> None:
+    """Each table's schemas were listed five times for each statement."""
+    lake = through(proxy, "s3://lake/statement")
+    for name in "abc":
+        lake.create_table(name, rows([]).schema).append(rows(range(10)))
+    query = "SELECT count(*) FROM a JOIN b USING (id) JOIN c USING (id)"
+
+    def count() -> int:
+        return int(lake.sql(query, engine="duckdb").fetchall()[0][0])
+
+    assert count() == 10
+    proxy.seen.clear()
+    assert count() == 10
+    per_table = Counter(path.partition("?")[0] if "prefix" not in path else path for _, path, _ in proxy.seen)
+    assert max(per_table.values()) == 2, per_table  # exists it, and what is its schema now
+    assert kinds(proxy)["metadata"] == 3 * 5, proxy.seen
+    # What others did in between is seen.
+    other = through(proxy, "s3://lake/statement")
+    other.table("a").append(rows(range(5)))
+    other.table("b").alter(add={"d": pa.int32()})
+    assert count() == 15
+    assert lake.sql("SELECT * FROM b", engine="duckdb").columns[-1] == "d"
+
+
+def test_a_changed_schema_is_read_and_an_unchanged_one_is_not(lake: bitlake.Lake) -> None:
+    table = lake.create_table("t", rows([]).schema)
+    table.append(rows(range(3)))
+    store = table._core.store
+    read: list[str] = []
+    plain = store.read
+
+    def counted(path: str, *more: Any) -> bytes:
+        read.append(path)
+        return plain(path, *more)
+
+    store.read = counted  # type: ignore[method-assign]
+    assert [f.name for f in table.schema.fields] == ["id", "who", "status"]
+    read.clear()
+    assert [f.name for f in table.schema.fields] == ["id", "who", "status"]
+    assert not [path for path in read if "/schema/" in path]
+    table.alter(add={"more": pa.int32()})
+    assert [f.name for f in table.schema.fields] == ["id", "who", "status", "more"]
+    lake.drop_table("t")
+    lake.create_table("t", pa.schema([("other", pa.int32())]))
+    assert [f.name for f in table.schema.fields] == ["other"]

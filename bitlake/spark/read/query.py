@@ -288,12 +288,13 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         if found is not None and answered(context, prepared.shape, found, run) is not None:
             parts, scans = [explain_answer(found)], ()
     here = False
+    reader = SparkReader(context.spark, context.catalog.store)
     if isinstance(prepared.shape, TopRows):
         run = functools.partial(_run, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for place, scan in enumerate(scans):
         seen = looked_at(scan) if type(scan) is TableScan else scan
-        choice = choose(seen.plan(), seen.row_limit is not None)
+        choice = reader.choose(seen)
         how = [
             f"{len(files)} {text}"
             for files, text in (

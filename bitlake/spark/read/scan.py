@@ -2,7 +2,7 @@
 
 * few chosen bytes: the driver reads them page by page into a local relation; no scan job runs at all;
 * whole files: Spark's own vectorised Parquet reader over the files of the plan, with a filter over those that have a
-  deletion vector;
+  deletion vector; those of an object store too, if the session has a Hadoop connector for it;
 * chosen rows of many files: page-selective reads in Python on the executors (``mapInArrow`` over the files).
 
 The last two are united where a plan has both.  The query's own filters run on every result.
@@ -44,7 +44,7 @@ from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of
 from bitlake.io import Store
-from bitlake.io.base import scheme_of
+from bitlake.io.base import request_runner, scheme_of
 from bitlake.metadata import options as opt
 from bitlake.runtime import Cache, CacheName, Caches, LocalRunner
 from bitlake.scan.column_reader import FileTask, ReadCounts
@@ -67,7 +67,7 @@ from bitlake.scan.reader import (
 )
 from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
-from bitlake.spark.hadoop_path import file_uri, hadoop_path, hadoop_pattern, is_hidden, uri_name
+from bitlake.spark.hadoop_path import Connectors, file_uri, hadoop_path, hadoop_pattern, is_hidden, uri_name
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import few_listing_tasks, read_packed
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
@@ -204,12 +204,21 @@ class ReadChoice:
         return replace(self, native=native, masked=masked, selective=(*self.selective, *moved))
 
 
-def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadChoice:
+def _is_local(file: PlannedFile) -> bool:
+    return scheme_of(file.path) == "file"
+
+
+def choose(
+    plan: Plan,
+    limited: bool = False,
+    by_spark: bool = False,
+    reads: Callable[[PlannedFile], bool] = _is_local,
+) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader.
 
     Spark's reader also gets ranges of rows that it finds by the same bounds of pages, if many may match, unless few of
     them are taken: ``limited``.  The option ``read.spark-path`` forces one way; ``by_spark`` takes Spark's reader
-    wherever it can read a file.
+    wherever it can read a file.  ``reads``: whether Spark has a client of the system where a file is.
     """
     forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
     if by_spark and forced == "auto":
@@ -238,10 +247,10 @@ def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadCho
     for f in plan.files:
         # Spark's reader looks at the bounds of pages, too.
         sparse = forced == "auto" and f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
-        # Spark's reader does not merge rows, and the plain PySpark wheel has no client of an object store.
-        foreign = f.merge is not None or scheme_of(f.path) != "file"
-        foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
-        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path)
+        # Spark's reader does not merge rows.
+        foreign = f.merge is not None or format_of(f.path) != "parquet"
+        foreign = foreign or not native_types or not by_name[f.entry.file.schema_id]
+        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path) or not (sparse or special or reads(f))
         (selective if sparse or special or foreign else masked if f.deleted else native).append(f)
     if masked and (by_spark or not can_mask(plan, masked)):
         selective, masked = selective + masked, []
@@ -363,6 +372,15 @@ class SparkReader:
         self._spark = spark
         self._store = store
         self._projects_subqueries = projects_subqueries
+        self._connectors = Connectors(spark, store)
+
+    def choose(self, scan: TableScan) -> ReadChoice:
+        """How :meth:`frame` reads the files of a scan that has no condition of its own left to apply."""
+
+        def reads(file: PlannedFile) -> bool:
+            return self._connectors.path(file.path, file.entry.file.file_size) is not None
+
+        return choose(scan.plan(), scan.row_limit is not None, reads=reads)
 
     def frame(self, scan: TableScan, exact: bool = True, file_names: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
@@ -379,7 +397,7 @@ class SparkReader:
             return changes_frame(self._spark, scan, frame_schema(scan), here)
         scan = looked_at(scan)
         plan = scan.plan()
-        choice = choose(plan, scan.row_limit is not None)
+        choice = self.choose(scan)
         if scan.ignored is not None:
             # Spark's reader also leaves out files for errors that may pass, and of lost ones only those listed before.
             choice = choice.without_native(lambda f: True)
@@ -387,7 +405,7 @@ class SparkReader:
             choice = choice.without_native(lambda f: not (f.selection.exact and (f.whole or f.deleted)))
         root = None if file_names or FILE_PATH not in plan.columns else scan.state.paths.root
         if root is not None:
-            choice = choice.without_native(lambda f: not f.path.startswith(f"{root}/"))
+            choice = choice.without_native(lambda f: not (_is_local(f) and f.path.startswith(f"{root}/")))
         types = frame_schema(scan)
         if not plan.files and types.fields:
             return self._empty(scan, types)
@@ -535,12 +553,11 @@ class SparkReader:
             stored = _stored(plan, types)
             # The folder names are not partitions to be discovered: each file holds all its columns itself.
             reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
-            for file in files:
-                _check_size(self._store, file)
+            request_runner(self._store, paths[0]).run(files, partial(_check_size, self._store))
             # Names may hold any character.  Quoted: with `__globPaths__` off, Spark 4.1 to 4.3 list *all* paths again
             # for each that looks like a pattern, and 2,000 of them fill the heap.
             with few_listing_tasks(self._spark, len(paths)):
-                found = reader.parquet(*map(hadoop_pattern, paths))
+                found = reader.parquet(*[hadoop_pattern(self._spark_path(f)) for f in files])
             found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
             size = _FRAME_BYTES + _PATH_BYTES * len(paths)
             if masked:
@@ -554,6 +571,11 @@ class SparkReader:
                 found = found.select(*columns)
             self._keep(cache, key, found, size)
         return found
+
+    def _spark_path(self, file: PlannedFile) -> str:
+        path = self._connectors.path(file.path, file.entry.file.file_size)
+        assert path is not None  # self.choose
+        return path
 
     def _keep(
         self, cache: Cache[tuple[object, ...], DataFrame], key: tuple[object, ...], frame: DataFrame, size: int

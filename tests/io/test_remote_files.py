@@ -1,0 +1,181 @@
+"""Remote files read by ranges that are known before: the same bytes, each fetched once, few at a time in memory."""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import CorruptError, StorageUnavailable
+from bitlake.io import remote_files
+from bitlake.io.remote_files import PrefetchedFile
+from bitlake.scan import column_reader
+from bitlake.scan.reader import tasks_of
+
+DATA = random.Random(1).randbytes(300_000)
+Groups = Sequence[Sequence[tuple[int, int]]]
+
+
+class Requests:
+    """Ranges of :data:`DATA`, and which were fetched."""
+
+    def __init__(self, size: int = len(DATA)) -> None:
+        self.seen: list[tuple[int, int]] = []
+        self.size = size
+        self.lock = threading.Lock()
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        assert offset >= 0 and length > 0 and offset + length <= len(DATA)
+        with self.lock:
+            self.seen.append((offset, length))
+        return DATA[offset : min(offset + length, self.size)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(remote_files, "_TURN_BYTES", 300)
+    monkeypatch.setattr(remote_files, "_PREFETCHED_BYTES", 8000)
+
+
+def some_groups(chosen: random.Random) -> list[list[tuple[int, int]]]:
+    """Ranges that do not overlap, some side by side, in groups."""
+    edges = sorted(chosen.sample(range(len(DATA)), chosen.randrange(2, 40)))
+    ranges = [(a, b - a) for a, b in pairwise(edges) if chosen.random() < 0.6]
+    ranges += [(edges[0], 0)]  # an empty one
+    groups: list[list[tuple[int, int]]] = [[] for _ in range(chosen.randrange(1, 4))]
+    for each in ranges:
+        groups[chosen.randrange(len(groups))].append(each)
+    return groups
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_each_byte_is_fetched_once_and_is_the_files(seed: int, in_turns: bool) -> None:
+    chosen = random.Random(seed)
+    groups, fetch = some_groups(chosen), Requests()
+    file = PrefetchedFile(fetch, len(DATA), "f", groups, in_turns)
+    most = 0
+    for group in groups:
+        if in_turns:
+            read = {at: at for at, length in group if length}
+            ends = {at: at + length for at, length in group if length}
+            while read:
+                for start, at in list(read.items()):
+                    length = min(chosen.randrange(1, 700), ends[start] - at)
+                    file.seek(at)
+                    assert file.read(length) == DATA[at : at + length]
+                    read[start] += length
+                    if read[start] == ends[start]:
+                        del read[start]
+        else:
+            for start, length in group:
+                file.seek(start)
+                assert file.read(length) == DATA[start : start + length]
+                most = max(most, file._fetched)
+    assert sum(n for _, n in fetch.seen) == sum(n for group in groups for _, n in group)
+    assert len(set(fetch.seen)) == len(fetch.seen) and file._fetched == 0
+    assert most <= 9000, "one block more than is fetched ahead"
+    file.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_reads_in_any_order_are_a_plain_files(seed: int) -> None:
+    chosen = random.Random(seed)
+    file = PrefetchedFile(Requests(), len(DATA), "f", some_groups(chosen), chosen.random() < 0.5)
+    plain = io.BytesIO(DATA)
+    for _ in range(300):
+        at, length = chosen.randrange(len(DATA) + 100), chosen.choice([0, 1, 10, 3000, 50_000, -1])
+        assert file.seek(at) == plain.seek(at)
+        assert file.read(length) == plain.read(length)
+    file.close()
+
+
+def test_what_is_wanted_is_fetched_before_what_comes_next() -> None:
+    fetch = Requests()
+    file = PrefetchedFile(fetch, len(DATA), "f", [[(0, 100_000)], [(200_000, 1000)]])
+    file.seek(200_000)
+    assert file.read(1000) == DATA[200_000:201_000]
+    assert len(fetch.seen) <= 10, "half of what may be ahead, what was asked for, and what took its place"
+    file.close()
+
+
+def test_a_file_that_became_shorter_and_a_store_that_fails() -> None:
+    file = PrefetchedFile(Requests(1500), len(DATA), "f", [[(0, 3000)]])
+    assert file.read(1000) == DATA[:1000]
+    with pytest.raises(CorruptError, match="the file became shorter") as shorter:
+        file.read(1000)
+    assert shorter.value.offset == 1500
+    file.close()
+
+    def fails(offset: int, length: int) -> bytes:
+        raise StorageUnavailable("the store is gone")
+
+    file = PrefetchedFile(fails, len(DATA), "f", [[(0, 3000)]])
+    with pytest.raises(StorageUnavailable, match="gone"):
+        file.read(10)
+    file.close()
+
+
+def test_a_file_that_is_closed_early_fetches_no_more() -> None:
+    running, go_on = threading.Semaphore(0), threading.Event()
+    seen: list[int] = []
+
+    def slow(offset: int, length: int) -> bytes:
+        seen.append(offset)
+        running.release()
+        go_on.wait()
+        return DATA[offset : offset + length]
+
+    file = PrefetchedFile(slow, len(DATA), "f", [[(0, 100_000)]])
+    running.acquire()
+    file.close()
+    begun = len(seen)
+    go_on.set()
+    file._pool.shutdown(wait=True)
+    assert len(seen) <= begun + remote_files._REQUESTS_OF_A_FILE and len(seen) < 100
+
+
+@pytest.mark.parametrize("group_bytes", [128 << 20, 0], ids=["whole chunks", "in turns"])
+def test_scans_of_remote_tables_give_what_local_ones_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    monkeypatch.setattr(column_reader, "_REMOTE_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("bitlake.formats.parquet.decode.WHOLE_CHUNKS_BYTES", 1000)
+    monkeypatch.setattr("bitlake.formats.parquet.decode._BUFFER_BYTES", 4096)
+    chosen = random.Random(7)
+    rows = 60_000
+    table = pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "v": pa.array([chosen.random() for _ in range(rows)]),
+            "s": pa.array([chosen.randbytes(chosen.randrange(12)).hex() for _ in range(rows)]),
+            "few": pa.array([str(i % 7) for i in range(rows)]),
+        }
+    )
+    lakes = [bitlake.connect(str(tmp_path / "lake")), bitlake.connect(f"memory://prefetch-{group_bytes}/lake")]
+    found = []
+    for lake in lakes:
+        made = lake.create_table("t", table.schema, options={"file.block-size": "100 kb"})
+        made.append(table)
+        plan = made._core.scan().plan()
+        (task,) = tasks_of(plan.files, plan.schemas)
+        assert len(column_reader.footer_of(lake._catalog.store, task).row_groups) > 2
+        found.append(
+            [
+                made.scan().to_arrow(),
+                made.scan(columns=["s", "id"]).to_arrow(),
+                made.scan(columns=["few"], where="v < 0.5 AND s > '7'").to_arrow(),
+                made.scan(where="id BETWEEN 20000 AND 40000", columns=["v", "few", "id"]).to_arrow(),
+                made.scan(limit=10).to_arrow(),
+            ]
+        )
+    assert all(a.equals(b) for a, b in zip(*found, strict=True))
+    assert found[0][0].sort_by("id").equals(table.cast(found[0][0].schema))
