@@ -29,6 +29,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 BUCKET = "lake"
+KEY, SECRET = "AKIDTESTONLY", "test/secret+only"
 _BLOCK = 256 << 10
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 
@@ -60,8 +61,8 @@ class FolderServer:
         """Storage options with which bitlake reads it."""
         return {
             "s3.endpoint": self.endpoint,
-            "s3.access-key": "AKIDTESTONLY",
-            "s3.secret-key": "test/secret+only",
+            "s3.access-key": KEY,
+            "s3.secret-key": SECRET,
             "s3.path.style.access": "true",
             "region": "us-east-1",
         }

@@ -1,15 +1,17 @@
-"""What a selective read of a table in a bucket asks of the store: requests and bytes, over a real S3 server process.
+"""Reads of tables in a bucket, with the latency and throughput of an object store: time, requests and bytes.
 
-Requests and bodies are counted by a proxy before the server (tests/flaky_proxy.py), the same for everyone; every read
-begins with nothing remembered.  Times are those of a server in Python on loopback: only for information.
+The store is bench/folder_server.py: 20 ms before each response, 100 MB a second for each connection.  In process, each
+read begins with a new lake, so nothing is remembered.  TPC-H runs on Spark in one session, beside the same tables
+through their local path; it needs tpchgen-cli (bench/tpch.py).  pyarrow gets the names of the files, so it lists
+nothing.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,27 +21,31 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from bench.measure import Result, timed
+from bench import folder_server
+from bench.folder_server import FolderServer, round_trips
+from bench.measure import Result, interleaved, timed
+from bench.tpch import TABLES, tpch_source
+from bench.tpch_queries import QUERIES
 
 if TYPE_CHECKING:
     from bench.cases import Bench
 
-_MOST_ROWS = 4_000_000
-"""The server keeps its objects in memory, and answers slowly."""
 _INDEXES = {
     "file-index.bitmap.columns": "status,region",
     "file-index.bloom-filter.columns": "user_id",
     "target-file-row-num": "500000",
 }
 _OURS, _UNINDEXED, _PYARROW = "bitlake", "the same without index", "pyarrow dataset on the same files"
+_STORE = "20 ms a request, 100 MB/s a connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one read took: requests by what they are for, bytes of answers' bodies, rows found, seconds."""
+    """What one read took: requests by what they are for, bytes of answers' bodies, round trips, rows, seconds."""
 
     asked: dict[str, int]
     received: int
+    trips: int
     rows: int
     seconds: float
 
@@ -50,123 +56,156 @@ class Cost:
 
 
 def s3_read(bench: Bench) -> list[Result]:
-    """How many requests and bytes does a selective read in a bucket take, beside pyarrow, and without indexes?"""
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-    import flaky_proxy
-    import s3_server
+    """What do reads of a table in a bucket take, beside pyarrow, without indexes, and beside local files?"""
+    root = bench.folder / "bucket"
+    with folder_server.running(root) as server:
+        return [*_in_process(bench, root, server), *_tpch(bench, root, server)]
 
+
+def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     import bitlake
 
-    out: list[Result] = []
-    with s3_server.running() as endpoint, flaky_proxy.running(endpoint) as proxy:
-        options = s3_server.options(proxy.endpoint)
+    def lake() -> Any:
+        return bitlake.connect(f"s3://{folder_server.BUCKET}/orders", storage_options=server.options)
 
-        def lake() -> Any:
-            return bitlake.connect("s3://lake/bench", storage_options=options)
-
+    made = bitlake.connect(str(root / "orders"))
+    if "orders" not in made.tables():
         source = pq.ParquetFile(bench.source)
-        rows = min(bench.rows, _MOST_ROWS)
-        table = lake().create_table("orders", source.schema_arrow, options=_INDEXES)
-        bench.say(f"S3: {rows:,} orders into a bucket")
-        table.append(_head(source, rows))
-        sizes = [e.file.file_size for e in table._core.state().entries()]
-        files = [f.path.removeprefix("s3://") for f in table.scan().plan().files]
-        users = table.scan(columns=["user_id"]).to_arrow().column("user_id").to_numpy()
-        user = int(users[0])
-        # One that statistics cannot rule out.
-        nobody = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
-        about = f"{rows:,} rows in {len(files)} files of {sum(sizes) / 1e6:.0f} MB together; metadata included"
-
-        def ours(where: str, indexed: bool) -> int:
-            scan = lake().table("orders").scan(where=where)
-            count: int = (scan if indexed else scan.without_index()).to_arrow().num_rows
-            return count
-
-        questions = (
-            ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING"),
-            ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user),
-            ("a user_id that is not there", f"user_id = {nobody}", ds.field("user_id") == nobody),
+        made.create_table("orders", source.schema_arrow, options=_INDEXES)
+        made.table("orders").append(
+            pa.RecordBatchReader.from_batches(source.schema_arrow, source.iter_batches(100_000))
         )
-        for name, where, expression in questions:
-            reads: dict[str, Callable[[], int]] = {
-                _OURS: lambda where=where: ours(where, True),
-                _UNINDEXED: lambda where=where: ours(where, False),
-                _PYARROW: lambda expression=expression: _pyarrow(proxy.endpoint, files, expression),
-            }
-            costs = {who: [_cost(proxy, read) for _ in range(max(3, bench.rounds))] for who, read in reads.items()}
-            out += _lines(bench, name, costs, sum(sizes), about)
+    table = made.table("orders")
+    sizes = [e.file.file_size for e in table._core.state().entries()]
+    names = [f.path.removeprefix("s3://") for f in lake().table("orders").scan().plan().files]
+    users = table.scan(columns=["user_id"]).to_arrow().column("user_id").to_numpy()
+    user = int(users[0])
+    # One that statistics cannot rule out.
+    nobody = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
+    about = f"{len(users):,} rows in {len(names)} files of {sum(sizes) / 1e6:.0f} MB; {_STORE}; a new lake each time"
+
+    def ours(where: str | None, columns: list[str] | None, indexed: bool) -> int:
+        scan = lake().table("orders").scan(where=where, columns=columns)
+        count: int = (scan if indexed else scan.without_index()).to_arrow().num_rows
+        return count
+
+    def arrow(filter: ds.Expression | None, columns: list[str] | None) -> int:
+        store = file_system(server.endpoint)
+        dataset = ds.dataset(names, filesystem=store, format="parquet")
+        count: int = dataset.to_table(filter=filter, columns=columns).num_rows
+        return count
+
+    out: list[Result] = []
+    questions: tuple[tuple[str, str | None, ds.Expression | None, list[str] | None], ...] = (
+        ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING", None),
+        ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user, None),
+        ("a user_id that is not there", f"user_id = {nobody}", ds.field("user_id") == nobody, None),
+        ("all rows", None, None, None),
+        ("two columns of all rows", None, None, ["order_id", "amount"]),
+    )
+    for name, where, filter, columns in questions:
+        reads: dict[str, Callable[[], int]] = {
+            _OURS: lambda where=where, columns=columns: ours(where, columns, True),  # type: ignore[misc]
+            _PYARROW: lambda filter=filter, columns=columns: arrow(filter, columns),  # type: ignore[misc]
+        }
+        if where is not None:
+            reads[_UNINDEXED] = lambda where=where: ours(where, None, False)  # type: ignore[misc]
+        costs: dict[str, list[Cost]] = {who: [] for who in reads}
+        for _ in range(1 + max(3, bench.rounds)):
+            for who, read in reads.items():
+                costs[who].append(_cost(server, read))
+        out += _lines(bench, name, {who: _median(taken[1:]) for who, taken in costs.items()}, sum(sizes), about)
     return out
 
 
-def _cost(proxy: Any, read: Callable[[], int]) -> Cost:
-    proxy.seen.clear()
-    proxy.received = 0
+def _cost(server: FolderServer, read: Callable[[], int]) -> Cost:
+    server.requests()
     found: list[int] = []
     seconds = timed(lambda: found.append(read()))
-    asked = Counter(_kind(path) for _, path, _ in proxy.seen)
-    return Cost(dict(asked.most_common()), proxy.received, found[0], seconds)
+    seen = server.requests()
+    asked = Counter(_kind(r.key) for r in seen)
+    return Cost(dict(asked.most_common()), sum(r.received for r in seen), round_trips(seen), found[0], seconds)
 
 
-def _kind(path: str) -> str:
-    """What a request is for, by the path of its object."""
-    name = path.partition("?")[0]
-    if name.endswith((".parquet", ".index")):
-        return "data" if name.endswith(".parquet") else "index"
+def _kind(key: str) -> str:
+    """What a request is for, by the name of its object."""
+    if key.endswith((".parquet", ".index")):
+        return "data" if key.endswith(".parquet") else "index"
     return "metadata"
 
 
 def file_system(endpoint: str) -> Any:
-    """Arrow's file system of the server; its module is on the path by then."""
+    """Arrow's file system of a test's server."""
     import pyarrow.fs
-    import s3_server
 
     return pyarrow.fs.S3FileSystem(
-        access_key=s3_server.KEY, secret_key=s3_server.SECRET, endpoint_override=endpoint, region="us-east-1"
+        access_key=folder_server.KEY, secret_key=folder_server.SECRET, endpoint_override=endpoint, region="us-east-1"
     )
 
 
-def _pyarrow(endpoint: str, files: list[str], expression: ds.Expression) -> int:
-    # A new file system for every read, as bitlake opens its table again; the files are named, so nothing is listed.
-    store = file_system(endpoint)
-    count: int = ds.dataset(files, filesystem=store, format="parquet").to_table(filter=expression).num_rows
-    return count
-
-
-def _lines(bench: Bench, name: str, costs: dict[str, Sequence[Cost]], size: int, about: str) -> list[Result]:
+def _lines(bench: Bench, name: str, costs: dict[str, Cost], size: int, about: str) -> list[Result]:
     """Requests, bytes and time of bitlake beside each of the others."""
-    if len({c.rows for taken in costs.values() for c in taken}) != 1:
+    if len({c.rows for c in costs.values()}) != 1:
         raise AssertionError(f"S3, {name}: different numbers of rows: {costs}")
-    first = costs[_OURS][0]
-    middle = {who: _median(taken) for who, taken in costs.items()}
-    for who, c in middle.items():
+    for who, c in costs.items():
         bench.say(f"S3, {name}, {who}: {c.requests} requests, {c.received:,} bytes, {c.seconds:.2f} s")
-    runs = len(costs[_OURS])
-    ours = middle.pop(_OURS)
+    ours = costs.pop(_OURS)
     asked = ", ".join(f"{count} {kind}" for kind, count in ours.asked.items())
-    note = f"{first.rows:,} rows found; requests: {asked}; {ours.received / size:.4f} of the data files' bytes; {about}"
+    share = ours.received / size
+    note = f"{ours.rows:,} rows; requests: {asked}; {ours.trips} round trips; {share:.4f} of the bytes; {about}"
+    whole = name.endswith("all rows")
     out = []
-    for base, c in middle.items():
-        told, note = note, ""
+    for base, c in costs.items():
+        most = 1.2 if whole else None
         out += [
-            Result(f"S3, {name}: requests", "requests", ours.requests, c.requests, base, None, runs, told),
-            Result(f"S3, {name}: bytes", "KB", ours.received / 1024, c.received / 1024, base, None, runs),
-            Result(f"S3, {name}: time", "s", ours.seconds, c.seconds, base, None, runs),
+            Result(f"S3, {name}: requests", "requests", ours.requests, c.requests, base, most, bench.rounds, note),
+            Result(
+                f"S3, {name}: bytes",
+                "KB",
+                ours.received / 1024,
+                c.received / 1024,
+                base,
+                1.01 if whole else None,
+                bench.rounds,
+            ),
+            Result(f"S3, {name}: time", "s", ours.seconds, c.seconds, base, None, bench.rounds),
+        ]
+        note = ""
+    if name == "status = 'PENDING'":
+        out += [
+            Result("S3, PENDING: time", "s", ours.seconds, None, "", 0.4, bench.rounds),
+            Result("S3, PENDING: requests of metadata", "requests", ours.asked["metadata"], None, "", 6, bench.rounds),
         ]
     return out
 
 
-def _median(taken: Sequence[Cost]) -> Cost:
+def _median(taken: list[Cost]) -> Cost:
     typical = sorted(taken, key=lambda c: (c.requests, c.received))[len(taken) // 2]
     return replace(typical, seconds=statistics.median(c.seconds for c in taken))
 
 
-def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:
-    def batches() -> Any:
-        left = rows
-        for batch in source.iter_batches(100_000):
-            if left <= 0:
-                return
-            yield batch.slice(0, left)
-            left -= batch.num_rows
+def _tpch(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
+    """TPC-H at scale 1 through ``lake.sql`` on Spark: tables in a bucket ÷ the same files through their local path."""
+    import bitlake
 
-    return pa.RecordBatchReader.from_batches(source.schema_arrow, batches())
+    source = tpch_source(bench)
+    if source is None:
+        return []
+    local = bitlake.connect(str(root / "tpch"), spark=bench.spark)
+    for name in TABLES:
+        bench.spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(f"tpch_source_{name}")
+        local.sql(f"CREATE TABLE IF NOT EXISTS {name} AS SELECT * FROM tpch_source_{name}")
+    remote = bitlake.connect(f"s3://{folder_server.BUCKET}/tpch", spark=bench.spark, storage_options=server.options)
+    out, ratios = [], []
+    for number, query in QUERIES.items():
+        runs = {
+            "bucket": lambda query=query: timed(remote.sql(query).collect),  # type: ignore[misc]
+            "local": lambda query=query: timed(local.sql(query).collect),  # type: ignore[misc]
+        }
+        m = interleaved(runs, bench.rounds)
+        ratios.append(m["bucket"] / m["local"])
+        out.append(Result(f"S3, TPC-H query {number}", "s", m["bucket"], m["local"], "local files", None, bench.rounds))
+        bench.say(f"S3, TPC-H query {number}: {m['bucket']:.2f} s, local {m['local']:.2f} s")
+    mean = math.exp(statistics.mean(map(math.log, ratios)))
+    told = "S3, TPC-H scale 1 ÷ local files: geometric mean"
+    return [*out, Result(told, "", mean, None, "", 1.5, bench.rounds, f"Python workers read; {_STORE}")]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import subprocess
 import sys
@@ -105,13 +106,13 @@ def imports(tree: ast.AST, package: str, modules: Mapping[str, Path]) -> Iterato
 
     def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
                 for other in child.orelse:
                     yield from walk(other, lazy)
             elif isinstance(child, ast.Import | ast.ImportFrom):
                 yield from ((target, lazy) for target in targets(child))
-            else:
-                inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            elif not isinstance(child, ast.expr):  # which holds no statement
+                inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
                 yield from walk(child, inside)
 
     yield from walk(tree, False)
@@ -180,6 +181,7 @@ def print_lazy_costs() -> None:
         print(f"{1000 * min(costs):>7.1f}  {name}: {target}", flush=True)
 
 
+@functools.cache
 def module_imports() -> dict[str, list[tuple[str, bool]]]:
     """The imports of each module, as :func:`imports` gives them."""
     modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}

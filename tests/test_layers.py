@@ -81,8 +81,10 @@ def imports_of(file: Path) -> Iterator[Import]:
 
     def walk(node: ast.AST, top_level: bool, typing: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                continue  # it holds no statement
             checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             if isinstance(child, ast.Import):
                 for alias in child.names:
                     yield Import(file, child.lineno, alias.name, top_level, typing)

@@ -96,11 +96,13 @@ def read_packed(
     sizes: Sequence[int],
     types: T.StructType,
     read: Callable[[int, Item], Iterable[pa.Table]],
+    share: float = 1.0,
 ) -> DataFrame:
     """Return a DataFrame of the rows of work items, read in Python workers; ``sizes`` are their bytes (:func:`pack`).
 
     ``read(number, item)`` yields an item's rows with columns ``types``.  The items of a task are pickled together, so
-    that they share their schemas in the worker too.
+    that they share their schemas in the worker too.  Spark estimates by ``sizes``, of which the columns take a
+    ``share``, whether the rows are few enough to be broadcast.
     """
     tasks = [dumps([(n, items[n]) for n in numbers]) for numbers in pack(spark, sizes)]
 
@@ -109,8 +111,24 @@ def read_packed(
         numbered = (pair for batch in batches for task in batch.column(0).to_pylist() for pair in loads(tasks[task]))
         yield from spark_batches((table for number, item in numbered for table in read(number, item)), schema)
 
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
+    return _task_numbers(spark, len(tasks), int(sum(sizes) * share)).mapInArrow(work, types)
 
+
+def _task_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
+    """A row for each task, with its number, from which Spark takes ``mapInArrow`` to make about ``size`` bytes.
+
+    Spark takes the output for as large as the input, and a range for 8 bytes a number: so rows of any number of files
+    were broadcast, and a join of large tables failed for lack of memory.  The range has as many numbers as the size
+    asks for, and one of each task is left.  Spark's generated code leaves out the others, 16 million in some 20 ms.
+    """
+    step = max(1, min(size, _MOST_ESTIMATED) // (_NUMBER_BYTES * max(1, tasks)))
+    numbers = spark.range(0, tasks * step, 1, max(1, tasks))
+    return numbers if step == 1 else numbers.where(f"id % {step} = 0").selectExpr(f"id div {step} AS id")
+
+
+_NUMBER_BYTES = 8
+_MOST_ESTIMATED = 128 << 20
+"""Bytes beyond which no table is broadcast: by default, Spark broadcasts up to 10 MB."""
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_DEFAULT = "10000"

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from long import long
 
 import bitlake
 from bitlake.scan import reader
@@ -394,7 +395,7 @@ def test_texts_longer_than_a_char_column_compare_as_in_duckdb(tmp_path: Path) ->
         assert table.dataset().to_table(filter=pc.field("c") != text)["id"].to_pylist() == expected
 
 
-@pytest.mark.parametrize("count", [100, 700, 3_000])
+@pytest.mark.parametrize("count", [100, 700, long(3_000)])
 def test_a_condition_of_many_terms(count: int, tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}))
     connection = duckdb.connect()

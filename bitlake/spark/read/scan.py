@@ -600,11 +600,30 @@ class SparkReader:
                     table = table.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(table)))
                 yield table
 
-        frame = read_packed(self._spark, reads, [bytes_to_read(t) for t in reads], sent, rows_of)
+        stored = [_column(f) for f in plan.schema.fields]
+        share = min(1.0, _width(sent.fields) / _width(stored)) if stored else 1.0
+        frame = read_packed(self._spark, reads, [bytes_to_read(t) for t in reads], sent, rows_of, share)
         if not numbered:
             return frame
         paths = F.array(*[F.lit(f.path) for f in files])
         return frame.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
+
+
+_WIDTHS: dict[type[T.DataType], int] = {
+    T.BooleanType: 1,
+    T.ByteType: 1,
+    T.ShortType: 2,
+    T.IntegerType: 4,
+    T.FloatType: 4,
+    T.DateType: 4,
+    T.StringType: 20,
+    T.BinaryType: 100,
+}
+
+
+def _width(fields: Sequence[T.StructField]) -> int:
+    """About how many bytes of a row Spark takes these columns for."""
+    return sum(_WIDTHS.get(type(f.dataType), 8) for f in fields)
 
 
 def _check_size(store: Store, file: PlannedFile) -> None:
