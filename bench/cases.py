@@ -26,6 +26,7 @@ from bench.planning import planning
 from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write, small_merge
 from bench.s3_read import s3_read
 from bench.scale import scale
+from bench.scale_peers import scale_peers
 from bench.selective import selective
 from bench.text_index import text_index
 from bench.tpch import tpch
@@ -311,6 +312,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "index_size": index_size,
     "planning": planning,
     "scale": scale,
+    "scale_peers": scale_peers,
     "tpch": tpch,
     "tpch_duckdb": tpch_duckdb,
     "join_filters": join_filters,
