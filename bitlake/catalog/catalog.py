@@ -256,9 +256,9 @@ class Catalog(ABC):
         Folder names are case-sensitive, Spark's names by default are not.  A name of no table, or of several, is
         returned unchanged.
         """
-        return name if names is Names.EXACT else self.look_up(name, names)[0]
+        return name if names is Names.EXACT else self.find_existing(name, names)[0]
 
-    def look_up(self, name: Identifier, names: Names = Names.FOLDED) -> tuple[Identifier, bool]:
+    def find_existing(self, name: Identifier, names: Names = Names.FOLDED) -> tuple[Identifier, bool]:
         """As :meth:`find`, and whether that table exists; ``$`` has no meaning here."""
         if self.table_exists(name):
             return name, True

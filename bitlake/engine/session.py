@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from bitlake.expressions.literals import zone
 from bitlake.expressions.sql_text import quote
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
+from bitlake.io.base import run_at_once
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher
 from bitlake.mergetree.rescale import Rewrite
@@ -36,7 +38,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import Names
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import physical_values
-from bitlake.runtime import REQUESTS, LocalRunner, Runner
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import ColumnSpec
@@ -128,7 +130,7 @@ class Session:
         self._moments: dict[str, TableScan] = {}
         self._written: set[Identifier] = set()
         self._existing: dict[TableName, Identifier] = {}
-        """The tables that :meth:`has` found for the statement."""
+        """What the names of tables that :meth:`has` found mean in the statement, also if it drops and creates them."""
 
     @property
     def database(self) -> str:
@@ -232,7 +234,9 @@ class Session:
         if name.table in self._relations:
             return True
         if name not in self._existing:
-            found, exists = self.catalog.look_up(Identifier(name.database or self.database, name.table), self.names)
+            found, exists = self.catalog.find_existing(
+                Identifier(name.database or self.database, name.table), self.names
+            )
             if not exists and not ("$" in found.table and identifier_exists(self.catalog, found, self.names)):
                 return False
             self._existing[name] = found
@@ -247,8 +251,8 @@ class Session:
         if relation is None:
             identifier = self.identify(name)
             options = session_options(self, identifier.database, identifier.table)
-            opened = name in self._existing and "$" not in identifier.table
-            scan = table_scan(self, self.table(on_branch(identifier, options), opened=opened), options)
+            exists = name in self._existing and "$" not in identifier.table
+            scan = table_scan(self, self.table(on_branch(identifier, options), exists=exists), options)
             at_moment = any(k.startswith(_CHOOSING) for k in options)
             return dml.latest_rows(scan) if identifier in self._written and not at_moment else scan
         found = self._moments.get(name.table)
@@ -271,8 +275,8 @@ class Session:
         self._written.add(identifier)
         return identifier
 
-    def table(self, name: Identifier, opened: bool = False) -> FileStoreTable:
-        """The table; raises :class:`bitlake.errors.NotFound`.  ``opened``: it was just found to exist."""
+    def table(self, name: Identifier, exists: bool = False) -> FileStoreTable:
+        """The table; raises :class:`bitlake.errors.NotFound`.  ``exists``: it was just found to."""
         return open_table(
             self.catalog,
             name,
@@ -280,7 +284,7 @@ class Session:
             to_spark=self._to_spark,
             runner=self.runner,
             names=self.names,
-            opened=opened,
+            exists=exists,
         )
 
     def session_table(self, name: Identifier) -> FileStoreTable:
@@ -330,7 +334,7 @@ class Session:
         names = {use.name for use in find_names(text, self.names) if not use.shadowed}
         plain = [name for name in names if name.catalog is None and "/" not in name.table]
         if len(plain) > 1:
-            LocalRunner(REQUESTS).run(plain, load)
+            run_at_once([partial(load, name) for name in plain])
 
     # --- work --------------------------------------------------------------------------------------------------------
 

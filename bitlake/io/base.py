@@ -9,12 +9,13 @@ from __future__ import annotations
 import builtins
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
@@ -35,8 +36,8 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 class FileInfo:
     """An entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms).
 
-    ``is_link``: it is a symbolic link; the other members describe its target.  ``version`` is another one for other
-    content under the same name (an object's ETag); None if the store has none.
+    ``is_link``: it is a symbolic link; the other members describe its target.  ``etag`` differs whenever the content
+    does; None if the store has none.
     """
 
     name: str
@@ -44,7 +45,7 @@ class FileInfo:
     is_dir: bool
     mtime_ms: int
     is_link: bool = False
-    version: str | None = None
+    etag: str | None = None
 
 
 class Store(Protocol):
@@ -193,14 +194,65 @@ def has_cheap_rename(store: Store, path: str) -> bool:
 
 
 def in_parallel(
-    store: Store, path: str, first: Callable[[], First], second: Callable[[], Second]
-) -> tuple[First, Second]:
-    """Return what two functions return, which run at once unless files near ``path`` are local."""
+    store: Store,
+    path: str,
+    first: Callable[[], First],
+    second: Callable[[], Second],
+    is_needed: Callable[[First], bool] = lambda _: True,
+) -> tuple[First, Second | None]:
+    """Return what two functions return; None for ``second`` if ``is_needed(first's)`` is False.
+
+    If files near ``path`` are remote, both run at once, and an error of a ``second`` that is not needed is dropped.
+    Else ``second`` runs only if it is needed.
+    """
     if store.local_path(path) is not None:
-        return first(), second()
-    with ThreadPoolExecutor(1, "bitlake-requests") as pool:
-        later = pool.submit(second)
-        return first(), later.result()
+        found = first()
+        return found, second() if is_needed(found) else None
+    found, later = run_at_once([first, partial(_outcome, second)])
+    if not is_needed(found):
+        return found, None
+    if isinstance(later, BitlakeError):
+        raise later
+    return found, later
+
+
+def _outcome(call: Callable[[], Second]) -> Second | BitlakeError:
+    try:
+        return call()
+    except BitlakeError as e:
+        return e
+
+
+def run_at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what functions return, each of which runs in a thread; raises the first error when all have ended.
+
+    The threads are daemons, and where none can start, the calling thread runs the function: an executor takes no work
+    once the main thread has ended, though other threads go on.
+    """
+    outcomes: dict[int, Any] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except BaseException as e:  # noqa: BLE001 - raised below
+            errors[number] = e
+
+    threads = []
+    for number in range(1, len(calls)):
+        thread = threading.Thread(target=run, args=(number,), name="bitlake-request", daemon=True)
+        try:
+            thread.start()
+            threads.append(thread)
+        except RuntimeError:  # the program ends
+            run(number)
+    if calls:
+        run(0)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [outcomes[number] for number in range(len(calls))]
 
 
 _FEW_LOCAL = 8

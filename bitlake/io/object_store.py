@@ -165,7 +165,7 @@ class ObjectStore(base.Store):
             name = entry["path"][skip:]
             if name:  # Hadoop creates an object with the folder's name and a slash
                 changed = int(entry["last_modified"].timestamp() * 1000)
-                out.append(base.FileInfo(name, entry["size"], False, changed, version=entry.get("e_tag")))
+                out.append(base.FileInfo(name, entry["size"], False, changed, etag=entry.get("e_tag")))
         return sorted(out, key=lambda f: f.name)
 
     def open_input(self, path: str, size: int | None = None) -> Any:

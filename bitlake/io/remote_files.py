@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
+import threading
+import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,14 +29,15 @@ _LEAST_FETCH = 128 << 10
 _MOST_AHEAD = 8 << 20
 _BLOCK_BYTES = 16 << 20
 """The most bytes of a prefetching request: fewer cost more requests, more leave fewer of them at a time."""
-_TURN_BYTES = 2 << 20
-"""The same where ranges are read in turns, and memory holds a block of each."""
+_INTERLEAVED_BYTES = 2 << 20
+"""The same where reads of several ranges are interleaved, and memory holds a block of each."""
 _PREFETCHED_BYTES = 32 << 20
 _REQUESTS_OF_A_FILE = 8
+_PAUSE = 0.005  # seconds
 
 
 def open_ranges(
-    store: Store, path: str, size: int, groups: Sequence[Sequence[tuple[int, int]]], in_turns: bool = False
+    store: Store, path: str, size: int, groups: Sequence[Sequence[tuple[int, int]]], interleaved: bool = False
 ) -> Any:
     """Open a file of which these ranges will be read, as :meth:`Store.open_input` does: ahead, if it is remote.
 
@@ -44,7 +49,7 @@ def open_ranges(
     def fetch(offset: int, length: int) -> bytes:
         return store.read_range(path, offset, length)
 
-    return pa.PythonFile(PrefetchedFile(fetch, size, path, groups, in_turns), mode="r")
+    return pa.PythonFile(PrefetchedFile(fetch, size, path, groups, interleaved), mode="r")
 
 
 def ranged_input(read_range: Callable[[str, int, int], bytes], path: str, size: int) -> Any:
@@ -147,12 +152,13 @@ class _Block:
 
 
 class PrefetchedFile(RangedFile):
-    """A file of which it is known what will be read: this is fetched ahead, by several requests at a time.
+    """A file whose reads are known in advance: they are fetched ahead, by several requests at a time.
 
-    ``groups`` of ranges (offset, length) are read one after the other, each byte once; those of a group in order, or a
-    bit of each ``in_turns``.  They are fetched in blocks.  A block is dropped once all of it was read.  One that is
-    wanted is fetched before all others.  Memory holds up to ``_PREFETCHED_BYTES`` of blocks, half as much before the
-    first was read, or as many as are read in turns.
+    ``groups`` of ranges (offset, length) are read one after the other, each byte once; those of a group in order, or
+    ``interleaved``.  They are fetched in blocks.  A block is dropped once all of it was read, and one that is wanted is
+    fetched before all others.  Memory holds up to ``_PREFETCHED_BYTES`` of blocks that were not read to their end, or
+    the one block of each range that interleaved reads are in.  Before the first block was read it is half as much: a
+    reader may want no more than its first rows.
     """
 
     def __init__(
@@ -161,22 +167,26 @@ class PrefetchedFile(RangedFile):
         size: int,
         path: str,
         groups: Sequence[Sequence[tuple[int, int]]],
-        in_turns: bool = False,
+        interleaved: bool = False,
     ) -> None:
         super().__init__(fetch, size, path)
         self._waiting = deque(
-            block for ranges in groups for block in (_in_turns(ranges) if in_turns else _in_order(ranges))
+            block for ranges in groups for block in (_interleaved(ranges) if interleaved else _in_order(ranges))
         )
         self._blocks = sorted(self._waiting, key=lambda b: b.start)
         self._starts = [b.start for b in self._blocks]
         self._fetched = 0
         """Bytes of blocks that were fetched, or are, and not dropped."""
         self._most = _PREFETCHED_BYTES // 2
-        self._pool = ThreadPoolExecutor(_REQUESTS_OF_A_FILE, "bitlake-prefetch")
+        self._lock = threading.Lock()
+        self._asked: deque[tuple[_Block, Future[bytes]]] = deque()
+        """What no thread has begun to fetch."""
+        self._threads = 0
+        self._process = os.getpid()
         self._fetch_ahead()
 
     @property
-    def requests(self) -> int:
+    def block_count(self) -> int:
         """The number of blocks."""
         return len(self._blocks)
 
@@ -201,7 +211,7 @@ class PrefetchedFile(RangedFile):
 
     def _data(self, block: _Block) -> bytes:
         if block.data is None:
-            self._begin(block)
+            self._ask(block, first=True)
         assert block.data is not None
         data = block.data.result()
         if len(data) < block.end - block.start:
@@ -212,16 +222,52 @@ class PrefetchedFile(RangedFile):
         while self._waiting and (self._fetched < self._most or self._waiting[0].data is not None):
             block = self._waiting.popleft()
             if block.data is None and block.left > 0:
-                self._begin(block)
+                self._ask(block)
 
-    def _begin(self, block: _Block) -> None:
-        block.data = self._pool.submit(self._fetch, block.start, block.end - block.start)
+    def _ask(self, block: _Block, first: bool = False) -> None:
+        block.data = Future()
         self._fetched += block.end - block.start
+        if self._process != os.getpid():  # a fork has no threads of its parent
+            self._threads, self._process = 0, os.getpid()
+        with self._lock:
+            (self._asked.appendleft if first else self._asked.append)((block, block.data))
+            starts = self._threads < _REQUESTS_OF_A_FILE
+            self._threads += starts
+            if starts and self._threads == 1:
+                atexit.register(self.join)
+        if starts:
+            try:
+                threading.Thread(target=self._work, name="bitlake-prefetch", daemon=True).start()
+            except RuntimeError:  # the program ends
+                self._work()
+
+    def _work(self) -> None:
+        """Fetch blocks until none is asked for; each thread runs this."""
+        while True:
+            with self._lock:
+                if not self._asked:
+                    self._threads -= 1
+                    if not self._threads:
+                        atexit.unregister(self.join)
+                    return
+                block, data = self._asked.popleft()
+            try:
+                data.set_result(self._fetch(block.start, block.end - block.start))
+            except BaseException as e:  # noqa: BLE001 - raised in the thread that reads the block
+                data.set_exception(e)
+            del block, data
+
+    def join(self) -> None:
+        """Wait for requests that run; at the end of the program, since a thread must not outlive it."""
+        self.close()
+        while self._threads and self._process == os.getpid():
+            time.sleep(_PAUSE)
 
     def close(self) -> None:
         """Drop what was fetched; requests that run are not waited for."""
         self._waiting.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._asked.clear()
         super().close()
 
 
@@ -234,18 +280,20 @@ def _in_order(ranges: Sequence[tuple[int, int]]) -> Iterator[_Block]:
         else:
             joined.append((start, length))
     for start, length in joined:
-        yield from _cut(start, length, _BLOCK_BYTES)
+        yield from _split(start, length, _BLOCK_BYTES)
 
 
-def _in_turns(ranges: Sequence[tuple[int, int]]) -> list[_Block]:
+def _interleaved(ranges: Sequence[tuple[int, int]]) -> list[_Block]:
     """The blocks of all ranges, by their place in their range."""
     placed = [
-        ((block.end - start) / length, block) for start, length in ranges for block in _cut(start, length, _TURN_BYTES)
+        ((block.end - start) / length, block)
+        for start, length in ranges
+        for block in _split(start, length, _INTERLEAVED_BYTES)
     ]
     return [block for _, block in sorted(placed, key=lambda p: p[0])]
 
 
-def _cut(start: int, length: int, most: int) -> Iterator[_Block]:
+def _split(start: int, length: int, most: int) -> Iterator[_Block]:
     count = -(-length // most)
     for first, last in pairwise([start + length * n // count for n in range(count + 1)] if count else ()):
         yield _Block(first, last, last - first)

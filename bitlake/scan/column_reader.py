@@ -43,8 +43,9 @@ _LOCATION_BYTES = 10
 _SMALL_PAGE = 16 * 1024
 """The bytes in which Arrow looks for a page header."""
 
-_REMOTE_GROUP_BYTES = 128 << 20
-"""Of row groups up to this size, remote column chunks are decoded once they are here; larger ones while they come."""
+_REMOTE_GROUP_BYTES = 32 << 20
+"""Of row groups whose columns have up to this size, remote column chunks are fetched whole before they are decoded, in
+few requests.  Those of larger ones are decoded while they are fetched, so that memory holds some megabytes of each."""
 
 _FOOTERS: CacheName[str, Footer] = CacheName("footers")
 
@@ -184,8 +185,8 @@ def stream(
     as_integers = len(text) < len(compact)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
-    ranges = [[(c.start, c.compressed) for c in _chunks(footer, names, [number])] for number in numbers]
     with _naming(store, task):
+        ranges = [[(c.start, c.compressed) for c in _chunks(footer, names, [number])] for number in numbers]
         size = stored_bytes(footer, names, numbers)
         counts.add(bytes=size, requests=1, row_groups=len(numbers))
         whole = small_pages(footer, names, numbers) or (

@@ -207,7 +207,7 @@ def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFi
         lambda: read_manifest_list(table, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
         lambda: read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
     )
-    return [*base, *delta]
+    return [*base, *(delta or ())]
 
 
 @dataclass(frozen=True, slots=True)

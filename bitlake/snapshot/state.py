@@ -93,6 +93,7 @@ def load_state(name: str, table: TableFiles) -> TableState | None:
                 table.paths.root,
                 partial(versions.latest_schema, table, fresh),
                 partial(versions.latest_snapshot, table),
+                lambda schema: schema is not None,
             )
             if schema is None:
                 return None

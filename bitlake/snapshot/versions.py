@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.errors import CorruptError, NotFound
 from bitlake.io import FileInfo, Store
 from bitlake.io.base import in_parallel
 from bitlake.metadata.java_json import JSON_BYTES
@@ -22,7 +22,7 @@ from bitlake.snapshot.table_files import TableFiles
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
 _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
-_LISTED: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
+_BY_LISTING: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _PARSED = 4
 """What a parsed file takes in memory, in times its own bytes."""
@@ -102,19 +102,16 @@ def latest_snapshot(table: TableFiles) -> Snapshot | None:
 def _last_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
     """The snapshot of an id; None if it does not exist, or if the next one does."""
 
-    def load() -> Snapshot | BitlakeError:
+    def load() -> Snapshot | None:
         try:
             return load_snapshot(table, snapshot_id)
-        except (NotFound, CorruptError) as e:
-            return e
+        except NotFound:
+            return None
 
     following = table.paths.snapshot(snapshot_id + 1)
-    exists, found = in_parallel(table.store, following, lambda: table.store.exists(following), load)
-    if exists or isinstance(found, NotFound):
-        return None
-    if isinstance(found, BitlakeError):
-        raise found
-    return found
+    return in_parallel(table.store, following, lambda: table.store.exists(following), load, lambda exists: not exists)[
+        1
+    ]
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -159,7 +156,8 @@ def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
 def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
     """The current schema; None if the table does not exist.
 
-    Unless ``fresh``, it is not read again while the listing shows it unchanged, where the store's listings do.
+    It is not read again while the listing shows it unchanged, where the store's listings do.  ``fresh``: it is, after
+    what was read before turned out to be another table's.
     """
     if table.store.local_path(table.paths.schema_dir) is not None:
         latest = latest_schema_id(table)
@@ -169,8 +167,8 @@ def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
     if latest is None:
         return None
     file = files[latest]
-    cache, key = table.store.caches[_LISTED], (table.paths.schema(latest), file)
-    found = None if fresh or file.version is None else cache.get(key)
+    cache, key = table.store.caches[_BY_LISTING], (table.paths.schema(latest), file)
+    found = None if fresh or file.etag is None else cache.get(key)
     if found is None:
         found = load_schema(table, latest)
         cache.put(key, found, _PARSED * file.size)

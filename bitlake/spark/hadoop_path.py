@@ -20,6 +20,7 @@ import logging
 import os
 import re
 import threading
+import time
 import unicodedata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -74,13 +75,15 @@ def is_hidden(path: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-_OTHER_SCHEMES = {"s3": ("s3", "s3a"), "s3n": ("s3n", "s3a"), "gcs": ("gs",)}
+_HADOOP_SCHEMES = {"s3": ("s3", "s3a"), "s3n": ("s3n", "s3a"), "gcs": ("gs",)}
 """The schemes of connectors by that of a path; all others are the same in Hadoop."""
-_CONNECTORS: CacheName[tuple[int, str, str], tuple[str | None]] = CacheName("connectors", 64 << 10)
-"""By session, scheme and bucket: the scheme of the connector, None without one."""
+_CONNECTORS: CacheName[tuple[int, str, str], tuple[str | None, float]] = CacheName("connectors", 64 << 10)
+"""By session, scheme and bucket: the scheme of the connector, None without one, and until when that is believed."""
 _CONNECTOR_BYTES = 256
-_LONGEST_LOOK = 10.0
-"""Seconds after which a connector that has not found a file is not used: some try for minutes."""
+_PROBE_SECONDS = 10.0
+"""A connector that has not found a file by then is not used: some try for minutes."""
+_BELIEVED_SECONDS = 60.0
+"""After that a bucket without a connector is probed again: the file may have expired, or the session got settings."""
 
 
 class Connectors:
@@ -94,7 +97,7 @@ class Connectors:
         self._spark = spark
         self._store = store
 
-    def path(self, path: str, size: int) -> str | None:
+    def spark_path(self, path: str, size: int) -> str | None:
         """The path under which Spark reads a file of ``size`` bytes, for :func:`hadoop_path`; None if it does not."""
         scheme = scheme_of(path)
         if scheme == "file":
@@ -103,23 +106,24 @@ class Connectors:
         bucket = rest.partition("/")[0]
         cache, key = self._store.caches[_CONNECTORS], (id(self._spark), scheme, bucket)
         found = cache.get(key)
-        if found is None:
-            found = (self._look(scheme, rest, size),)
+        if found is None or (found[0] is None and found[1] < time.monotonic()):
+            connector = self._probe(scheme, rest, size)
+            found = connector, time.monotonic() + _BELIEVED_SECONDS
             cache.put(key, found, _CONNECTOR_BYTES)
         return None if found[0] is None else f"{found[0]}://{rest}"
 
-    def _look(self, scheme: str, rest: str, size: int) -> str | None:
+    def _probe(self, scheme: str, rest: str, size: int) -> str | None:
         if getattr(self._spark, "_jvm", None) is None:
             return None  # Spark Connect
-        for other in _OTHER_SCHEMES.get(scheme, (scheme,)):
+        for other in _HADOOP_SCHEMES.get(scheme, (scheme,)):
             uri = f"{other}://{rest}"
             answers: list[int | Exception] = []
             thread = threading.Thread(target=self._ask, args=(other, uri, answers), daemon=True)
             thread.start()
-            thread.join(_LONGEST_LOOK)
+            thread.join(_PROBE_SECONDS)
             if answers == [size]:
                 return other
-            log.debug("Spark does not read %s: %s", uri, answers[0] if answers else f"no answer in {_LONGEST_LOOK} s")
+            log.debug("Spark does not read %s: %s", uri, answers[0] if answers else f"no answer in {_PROBE_SECONDS} s")
         return None
 
     def _ask(self, scheme: str, uri: str, answers: list[int | Exception]) -> None:

@@ -101,8 +101,8 @@ def read_packed(
     """Return a DataFrame of the rows of work items, read in Python workers; ``sizes`` are their bytes (:func:`pack`).
 
     ``read(number, item)`` yields an item's rows with columns ``types``.  The items of a task are pickled together, so
-    that they share their schemas in the worker too.  Spark estimates by ``sizes``, of which the columns take a
-    ``share``, whether the rows are few enough to be broadcast.
+    that they share their schemas in the worker too.  ``share``: the part of the bytes that the columns
+    take, from which Spark estimates whether the rows are few enough to be broadcast.
     """
     tasks = [dumps([(n, items[n]) for n in numbers]) for numbers in pack(spark, sizes)]
 
@@ -115,19 +115,19 @@ def read_packed(
 
 
 def _task_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
-    """A row for each task, with its number, from which Spark takes ``mapInArrow`` to make about ``size`` bytes.
+    """A row for each task, with its number; Spark estimates the output of ``mapInArrow`` over them as ``size`` bytes.
 
-    Spark takes the output for as large as the input, and a range for 8 bytes a number: so rows of any number of files
-    were broadcast, and a join of large tables failed for lack of memory.  The range has as many numbers as the size
-    asks for, and one of each task is left.  Spark's generated code leaves out the others, 16 million in some 20 ms.
+    Spark assumes that the output has as many bytes as the input, and that a range has 8 bytes a number.  With a number
+    for each task, it broadcast any table, and a join of large tables failed for lack of memory.  So the range has
+    ``size`` / 8 numbers, of which one per task is kept.  Spark's generated code drops the others, 16 million in 20 ms.
     """
-    step = max(1, min(size, _MOST_ESTIMATED) // (_NUMBER_BYTES * max(1, tasks)))
+    step = max(1, min(size, _MAX_ESTIMATE_BYTES) // (_NUMBER_BYTES * max(1, tasks)))
     numbers = spark.range(0, tasks * step, 1, max(1, tasks))
     return numbers if step == 1 else numbers.where(f"id % {step} = 0").selectExpr(f"id div {step} AS id")
 
 
 _NUMBER_BYTES = 8
-_MOST_ESTIMATED = 128 << 20
+_MAX_ESTIMATE_BYTES = 128 << 20
 """Bytes beyond which no table is broadcast: by default, Spark broadcasts up to 10 MB."""
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"

@@ -26,22 +26,22 @@ def open_table(
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] | None = None,
     names: Names = Names.FOLDED,
-    opened: bool = False,
+    exists: bool = False,
 ) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.catalog`).
 
-    ``runner``: another one than the catalog's.  ``opened``: the table itself is known to exist.
+    ``runner``: another one than the catalog's.  ``exists``: the table itself is known to.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
     # Imported lazily: reading and writing take long to import, and commands that only describe a table need neither.
     from bitlake.file_store_table import FileStoreTable
 
     found, branch, system = resolve(catalog, name, names)
-    if not opened:
+    if not exists:
         catalog.load_schema(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
-    there = branch is None  # its schema was read just now
+    there = branch is None
     table = FileStoreTable(
         shown,
         path,

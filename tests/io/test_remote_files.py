@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
@@ -41,7 +43,7 @@ class Requests:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_files, "_BLOCK_BYTES", 1000)
-    monkeypatch.setattr(remote_files, "_TURN_BYTES", 300)
+    monkeypatch.setattr(remote_files, "_INTERLEAVED_BYTES", 300)
     monkeypatch.setattr(remote_files, "_PREFETCHED_BYTES", 8000)
 
 
@@ -56,15 +58,15 @@ def some_groups(chosen: random.Random) -> list[list[tuple[int, int]]]:
     return groups
 
 
-@pytest.mark.parametrize("in_turns", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_each_byte_is_fetched_once_and_is_the_files(seed: int, in_turns: bool) -> None:
+def test_each_byte_is_fetched_once_and_is_the_files(seed: int, interleaved: bool) -> None:
     chosen = random.Random(seed)
     groups, fetch = some_groups(chosen), Requests()
-    file = PrefetchedFile(fetch, len(DATA), "f", groups, in_turns)
+    file = PrefetchedFile(fetch, len(DATA), "f", groups, interleaved)
     most = 0
     for group in groups:
-        if in_turns:
+        if interleaved:
             read = {at: at for at, length in group if length}
             ends = {at: at + length for at, length in group if length}
             while read:
@@ -139,11 +141,11 @@ def test_a_file_that_is_closed_early_fetches_no_more() -> None:
     file.close()
     begun = len(seen)
     go_on.set()
-    file._pool.shutdown(wait=True)
+    file.join()
     assert len(seen) <= begun + remote_files._REQUESTS_OF_A_FILE and len(seen) < 100
 
 
-@pytest.mark.parametrize("group_bytes", [128 << 20, 0], ids=["whole chunks", "in turns"])
+@pytest.mark.parametrize("group_bytes", [128 << 20, 0], ids=["whole chunks", "interleaved"])
 def test_scans_of_remote_tables_give_what_local_ones_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
 ) -> None:
@@ -179,3 +181,53 @@ def test_scans_of_remote_tables_give_what_local_ones_do(
         )
     assert all(a.equals(b) for a, b in zip(*found, strict=True))
     assert found[0][0].sort_by("id").equals(table.cast(found[0][0].schema))
+
+
+_LATE = """
+import sys, threading, time
+import pyarrow as pa
+import bitlake
+
+table = bitlake.connect("memory://late/lake").create_table("t", pa.schema([("id", pa.int64())]))
+for _ in range(2):
+    table.append(pa.table({"id": list(range(100_000))}))
+begun = table.scan().to_batches()
+first = next(begun).num_rows
+
+def late():
+    main = threading.main_thread()
+    while main.is_alive():
+        time.sleep(0.01)
+    rest = sum(batch.num_rows for batch in begun)
+    table.append(pa.table({"id": [1, 2]}))
+    print(first + rest, table.scan(where="id < 5").to_arrow().num_rows, table.scan().count())
+
+if sys.argv[1] == "thread":
+    threading.Thread(target=late).start()
+else:
+    import atexit
+    atexit.register(lambda: print(table.scan().to_arrow().num_rows))
+"""
+
+
+@pytest.mark.parametrize(("when", "printed"), [("thread", "200000 12 200002"), ("atexit", "200000")])
+def test_threads_read_and_write_when_the_main_one_has_ended(when: str, printed: str) -> None:
+    """Executors took no work by then: no table of an object store could be read or written."""
+    done = subprocess.run([sys.executable, "-c", _LATE, when], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.returncode) == (printed, 0), done.stderr
+
+
+def test_a_program_ends_while_a_request_runs() -> None:
+    code = """
+import time
+from bitlake.io.remote_files import PrefetchedFile
+
+def slow(offset, length):
+    time.sleep(0.3)
+    return bytes(length)
+
+file = PrefetchedFile(slow, 10**8, "f", [[(0, 10**8)]])
+print(len(file.read(10)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.returncode, done.stderr) == ("10", 0, "")

@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.io import open_store
+from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import versions
+from bitlake.snapshot.state import load_state
 from bitlake.snapshot.table_files import TableFiles
 
 
@@ -52,3 +55,13 @@ def test_a_table_that_is_replaced_by_an_empty_one_while_it_is_opened_is_that_one
 
     monkeypatch.setattr(versions, "latest_snapshot", replaced)
     assert table.to_arrow().schema.names == ["name"]
+
+
+@pytest.mark.parametrize("root", ["{}", "memory://remains/lake"])
+def test_remains_without_a_schema_are_no_table(tmp_path: Path, root: str) -> None:
+    folder = root.format(tmp_path)
+    store = open_store(folder)
+    paths = TablePaths(f"{folder}/t")
+    store.write(paths.latest_hint, b"3")
+    store.write(paths.snapshot(3), b"{broken")
+    assert load_state("t", TableFiles(store, paths)) is None

@@ -117,11 +117,23 @@ def test_a_connector_that_finds_other_files_is_not_used(
     assert rows(lake, query) == expected
 
 
+def test_a_bucket_is_probed_again(
+    lake: bitlake.Lake, connect: Callable[[Path], None], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT count(*), sum(id) FROM t"
+    assert BY_WORKERS in how(lake, query)
+    connect(root)
+    assert BY_WORKERS in how(lake, query), "for a minute"
+    now = hadoop_path.time.monotonic() + hadoop_path._BELIEVED_SECONDS
+    monkeypatch.setattr(hadoop_path.time, "monotonic", lambda: now)
+    assert BY_SPARK in how(lake, query)
+
+
 def test_a_connector_without_an_answer_is_not_waited_for(
     lake: bitlake.Lake, connect: Callable[[Path], None], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(root)
-    monkeypatch.setattr(hadoop_path, "_LONGEST_LOOK", 0.0)
+    monkeypatch.setattr(hadoop_path, "_PROBE_SECONDS", 0.0)
     monkeypatch.setattr(hadoop_path.Connectors, "_ask", lambda *_: None)
     lake._catalog.store.caches[hadoop_path._CONNECTORS].clear()
     assert BY_WORKERS in how(lake, "SELECT count(*), sum(id) FROM t")

@@ -212,13 +212,13 @@ def choose(
     plan: Plan,
     limited: bool = False,
     by_spark: bool = False,
-    reads: Callable[[PlannedFile], bool] = _is_local,
+    spark_reads: Callable[[PlannedFile], bool] = _is_local,
 ) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader.
 
     Spark's reader also gets ranges of rows that it finds by the same bounds of pages, if many may match, unless few of
     them are taken: ``limited``.  The option ``read.spark-path`` forces one way; ``by_spark`` takes Spark's reader
-    wherever it can read a file.  ``reads``: whether Spark has a client of the system where a file is.
+    wherever it can read a file.  ``spark_reads``: whether Spark has a client of the system where a file is.
     """
     forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
     if by_spark and forced == "auto":
@@ -250,7 +250,7 @@ def choose(
         # Spark's reader does not merge rows.
         foreign = f.merge is not None or format_of(f.path) != "parquet"
         foreign = foreign or not native_types or not by_name[f.entry.file.schema_id]
-        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path) or not (sparse or special or reads(f))
+        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path) or not (sparse or special or spark_reads(f))
         (selective if sparse or special or foreign else masked if f.deleted else native).append(f)
     if masked and (by_spark or not can_mask(plan, masked)):
         selective, masked = selective + masked, []
@@ -377,10 +377,10 @@ class SparkReader:
     def choose(self, scan: TableScan) -> ReadChoice:
         """How :meth:`frame` reads the files of a scan that has no condition of its own left to apply."""
 
-        def reads(file: PlannedFile) -> bool:
-            return self._connectors.path(file.path, file.entry.file.file_size) is not None
+        def spark_reads(file: PlannedFile) -> bool:
+            return self._connectors.spark_path(file.path, file.entry.file.file_size) is not None
 
-        return choose(scan.plan(), scan.row_limit is not None, reads=reads)
+        return choose(scan.plan(), scan.row_limit is not None, spark_reads=spark_reads)
 
     def frame(self, scan: TableScan, exact: bool = True, file_names: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
@@ -573,9 +573,7 @@ class SparkReader:
         return found
 
     def _spark_path(self, file: PlannedFile) -> str:
-        path = self._connectors.path(file.path, file.entry.file.file_size)
-        assert path is not None  # self.choose
-        return path
+        return self._connectors.spark_path(file.path, file.entry.file.file_size) or file.path
 
     def _keep(
         self, cache: Cache[tuple[object, ...], DataFrame], key: tuple[object, ...], frame: DataFrame, size: int
