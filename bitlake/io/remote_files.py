@@ -191,6 +191,8 @@ class PrefetchedFile(RangedFile):
         return len(self._blocks)
 
     def _bytes(self, wanted: int) -> bytes | None:
+        if self.closed:
+            raise ValueError("read of a closed file")
         parts, at, end = [], self._at, self._at + wanted
         number = bisect_right(self._starts, at) - 1
         while at < end:
@@ -265,10 +267,13 @@ class PrefetchedFile(RangedFile):
 
     def close(self) -> None:
         """Drop what was fetched; requests that run are not waited for."""
-        self._waiting.clear()
-        with self._lock:
-            self._asked.clear()
         super().close()
+        with self._lock:
+            self._waiting.clear()
+            dropped = [data for _, data in self._asked]
+            self._asked.clear()
+        for data in dropped:
+            data.cancel()  # a thread may wait for it
 
 
 def _in_order(ranges: Sequence[tuple[int, int]]) -> Iterator[_Block]:

@@ -231,3 +231,36 @@ print(len(file.read(10)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.returncode, done.stderr) == ("10", 0, "")
+
+
+def test_a_thread_that_waits_for_a_block_ends_when_the_file_is_closed() -> None:
+    """As at the end of a program, which waits for that thread."""
+    go_on = threading.Event()
+    failed: list[BaseException] = []
+
+    def slow(offset: int, length: int) -> bytes:
+        go_on.wait()
+        return DATA[offset : offset + length]
+
+    file = PrefetchedFile(slow, len(DATA), "f", [[(0, 100_000)]])
+    while file._threads < remote_files._REQUESTS_OF_A_FILE:
+        file._ask(file._waiting.popleft())
+    file.seek(90_000)
+
+    def read() -> None:
+        try:
+            file.read(10)
+        except BaseException as e:  # noqa: BLE001 - looked at below
+            failed.append(e)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not file._asked:
+        thread.join(0.001)
+    file.close()
+    thread.join()
+    assert len(failed) == 1
+    with pytest.raises(ValueError, match="closed"):
+        file.read(10)
+    go_on.set()
+    file.join()
