@@ -81,7 +81,7 @@ def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     users = table.scan(columns=["user_id"]).to_arrow().column("user_id").to_numpy()
     user = int(users[0])
     # One that statistics cannot rule out.
-    nobody = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
+    absent = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
     about = f"{len(users):,} rows in {len(names)} files of {sum(sizes) / 1e6:.0f} MB; {_STORE}; a new lake each time"
 
     def ours(where: str | None, columns: list[str] | None, indexed: bool) -> int:
@@ -99,7 +99,7 @@ def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     questions: tuple[tuple[str, str | None, ds.Expression | None, list[str] | None], ...] = (
         ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING", None),
         ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user, None),
-        ("a user_id that is not there", f"user_id = {nobody}", ds.field("user_id") == nobody, None),
+        ("an absent user_id", f"user_id = {absent}", ds.field("user_id") == absent, None),
         ("all rows", None, None, None),
         ("two columns of all rows", None, None, ["order_id", "amount"]),
     )

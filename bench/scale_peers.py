@@ -361,7 +361,7 @@ def _versions() -> dict[str, str]:
         extension = "SELECT extension_version FROM duckdb_extensions() WHERE extension_name = 'ducklake'"
         try:
             found["DuckLake"] += f", ducklake {_duckdb().execute(extension).fetchone()[0]}"
-        except duckdb.Error:  # there is no extension for this version
+        except duckdb.Error:  # the extension is not published for this version
             del found["DuckLake"]
     return found
 

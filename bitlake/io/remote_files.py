@@ -185,11 +185,6 @@ class PrefetchedFile(RangedFile):
         self._process = os.getpid()
         self._fetch_ahead()
 
-    @property
-    def block_count(self) -> int:
-        """The number of blocks."""
-        return len(self._blocks)
-
     def _bytes(self, wanted: int) -> bytes | None:
         if self.closed:
             raise ValueError("read of a closed file")
