@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
 
-from bitlake.expressions.statistics import ColumnBounds, Int64s, joined_bounds
+from bitlake.expressions.statistics import Bools, ColumnBounds, Int64s, joined_bounds
 from bitlake.lazy_modules import numpy as np
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.manifest_columns import ManifestColumns
@@ -137,6 +137,37 @@ def live_columns(manifests: Sequence[ManifestColumns]) -> ColumnarFiles:
             is_deleted = [e.identity in deleted for e in manifest.entries(alike)]
             adds[i] = np.setdiff1d(added, alike[np.array(is_deleted, bool)], assume_unique=True)
     return ColumnarFiles(list(zip(manifests, adds, strict=True)))
+
+
+def in_buckets(files: LiveFiles | ColumnarFiles, buckets: frozenset[int]) -> Sequence[ManifestEntry]:
+    """The files of some buckets, in all partitions, in their order; no other file becomes an object."""
+    if isinstance(files, LiveFiles):
+        return [e for e in files if e.bucket in buckets]
+    return _chosen(files, _is_in(files, buckets))
+
+
+def totals_of_others(files: ColumnarFiles, buckets: frozenset[int]) -> list[int]:
+    """The distinct numbers of buckets that the files outside some buckets were written with."""
+    of_others = files.columns.buckets[~_is_in(files, buckets), 1]
+    totals: list[int] = np.unique(of_others).tolist()
+    return totals
+
+
+def _is_in(files: ColumnarFiles, buckets: frozenset[int]) -> Bools:
+    return np.isin(files.columns.buckets[:, 0], np.array(sorted(buckets), np.int64))
+
+
+def in_partitions(files: LiveFiles | ColumnarFiles, partitions: frozenset[bytes]) -> Sequence[ManifestEntry]:
+    """The files of some partitions (BinaryRows with arity), in their order; no other file becomes an object."""
+    if isinstance(files, LiveFiles):
+        return [e for e in files if e.partition in partitions]
+    rows, codes = files.columns.partitions
+    return _chosen(files, np.isin(codes, [code for code, row in enumerate(rows) if row in partitions]))
+
+
+def _chosen(files: ColumnarFiles, chosen: Bools) -> Sequence[ManifestEntry]:
+    # All of them may be kept as objects, see :data:`_KEPT_FILES`.
+    return files if chosen.all() else list(files.take(np.flatnonzero(chosen)))
 
 
 # --- their columns ----------------------------------------------------------------------------------------------------

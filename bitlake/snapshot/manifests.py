@@ -6,6 +6,9 @@ repeats.  Manifests never change once written, so decoded ones are cached by ful
 The live files of a snapshot are cached with their columns (:mod:`bitlake.snapshot.file_columns`), so that a second
 plan decodes nothing.  Of a snapshot with many entries there are only columns.
 
+The files of some partitions are found without decoding other blocks (:func:`live_files`), those of some buckets by the
+columns of the manifests that may hold them (:func:`bucket_files`).
+
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
 reach ``manifest.target-file-size`` become one; a last, smaller run only from ``manifest.merge-min-count`` on.  A
@@ -33,6 +36,7 @@ from bitlake.errors import (
 )
 from bitlake.io import Store
 from bitlake.io.base import in_parallel, request_runner
+from bitlake.lazy_modules import numpy as np
 from bitlake.metadata.index_manifest import (
     IndexFileEntry,
     decode_index_manifest,
@@ -69,7 +73,7 @@ from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
 from bitlake.runtime import Cache, CacheName
-from bitlake.snapshot.file_columns import ColumnarFiles, LiveFiles, live_columns, memory_of
+from bitlake.snapshot.file_columns import ColumnarFiles, LiveFiles, in_buckets, live_columns, memory_of
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import DataType
 
@@ -81,7 +85,10 @@ MANY_ENTRIES = 5_000
 
 _MANIFESTS: CacheName[str, tuple[ManifestEntry, ...]] = CacheName("manifests")
 _LISTS: CacheName[str, tuple[ManifestFileMeta, ...]] = CacheName("manifest lists")
-_LIVE: CacheName[tuple[str, frozenset[bytes] | None], LiveFiles | ColumnarFiles] = CacheName("live files")
+_LIVE: CacheName[tuple[str, frozenset[bytes] | frozenset[int] | None], LiveFiles | ColumnarFiles] = CacheName(
+    "live files"
+)
+"""By the names of the manifest lists, and the partitions or buckets; None: all."""
 _META_BYTES = 400
 """What a manifest in a list takes in memory."""
 MOST_ENTRIES = 50_000
@@ -248,26 +255,77 @@ def live_files(
     return live
 
 
+def bucket_files(table: TableFiles, snapshot: Snapshot, buckets: frozenset[int]) -> Sequence[ManifestEntry]:
+    """The live files of some buckets, in all partitions, as ADD entries in manifest order; cached.
+
+    Many entries are decoded to columns, and only those of the buckets become objects.  Manifests whose range of buckets
+    excludes all of them are not read.  Raises as :func:`live_files`.
+    """
+    cache = table.store.caches[_LIVE]
+    name = _live_name(table.paths, snapshot)
+    whole = cache.get((name, None))
+    if whole is not None:
+        return in_buckets(whole, buckets)
+    live = cache.get((name, buckets))
+    if live is None:
+        metas = [m for m in snapshot_manifests(table, snapshot) if _may_hold(m, buckets)]
+        live = LiveFiles(live_entries(_entries_of_buckets(table, metas, buckets)))
+        cache.put((name, buckets), live, live.memory + len(name))
+    return live
+
+
+def _may_hold(meta: ManifestFileMeta, buckets: frozenset[int]) -> bool:
+    """False only for manifests whose range of buckets, which covers DELETE entries too, excludes all of them."""
+    low, high = meta.min_bucket, meta.max_bucket
+    return low is None or high is None or any(low <= bucket <= high for bucket in buckets)
+
+
+def _entries_of_buckets(
+    table: TableFiles, metas: Sequence[ManifestFileMeta], buckets: frozenset[int]
+) -> list[list[ManifestEntry]]:
+    """The entries of some buckets, ADD and DELETE, manifest by manifest."""
+    columns: list[ManifestColumns | None] = [None] * len(metas)
+    if sum(m.entry_count for m in metas) >= COLUMNAR_ENTRIES:
+        columns = _read_columns(table, metas)
+    whole = iter(read_manifests(table, [m for m, part in zip(metas, columns, strict=True) if part is None]))
+    numbers = np.array(sorted(buckets), np.int32)
+    return [
+        [e for e in next(whole) if e.bucket in buckets]
+        if part is None
+        else list(part.entries(np.flatnonzero(np.isin(part.bucket, numbers))))
+        for part in columns
+    ]
+
+
 def _columnar_files(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> ColumnarFiles | None:
     """The live files of many entries, by column; None if they are few, or some manifest must be read by entry."""
     if sum(m.entry_count for m in metas) < COLUMNAR_ENTRIES:
         return None
+    columns = _read_columns(table, metas)
+    parts = [part for part in columns if part is not None]
+    return live_columns(parts) if len(parts) == len(columns) else None
+
+
+def _read_columns(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> list[ManifestColumns | None]:
+    """The columns of manifests, cached; None for those that the other decoder reads, or reports what is wrong with."""
     cache = table.store.caches[_COLUMNS]
     paths = [table.paths.manifest(m.file_name) for m in metas]
     columns = {path: cache.get(path) for path in paths}
     missing = [path for path, cached in columns.items() if cached is None]
     data = request_runner(table.store, table.paths.root).run(missing, table.store.read)
     for path, decoded in zip(missing, decode_columns(data), strict=True):
-        if decoded is None:
-            return None  # the other decoder reads it, or reports what is wrong and where
-        cache.put(path, decoded, decoded.memory + len(path))
+        if decoded is not None:
+            cache.put(path, decoded, decoded.memory + len(path))
         columns[path] = decoded
-    parts = [cached for path in paths if (cached := columns[path]) is not None]
-    for meta, part in zip(metas, parts, strict=True):
-        deleted = int((part.kind == EntryKind.DELETE).sum())
-        if (len(part) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):
-            return None
-    return live_columns(parts)
+    return [_counted(columns[path], meta) for path, meta in zip(paths, metas, strict=True)]
+
+
+def _counted(part: ManifestColumns | None, meta: ManifestFileMeta) -> ManifestColumns | None:
+    """The columns, unless they have other numbers of added and deleted files than the manifest's list records."""
+    if part is None:
+        return None
+    deleted = int((part.kind == EntryKind.DELETE).sum())
+    return part if (len(part) - deleted, deleted) == (meta.num_added_files, meta.num_deleted_files) else None
 
 
 def is_cached(table: TableFiles, snapshot: Snapshot) -> bool:

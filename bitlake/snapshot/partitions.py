@@ -5,7 +5,8 @@ Partition rows of manifest entries are decoded once each.
 Manifest lists record which partitions each manifest holds.  In a table of many files, a manifest in which the required
 partitions are a small part is decoded only around them
 (:func:`bitlake.metadata.manifest.decode_entries`).  A small table is read whole: its plan then names every file
-and the reason why it is skipped.
+and the reason why it is skipped.  Of a large table without partitions, writers read the files of their buckets
+(:func:`entries_of_buckets`).
 
 A partition is marked as done by a file ``_SUCCESS`` in its folder, Paimon's ``success-file`` action.
 ``CALL sys.mark_partition_done`` marks one; with ``partition.end-input-to-done`` every batch write marks those that it
@@ -47,7 +48,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot import manifests as live
-from bitlake.snapshot.file_columns import columns_of_files
+from bitlake.snapshot.file_columns import columns_of_files, in_partitions
 from bitlake.snapshot.manifests import PartitionSet
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, discard_files
@@ -246,13 +247,16 @@ class FilesToPlan:
 
 
 def is_large(state: TableState) -> bool:
-    """Whether a table has too many files to look at those of unwanted partitions."""
-    return has_many_files(state) and not _is_known(state)
+    """Whether a table has too many files to look at those of unwanted partitions or buckets.
+
+    It is the same in every process, whether or not the files are cached there.
+    """
+    return state.is_snapshot and _count(state) >= MANY_FILES
 
 
 def has_many_files(state: TableState) -> bool:
-    """:func:`is_large`, and the same whether or not this process knows the files: for what other processes will do."""
-    return state.is_snapshot and bool(state.schema.partition_keys) and _count(state) >= MANY_FILES
+    """Whether a table is large and partitioned: a condition may choose few of its files."""
+    return bool(state.schema.partition_keys) and is_large(state)
 
 
 def newest_files(state: TableState, count: int) -> Sequence[ManifestEntry]:
@@ -285,11 +289,23 @@ def _is_known(state: TableState) -> bool:
 
 def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
     """The live files of some partitions (BinaryRows with arity), and maybe others', where the table is not large."""
-    if not is_large(state):
+    if not has_many_files(state):
         return state.entries()
     rows = frozenset(partitions)
+    if _is_known(state):
+        return in_partitions(state.entries(), rows)
     types = [f.type for f in state.schema.partition_fields]
     return state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows))
+
+
+def entries_of_buckets(state: TableState, slots: Collection[tuple[bytes, int]]) -> Sequence[ManifestEntry]:
+    """The live files of some buckets (partition and number), and maybe others'.
+
+    Of a large table without partitions, those of no other bucket; of one with partitions, those of no other partition.
+    """
+    if state.schema.partition_keys or not is_large(state):
+        return entries_of(state, {partition for partition, _ in slots})
+    return state.bucket_entries({bucket for _, bucket in slots})
 
 
 def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:

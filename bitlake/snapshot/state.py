@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from bitlake.snapshot import versions
 from bitlake.snapshot.table_files import TableFiles
 
 if TYPE_CHECKING:
+    from bitlake.metadata.manifest import ManifestEntry
     from bitlake.snapshot.file_columns import ColumnarFiles, LiveFiles
     from bitlake.snapshot.manifests import PartitionFilter
 
@@ -72,15 +73,28 @@ class TableState:
 
         if self.snapshot is None:
             return LiveFiles()
-        remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again), or was damaged"
-        with reading_table(self.name, remedy):
+        with reading_table(self.name, _remedy(self.snapshot)):
             return live_files(self.table_files, self.snapshot, partitions)
+
+    def bucket_entries(self, buckets: Iterable[int]) -> Sequence[ManifestEntry]:
+        """The live data files of some buckets, in all partitions; those of other buckets do not become objects."""
+        # Imported lazily, as in :meth:`entries`.
+        from bitlake.snapshot.manifests import bucket_files
+
+        if self.snapshot is None:
+            return ()
+        with reading_table(self.name, _remedy(self.snapshot)):
+            return bucket_files(self.table_files, self.snapshot, frozenset(buckets))
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
         with reading_table(self.name, ": data files need it; restore it from a backup"):
             return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
+
+
+def _remedy(snapshot: Snapshot) -> str:
+    return f": snapshot {snapshot.id} names it; it has expired (read the table again), or was damaged"
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:
