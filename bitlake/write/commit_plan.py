@@ -2,7 +2,8 @@
 
 A :class:`CommitPlan` is a value.  :class:`PlanResolver` resolves it against the latest snapshot, again for every
 attempt, into a :class:`Delta`: the entries and index files of the next snapshot.  Cost: a plain append to a table
-without buckets reads no manifest; other plans read those of the partitions that they touch.
+without buckets reads no manifest; other plans read those of the partitions that they touch.  Of a table without
+partitions they read all manifests, and make objects only of the entries of the buckets that they touch.
 
 Checks (table-format spec, section 9): every DELETE names a live file; no file is added twice; all files of a partition
 agree on their number of buckets (Paimon skips this check for plain appends, and then mixes them); files of one level
@@ -25,7 +26,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from bitlake.codec.binary_row import decode_row
+from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys
@@ -38,6 +39,7 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.metadata.stats import physical_values
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
+from bitlake.snapshot.file_columns import ColumnarFiles, in_buckets, in_partitions, totals_of_others
 from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, index_entries, live_files
 from bitlake.snapshot.state import TableState
@@ -220,29 +222,39 @@ class PlanResolver:
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not (plan.checked or bucketed or plan.sequences or plan.shared):
             return Delta(plan.adds, self._index(latest, (), plan.adds))
-        live = self._live(latest)
+        live, other_totals = self._live(latest)
         # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.
         deletes = self._deletes(live)
         deleted = {e.identity for e in deletes}
         rest = [e for e in live if e.identity not in deleted]
         self._check_new(rest)
-        self._check_buckets(rest)
+        self._check_buckets(rest, other_totals)
         self._check_sequences(rest)
         check_level_overlap(self.schema, self.paths.root, rest, plan.adds)
         self._check_looked_up(rest)
         return Delta((*deletes, *plan.adds), self._index(latest, deletes, (*rest, *plan.adds)))
 
-    def _live(self, latest: Snapshot | None) -> Sequence[ManifestEntry]:
-        """The live files that the checks need: all of them, or those of the partitions added to and deleted from."""
+    def _live(self, latest: Snapshot | None) -> tuple[Sequence[ManifestEntry], Sequence[int]]:
+        """The live files that the checks need: all of them, or those of the partitions added to and deleted from.
+
+        Of an unpartitioned table with many files, those of the buckets added to and deleted from, and the distinct
+        numbers of buckets that the other files were written with.
+        """
         if latest is None:
-            return ()
+            return (), ()
         overwrite = self.plan.overwrite
         types = [f.type for f in self.schema.partition_fields]
-        if (overwrite is not None and not overwrite.dynamic) or not types:
-            return live_files(self.table_files, latest)
-        touched = frozenset(partition for partition, _ in self.plan.buckets)
-        touched_only = PartitionFilter(PartitionSet(touched, types).meets, touched)
-        return [e for e in live_files(self.table_files, latest, touched_only) if e.partition in touched]
+        if overwrite is not None and not overwrite.dynamic:
+            return live_files(self.table_files, latest), ()
+        if types:
+            touched = frozenset(partition for partition, _ in self.plan.buckets)
+            touched_only = PartitionFilter(PartitionSet(touched, types).meets, touched)
+            return in_partitions(live_files(self.table_files, latest, touched_only), touched), ()
+        live = live_files(self.table_files, latest)
+        if overwrite is not None or not isinstance(live, ColumnarFiles):
+            return live, ()
+        buckets = frozenset(bucket for _, bucket in self.plan.buckets)
+        return in_buckets(live, buckets), totals_of_others(live, buckets)
 
     def _deletes(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """The DELETE entries of the plan and of its overwrite; raises if a file to delete is no longer live."""
@@ -302,7 +314,8 @@ class PlanResolver:
                 f"file {twice.file.file_name} is live in {self.paths.root} already; it cannot be added again"
             )
 
-    def _check_buckets(self, rest: Sequence[ManifestEntry]) -> None:
+    def _check_buckets(self, rest: Sequence[ManifestEntry], other_totals: Sequence[int]) -> None:
+        """Raise unless the files of each partition agree; ``other_totals`` are those of files beside ``rest``."""
         totals: dict[bytes, int] = {}
         buckets = self.schema.num_buckets
         other = next((e for e in self.plan.adds if 0 < e.total_buckets != buckets > 0), None)
@@ -312,12 +325,13 @@ class PlanResolver:
                 f"table {self.paths.root} has {buckets} buckets, and new files have {other.total_buckets}: "
                 "INSERT OVERWRITE the table to change the number"
             )
-        for e in (*rest, *self.plan.adds):
-            if e.total_buckets > 0 and totals.setdefault(e.partition, e.total_buckets) != e.total_buckets:
-                where = self._name(e.partition)
+        others = ((EMPTY_ROW, total) for total in other_totals)
+        for partition, total in (*others, *((e.partition, e.total_buckets) for e in (*rest, *self.plan.adds))):
+            if total > 0 and totals.setdefault(partition, total) != total:
+                where = self._name(partition)
                 raise CommitConflict(
                     f"table {self.paths.root}{f', partition {where}' if where else ''}: its files have "
-                    f"{totals[e.partition]} buckets and new files {e.total_buckets}; "
+                    f"{totals[partition]} buckets and new files {total}; "
                     "INSERT OVERWRITE the table to change the number"
                 )
 
@@ -394,7 +408,7 @@ class PlanResolver:
         try:
             # 0: computed before the first snapshot.
             snapshot = load_snapshot(self.table_files, since) if since else None
-            looked_up = {e.identity for e in self._live(snapshot)}
+            looked_up = {e.identity for e in self._live(snapshot)[0]}
         except NotFound as e:
             raise CommitConflict(
                 f"snapshot {since} of {self.paths.root}, which a compaction started from, has expired; compact again"
