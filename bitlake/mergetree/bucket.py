@@ -4,8 +4,9 @@ A writer receives the :class:`BucketState` (the live files) of each bucket that 
 :class:`BucketChange`: the files that the APPEND commit, and the COMPACT commit after it, publish.  These values pass
 between processes, so all are picklable.
 
-:func:`bucket_states` groups a snapshot's live files by bucket; :class:`LiveBuckets` does so lazily, for the partitions
-that rows come for.  Cost: the manifests of the partitions looked at.
+:func:`bucket_states` groups a snapshot's live files by bucket; :class:`LiveBuckets` does so lazily, for what rows come
+for: the partitions, or the buckets of a table without partitions.  Cost: the manifests of the partitions looked at, or
+the columns of the manifests that may hold the buckets, which a process decodes once.
 
 Compaction and lookup read files through :class:`BucketReader`: as stored, with system columns, without deleted rows, in
 the order of the file.  Older schemas are mapped to the table's current one; of selected rows only their pages are read.
@@ -29,14 +30,15 @@ from bitlake.merge.interval_partition import KeyRange, KeyRanges
 from bitlake.merge.keys import Key, SortedKeys
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, read_file
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
+from bitlake.snapshot.file_columns import ColumnarFiles
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
-from bitlake.snapshot.partitions import PartitionReader, entries_of, is_large
+from bitlake.snapshot.partitions import PartitionReader, entries_of, entries_of_buckets, is_large
 from bitlake.snapshot.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
@@ -122,8 +124,9 @@ Slot = tuple[bytes, int]
 
 def merge_tree_context(state: TableState, files: Iterable[ManifestEntry] | None = None) -> MergeTreeContext:
     """Return the context of writers and compactions; ``files`` are those that they read (None: all live files)."""
-    ids = {state.schema.id, *(e.file.schema_id for e in (state.entries() if files is None else files))}
-    return MergeTreeContext(state.name, state.paths, state.schema, dict(state.schemas(ids)))
+    read = state.entries() if files is None else files
+    ids = read.columns.schema_ids if isinstance(read, ColumnarFiles) else {e.file.schema_id for e in read}
+    return MergeTreeContext(state.name, state.paths, state.schema, dict(state.schemas({state.schema.id, *ids})))
 
 
 def bucket_states(
@@ -131,12 +134,14 @@ def bucket_states(
 ) -> dict[Slot, BucketState]:
     """Return the buckets of a table that hold files; only those in ``only``, or of ``partitions``, if given.
 
-    Of a large table only the manifests of those partitions are read.
+    Of a large table only the manifests that may have entries of those are read.
     """
-    if only is not None:
-        partitions = {partition for partition, _ in only}
     files: dict[Slot, list[ManifestEntry]] = {}
-    for e in state.entries() if partitions is None else entries_of(state, partitions):
+    if only is not None:
+        entries = entries_of_buckets(state, only)
+    else:
+        entries = state.entries() if partitions is None else entries_of(state, partitions)
+    for e in entries:
         slot = (e.partition, e.bucket)
         if slot in only if only is not None else partitions is None or e.partition in partitions:
             files.setdefault(slot, []).append(e)
@@ -175,8 +180,9 @@ def bucket_state(states: Mapping[Slot, BucketState], total: int, slot: Slot) -> 
 class LiveBuckets:
     """The states of the buckets that one writer writes to, and the schemas of their files.
 
-    Of a table with many files only the partitions that rows come for are loaded, with their first rows.  The driver
-    creates it for the tasks of a write, and each task loads its own partitions.  Mutable, one thread.
+    Of a table with many files only the partitions that rows come for are loaded, with their first rows; of one without
+    partitions, only the buckets.  The driver creates it for the tasks of a write, and each task loads its own.
+    Mutable, one thread.
     """
 
     state: TableState = field(repr=False)
@@ -184,10 +190,13 @@ class LiveBuckets:
     """Holds the schemas of the files loaded so far."""
     states: dict[Slot, BucketState]
     lazy: bool = False
-    """Whether partitions that are not loaded yet may have buckets beyond ``states``."""
+    """Whether there may be buckets beyond ``states`` that are not loaded yet."""
     counts: Mapping[bytes, int] = field(default_factory=dict)
     """The number of buckets of partitions that differ from the schema's."""
-    _loaded: set[bytes] = field(default_factory=set)
+    _partitions: set[bytes] = field(default_factory=set)
+    """Those loaded so far, with all their buckets."""
+    _buckets: set[Slot] = field(default_factory=set)
+    """Those loaded one by one, of a table without partitions."""
 
     @classmethod
     def of(
@@ -200,28 +209,37 @@ class LiveBuckets:
     ) -> LiveBuckets:
         """Return the buckets of a table; none for a ``fresh`` one.
 
-        ``lazy``: whether partitions are loaded on demand; None: if the table is large and not cached yet.
+        ``lazy``: whether buckets are loaded on demand; None: if the table is large.
         """
         lazy = not fresh and (is_large(state) if lazy is None else lazy)
         empty = fresh or lazy
         context = merge_tree_context(state, () if empty else None)
         return cls(state, context, {} if empty else bucket_states(state), lazy, counts or {})
 
-    def load(self, partitions: Collection[bytes]) -> dict[Slot, BucketState]:
-        """Load the buckets of partitions; returns those that were not loaded before."""
-        new = set(partitions) - self._loaded if self.lazy else set()
-        if not new:
-            return {}
-        self._loaded |= new
-        states = bucket_states(self.state, partitions=new)
+    def load(self, slots: Collection[Slot]) -> None:
+        """Load buckets to write to, unless they are loaded; of a partitioned table all those of their partitions.
+
+        Postponed rows need none.
+        """
+        states: dict[Slot, BucketState] = {}
+        wanted = {slot for slot in slots if slot[1] != POSTPONE_BUCKET} if self.lazy else set()
+        if self.context.schema.partition_keys:
+            partitions = {partition for partition, _ in wanted} - self._partitions
+            if partitions:
+                self._partitions |= partitions
+                states = bucket_states(self.state, partitions=partitions)
+        elif not wanted <= self._buckets:
+            states = bucket_states(self.state, wanted - self._buckets)
+            self._buckets |= wanted
+        if not states:
+            return
         self.states |= states
         # Writers created from now on need the schemas of these files; earlier ones do not.
         schemas = merge_tree_context(self.state, [f for b in states.values() for f in b.files]).schemas
         self.context = replace(self.context, schemas={**self.context.schemas, **schemas})
-        return states
 
     def __getitem__(self, slot: Slot) -> BucketState:
-        """Return a bucket to write to; its partition must be loaded.  Raises as :func:`bucket_state`."""
+        """Return a bucket to write to; it must be loaded.  Raises as :func:`bucket_state`."""
         return bucket_state(self.states, self.counts.get(slot[0], self.context.schema.num_buckets), slot)
 
 

@@ -231,10 +231,6 @@ class DynamicBucketAssigner:
         self._channel = channel
         self._partitions: dict[bytes, PartitionAssigner] = {}
         self._states: dict[bytes, list[BucketState]] = {}
-        self.add_states(states)
-
-    def add_states(self, states: Mapping[tuple[bytes, int], BucketState]) -> None:
-        """Add the buckets of partitions that have had no rows yet."""
         for (partition, _), state in states.items():
             self._states.setdefault(partition, []).append(state)
 

@@ -200,12 +200,6 @@ class BucketRows:
     hashes: Int32s | None = None
 
 
-def partitions_of(rows: pa.Table, schema: TableSchema) -> set[bytes]:
-    """Return the partitions of rows, as BinaryRows with arity."""
-    codes = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
-    return set(partitions_of_rows(schema, rows, np.unique(codes, return_index=True)[1]))
-
-
 def split_by_bucket(
     rows: pa.Table, schema: TableSchema, assign: AssignBuckets | None = None, buckets: Int32s | None = None
 ) -> Iterator[BucketRows]:

@@ -24,7 +24,6 @@ from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.expressions.tree import And, Comparison, In, Op
 from bitlake.lazy_modules import compute as pc
-from bitlake.mergetree.bucket import BucketState
 from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigner, key_hashes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -32,6 +31,7 @@ from bitlake.metadata.stats import physical_values
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_schema
 from bitlake.write.writer import group_codes, rebatched
@@ -43,11 +43,20 @@ OLD_BUCKET = "__bitlake_old_bucket"
 NEW_BUCKET = "__bitlake_bucket"
 
 
-def stored_row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, dict[int, int]]:
-    """Return the rows stored in each bucket by partition, superseded rows included: how full the buckets are."""
+def stored_row_counts(state: TableState) -> dict[bytes, dict[int, int]]:
+    """Return the rows stored in each bucket by partition, superseded rows included: how full the buckets are.
+
+    Only the columns of the files are read.
+    """
+    files = columns_of_files(state.entries())
+    partitions, codes = files.partitions
+    order = np.lexsort((files.buckets[:, 0], codes))
+    slots = np.stack([codes, files.buckets[:, 0]], axis=1)[order]
+    starts = np.flatnonzero(np.concatenate((np.ones(min(1, len(slots)), bool), (slots[1:] != slots[:-1]).any(axis=1))))
+    rows = np.add.reduceat(files.rows[order], starts) if len(starts) else starts
     out: dict[bytes, dict[int, int]] = {}
-    for (partition, bucket), state in states.items():
-        out.setdefault(partition, {})[bucket] = sum(e.file.row_count for e in state.files)
+    for (code, bucket), count in zip(slots[starts].tolist(), rows.tolist(), strict=True):
+        out.setdefault(partitions[code], {})[bucket] = count
     return out
 
 
@@ -210,16 +219,16 @@ _BATCH_ROWS = 1 << 20
 
 
 class KeyPlacement:
-    """Assigns partitions and buckets to rows of one write; ``states`` are the table's buckets, none for an overwrite.
+    """Assigns partitions and buckets to rows of one write.
 
-    Mutable, one thread.
+    ``counts`` is :func:`stored_row_counts` of the table, empty for an overwrite.  Mutable, one thread.
     """
 
-    def __init__(self, state: TableState, states: Mapping[tuple[bytes, int], BucketState]) -> None:
+    def __init__(self, state: TableState, counts: Mapping[bytes, Mapping[int, int]]) -> None:
         self._state = state
         self._schema = state.schema
-        self._rerouter = Rerouter(state.schema, AssignerLayout.of(state.schema), stored_row_counts(states))
-        self._has_rows = bool(states)
+        self._rerouter = Rerouter(state.schema, AssignerLayout.of(state.schema), counts)
+        self._has_rows = bool(counts)
         self._placed: list[pa.Table] = []
 
     def place(self, rows: pa.Table) -> tuple[pa.Table, Int32s]:

@@ -31,6 +31,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import SEQUENCE_NUMBER
+from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.state import TableState
 from bitlake.write.writer import group_codes
 
@@ -91,7 +92,10 @@ def fixed_buckets(state: TableState, writers: int) -> FixedBuckets | None:
     options = state.schema.opts
     if state.schema.num_buckets != POSTPONE_BUCKET or not options.of(opt.POSTPONE_FIXED):
         return None
-    totals = {e.partition: e.total_buckets for e in state.entries() if e.total_buckets > 0}
+    files = columns_of_files(state.entries())
+    rows, codes = files.partitions
+    pairs = zip(codes.tolist(), files.buckets[:, 1].tolist(), strict=True)
+    totals = {rows[code]: total for code, total in pairs if total > 0}
     new = min(options.of(opt.POSTPONE_BUCKETS) or writers, options.of(opt.POSTPONE_FIXED_MOST))
     if not state.schema.partition_keys:
         new = next(iter(totals.values()), new)

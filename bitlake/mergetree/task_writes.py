@@ -31,7 +31,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.orphan_files import STAGING
-from bitlake.snapshot.partitions import discard_entries, entries_of
+from bitlake.snapshot.partitions import discard_entries, entries_of_buckets
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
 from bitlake.write.commit_plan import Overwrite
@@ -151,8 +151,7 @@ def compact_touched(table: MergeTreeTable, results: Sequence[TaskResult], identi
     if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:
         return None
     touched = {(c.partition, c.bucket) for r in results for c in r.changes if c.bucket != POSTPONE_BUCKET}
-    partitions = {partition for partition, _ in touched}
-    entries = [e for e in entries_of(state, partitions) if (e.partition, e.bucket) in touched]
+    entries = [e for e in entries_of_buckets(state, touched) if (e.partition, e.bucket) in touched]
     try:
         return dml.compact(table, state, entries, full=False, identifier=identifier) if entries else None
     except StorageUnavailable:

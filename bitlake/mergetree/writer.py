@@ -18,11 +18,11 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
-from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot
+from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot, hash_index_states
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
-from bitlake.mergetree.bucket_writer import BucketRows, BucketWriter, partitions_of, split_by_bucket
+from bitlake.mergetree.bucket_writer import BucketRows, BucketWriter, split_by_bucket
 from bitlake.mergetree.commit import discard_changes
-from bitlake.mergetree.cross_partition import KeyPlacement
+from bitlake.mergetree.cross_partition import KeyPlacement, stored_row_counts
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, without_sequence
 from bitlake.metadata import options as opt
@@ -91,9 +91,7 @@ class _Writing:
         self._reserved = reserved
         self._schema = state.schema
         self._user = user
-        # Keys that are unique over partitions may be in any of them.
-        lazy = False if is_cross_partition(self._schema) else None
-        self._live = LiveBuckets.of(state, fresh=fresh, lazy=lazy, counts=counts)
+        self._live = LiveBuckets.of(state, fresh=fresh, counts=counts)
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
@@ -105,9 +103,10 @@ class _Writing:
         self._assigner: DynamicBucketAssigner | None = None
         self._placement: KeyPlacement | None = None
         if is_cross_partition(self._schema):
-            self._placement = KeyPlacement(state, self._live.states)
+            self._placement = KeyPlacement(state, {} if fresh else stored_row_counts(state))
         elif self._schema.num_buckets == -1:
-            self._assigner = DynamicBucketAssigner(self._live.context, state.store, self._live.states)
+            states = hash_index_states(state) if self._live.lazy else self._live.states
+            self._assigner = DynamicBucketAssigner(self._live.context, state.store, states)
 
     def write(self, rows: pa.Table) -> None:
         if self._schema.num_buckets == POSTPONE_BUCKET:
@@ -126,10 +125,6 @@ class _Writing:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
-        if self._live.lazy:
-            new_states = self._live.load(partitions_of(rows, self._schema))
-            if self._assigner is not None:
-                self._assigner.add_states(new_states)
         if self._placement is not None:
             rows, buckets = self._placement.place(rows)
             parts = split_by_bucket(rows, self._schema, buckets=buckets)
@@ -140,6 +135,7 @@ class _Writing:
             assign = None if self._assigner is None else self._assigner.assign
             parts = split_by_bucket(rows, self._schema, assign)
         bucket_rows = list(parts)
+        self._live.load({(part.partition, part.bucket) for part in bucket_rows})
         for part in bucket_rows:
             slot = (part.partition, part.bucket)
             if part.hashes is not None:

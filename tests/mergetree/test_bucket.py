@@ -18,6 +18,7 @@ from bitlake.mergetree.bucket import BucketReader, BucketState, Compaction, Live
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import POSTPONE_BUCKET
 
 
 @pytest.fixture
@@ -59,19 +60,26 @@ def test_a_compaction_is_something_if_any_part_is(entry: ManifestEntry) -> None:
     assert Compaction((entry,), (upgraded, other), (entry,)).new_files == (other, entry)
 
 
-def test_partitions_are_loaded_once(tmp_path: Path) -> None:
+def test_buckets_are_loaded_once(tmp_path: Path) -> None:
     table = made(tmp_path, bucket="2")
     table.upsert(rows_of(range(9), "a"))
     state = table._core.state()
+    slots = [(EMPTY_ROW, 0), (EMPTY_ROW, 1)]
     assert not LiveBuckets(state, LiveBuckets.of(state).context, {}).lazy
-    assert set(LiveBuckets.of(state).states) == {(EMPTY_ROW, 0), (EMPTY_ROW, 1)}
+    assert list(LiveBuckets.of(state).states) == slots
     for lazy in (True, False):
         fresh = LiveBuckets.of(state, fresh=True, lazy=lazy)
-        assert fresh.states == {} and fresh.load([EMPTY_ROW]) == {}
+        fresh.load(slots)
+        assert fresh.states == {}
     live = LiveBuckets.of(state, lazy=True, counts={EMPTY_ROW: 7})
     assert live.states == {}
-    assert set(live.load([EMPTY_ROW])) == set(live.states) == {(EMPTY_ROW, 0), (EMPTY_ROW, 1)}
-    assert live.load([EMPTY_ROW]) == {} and len(live.states) == 2
+    live.load(slots[:1])
+    assert list(live.states) == slots[:1]
+    (first,) = live.states.values()
+    live.load(slots)
+    assert list(live.states) == slots and live.states[slots[0]] is first
+    live.load([*slots, (EMPTY_ROW, POSTPONE_BUCKET)])
+    assert list(live.states) == slots
     assert live[b"another", 3].total_buckets == 2 and LiveBuckets.of(state)[EMPTY_ROW, 1].files
     with pytest.raises(InvalidRequest, match="one of 2 buckets"):
         live[EMPTY_ROW, 0]

@@ -8,16 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caches import forget
 from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.errors import CommitConflict
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
+from bitlake.mergetree import bucket
+from bitlake.mergetree.bucket import bucket_states
 from bitlake.mergetree.bucket_assignment import AssignerLayout
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.cross_partition import NEW_BUCKET, OLD_BUCKET, OLD_PREFIX, Rerouter
 from bitlake.mergetree.writer import prepare_rows, write_changes
+from bitlake.snapshot import manifests, partitions
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema(
@@ -57,6 +61,11 @@ def read(table: Table) -> list[Row]:
     return sorted(zip(*table.scan().to_arrow().to_pydict().values(), strict=True), key=repr)
 
 
+def rows(table: Table) -> list[Row]:
+    """With those of level 0."""
+    return sorted(zip(*table.scan().with_level_0().to_arrow().to_pydict().values(), strict=True), key=repr)
+
+
 def merged(engine: str, old: Row | None, new: Row) -> Row:
     if old is None:
         return new
@@ -70,9 +79,16 @@ def merged(engine: str, old: Row | None, new: Row) -> Row:
     return new
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("buffer", ["256 mb", "1 b"])
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_key_is_in_one_partition(name: str, buffer: str, tmp_path: Path) -> None:
+def test_a_key_is_in_one_partition(
+    name: str, buffer: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``large``: as in a table of many files, of which a write loads the partitions that its rows go to."""
+    if large:
+        monkeypatch.setattr(partitions, "MANY_FILES", 1)
+        monkeypatch.setattr(manifests, "COLUMNAR_ENTRIES", 1)
     table = made(tmp_path, **ENGINES[name], **{"write-buffer-size": buffer})
     rng = random.Random(name + buffer)
     model: dict[Any, Row] = {}
@@ -115,6 +131,34 @@ def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Pa
     found = table.scan(["id", "p"]).to_arrow().sort_by("id").to_pydict()
     assert found["id"] == list(range(2000))
     assert found["p"] == [3] * 600 + [1] * 400 + [2] * 1000
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_write_to_a_large_table_loads_the_partitions_that_its_rows_go_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the key's live row, and its own; all others' entries stay columns."""
+    table = made(tmp_path, **ENGINES[name])
+    for turn in range(3):
+        table.upsert(arrow([(i, "x", "abcdef"[i % 6], turn, None) for i in range(60)]))
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "COLUMNAR_ENTRIES", 1)
+    forget()
+    loaded: list[set[bytes]] = []
+    whole = bucket_states
+
+    def states(state: Any, only: Any = None, partitions: Any = None) -> Any:
+        assert only is None
+        loaded.append(set(partitions))
+        return whole(state, partitions=partitions)
+
+    monkeypatch.setattr(bucket, "bucket_states", states)
+    table.upsert(arrow([(0, "x", "b", 9, None)]))
+    assert len(set().union(*loaded)) == (2 if name.startswith("deduplicate") else 0 if name == "first-row" else 1)
+    monkeypatch.undo()
+    where = [(r[2], r[3]) for r in rows(table) if r[:2] == (0, "x")]
+    added = 12 if name.startswith("aggregation") else 9
+    assert where == [("b", 9)] if name.startswith("deduplicate") else [("a", 0 if name == "first-row" else added)]
 
 
 def test_of_two_writers_at_once_the_second_looks_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keyed writes by Spark tasks into a table of many files: each task looks at its own partitions, the driver at none."""
+"""Keyed writes by Spark tasks into a table of many files: each looks at its own buckets, the driver at none."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from bitlake.mergetree.bucket import LiveBuckets, hash_index_states
 from bitlake.mergetree.bucket_assignment import AssignerLayout
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.cross_partition import NEW_BUCKET
+from bitlake.metadata.manifest import EntryKind
+from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.snapshot import manifests
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.index_files import read_hashes
@@ -136,3 +138,117 @@ def test_on_spark(
     assert sorted(third.column("id").to_pylist()) == [1, 3, 5, 7, 9, 11]
     assert table.scan(where="day = 'd1'").count() == 10 + 4 + 6
     assert table.scan().count() == 60 + 4 + 6 + 6
+
+
+ANYWHERE = {
+    "fixed": {"bucket": "4"},
+    "dynamic": {"bucket": "-1", "dynamic-bucket.target-row-num": "15"},
+    "vectors": {"bucket": "4", "deletion-vectors.enabled": "true"},
+    "across": {"bucket": "-1", "dynamic-bucket.target-row-num": "15"},
+    "across, vectors": {"bucket": "-1", "deletion-vectors.enabled": "true"},
+    "across, partial-update": {"bucket": "-1", "merge-engine": "partial-update"},
+    "across, first-row": {"bucket": "-1", "merge-engine": "first-row"},
+}
+"""Tables without partitions, and tables whose keys are unique across partitions."""
+
+
+def made_anywhere(lake: bitlake.Lake, kind: str) -> Table:
+    parts = ["day"] if kind.startswith("across") else []
+    table = lake.create_table("t", SCHEMA, partition_by=parts, primary_key=["id"], options=ANYWHERE[kind])
+    for _ in range(2):
+        table.upsert(rows(range(60), "first", ["d0", "d1", "d2"]))
+    return table
+
+
+@pytest.mark.parametrize("kind", ["fixed", "vectors", "dynamic"])
+def test_a_task_looks_at_the_buckets_of_its_rows(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark calls it: rows by bucket, in batches of which one begins in the midst of a bucket."""
+    table = made_anywhere(bitlake.connect(str(tmp_path)), kind)
+    at = table.scan(["id", "__paimon_bucket"]).to_arrow().to_pydict()
+    bucket_of = dict(zip(at["id"], at["__paimon_bucket"], strict=True))
+    chosen = sorted(set(bucket_of.values()))[1:3]
+    monkeypatch.setattr(partition_files, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "COLUMNAR_ENTRIES", 1)
+    forget()
+    state = table._core.state()
+    assert state.snapshot is not None
+    metas = manifests.snapshot_manifests(state.table_files, state.snapshot)
+    every = [e for of_one in manifests.read_manifests(state.table_files, metas) for e in of_one]
+    # Deleted ones become objects, and those of their names, to find what is deleted.
+    live = {e.file.file_name for e in every} - {e.file.file_name for e in every if e.kind is EntryKind.DELETE}
+    forget()
+    whole, objects = ManifestColumns.entries, set[int]()
+
+    def entries(self: ManifestColumns, places: Any) -> Any:
+        nonlocal objects
+        for entry in whole(self, places):
+            objects |= {entry.bucket} if entry.file.file_name in live else set()
+            yield entry
+
+    monkeypatch.setattr(ManifestColumns, "entries", entries)
+    job = primary_key.WriteJob(LiveBuckets.of(state), "me", None, grouped=True)
+    sent = dumps(job)
+    assert not objects and not job.live.states, "the driver looked at nothing"
+    assert b"ManifestEntry" not in sent and len(sent) < 5_000
+    came = pa.concat_tables([rows(range(60), "new", ["d9"]).take(keys_in(bucket_of, b)) for b in chosen])
+    buckets = [b for b in chosen for _ in keys_in(bucket_of, b)]
+    came = came.append_column(NEW_BUCKET, pa.array(buckets, pa.int32()))
+    error, changes = loads(primary_key._attempt(sent, iter(came.to_batches(max_chunksize=7))))
+    assert error is None and [c.bucket for c in changes] == chosen
+    assert objects == set(chosen)
+    publish(table._core, state, changes, operation="WRITE")
+    assert objects == set(chosen), "nor did the commit look at others"
+    monkeypatch.undo()
+    assert table.scan(where="v = 'new'").count() == len(buckets) == came.num_rows
+    assert table.scan().count() == 60, "old rows of the keys are gone: their sequence numbers were known"
+
+
+def keys_in(bucket_of: dict[int, int], bucket: int) -> list[int]:
+    return [key for key in range(60) if bucket_of[key] == bucket]
+
+
+@pytest.mark.parametrize("kind", ANYWHERE)
+def test_keys_that_may_be_anywhere(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INSERT, UPDATE, DELETE, MERGE and compaction end as in a dictionary, and no entry is sent to a task."""
+    lake = bitlake.connect(str(tmp_path), spark=spark)
+    table = made_anywhere(lake, kind)
+    model = {i: ("first", f"d{i % 3}") for i in range(60)}
+    monkeypatch.setattr(partition_files, "MANY_FILES", 1)
+    monkeypatch.setattr(manifests, "COLUMNAR_ENTRIES", 1)
+    monkeypatch.setattr(primary_key, "DRIVER_BYTES", -1)
+    sent = list[bytes]()
+
+    def dumped(value: Any) -> bytes:
+        sent.append(dumps(value))
+        return sent[-1]
+
+    monkeypatch.setattr(primary_key, "dumps", dumped)
+    for turn in range(2):
+        new = {i + 25 * turn: (f"t{turn}", f"d{(i + turn) % 4}") for i in range(50)}
+        source = f"id + {25 * turn} AS id", f"'t{turn}' AS v", f"concat('d', (id + {turn}) % 4) AS day"
+        spark.range(50).selectExpr(*source).repartition(2).createOrReplaceTempView("anywhere_source")
+        lake.sql("INSERT INTO t SELECT * FROM anywhere_source")
+        for key, (v, day) in new.items():
+            old = model.get(key)
+            first, partial = kind.endswith("first-row"), kind.endswith("partial-update")
+            model[key] = old if old and first else (v, old[1] if old and partial else day)
+        if "update" not in kind and "first" not in kind:
+            lake.sql(f"UPDATE t SET v = 'updated' WHERE id % 5 = {turn}")
+            lake.sql(f"DELETE FROM t WHERE id % 7 = {turn}")
+            lake.sql(
+                "MERGE INTO t USING (SELECT id + 10 AS id, day FROM anywhere_source) s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET v = 'merged' WHEN NOT MATCHED THEN INSERT (id, v, day) "
+                "VALUES (s.id, 'inserted', s.day)"
+            )
+            model = {k: ("updated", d) if k % 5 == turn else (v, d) for k, (v, d) in model.items() if k % 7 != turn}
+            for key, (_, day) in new.items():
+                known = model.get(key + 10)
+                model[key + 10] = ("merged", known[1]) if known else ("inserted", day)
+        if turn:
+            lake.table("t").maintenance.compact(full=True)
+        found = lake.sql("SELECT id, v, day FROM t").collect()
+        assert sorted(map(tuple, found)) == sorted((k, v, d) for k, (v, d) in model.items())
+    assert sent and not any(b"ManifestEntry" in call for call in sent)
+    assert table.scan().count() == len(model)

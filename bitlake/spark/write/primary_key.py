@@ -6,8 +6,9 @@ Path of a row: query → its bucket (:mod:`bitlake.spark.write.append`, or an as
 bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
 :class:`bitlake.mergetree.bucket_writer.BucketWriter`. Memory holds a batch of a bucket at a time; only descriptions
 of files
-come back to the driver.  In a table of many files each task looks up the entries of its own partitions; the driver
-learns from the results which partitions are written, and reads no others' entries.
+come back to the driver.  In a table of many files each task looks up the entries of its own partitions, or of its own
+buckets if the table lacks partitions; the driver learns from the results which are written, and makes objects of no
+others' entries.
 ``docs/decisions/0009-primary-key-writes.md`` has the measurements.
 
 Dynamic buckets, and keys that are unique over partitions, need an assigner.  Rows are shuffled so that equal keys
@@ -41,7 +42,7 @@ from bitlake.fileindex.registry import warn_of_unwritten
 from bitlake.formats.conform import conform
 from bitlake.mergetree import cross_partition, dml
 from bitlake.mergetree import writer as upsert
-from bitlake.mergetree.bucket import BucketChange, BucketState, LiveBuckets, Slot, hash_index_states, merge_tree_context
+from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import Publisher, discard_changes
@@ -60,7 +61,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
 from bitlake.scan.reader import DRIVER_BYTES
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, is_cross_partition, with_kinds
-from bitlake.snapshot.partitions import entries_of, has_many_files
+from bitlake.snapshot.partitions import entries_of
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -119,14 +120,13 @@ def write_changes(
     if fixed is not None:
         state, counts, compact = fixed.state, fixed.counts, False
         schema = state.schema
-    # Keys that are unique over partitions may be in any of them.  Tasks know nothing of what this process has cached.
-    lazy = not is_cross_partition(schema) and has_many_files(state)
-    live = LiveBuckets.of(state, fresh=fresh, lazy=lazy, counts=counts)
+    live = LiveBuckets.of(state, fresh=fresh, counts=counts)
     job = WriteJob(live, table.publisher(state).user, compact)
     rows = aligned.withColumn(ARRIVAL, F.monotonically_increasing_id())
     with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
         if is_cross_partition(schema):
-            rows = rerouted(context, table, state, job.live.states, rows, ARRIVAL)
+            stored = {} if fresh else cross_partition.stored_row_counts(state)
+            rows = rerouted(context, table, state, stored, rows, ARRIVAL)
         elif schema.num_buckets == -1:
             rows = assigned(context, job.live, rows)
             job = replace(job, hashed=True)
@@ -141,8 +141,7 @@ def write_placed(context: EngineContext, state: TableState, rows: DataFrame, use
 
     ``rows`` has the columns as they are stored, ``_VALUE_KIND`` as it is to be, and :data:`ARRIVAL`.
     """
-    live = LiveBuckets.of(state, lazy=has_many_files(state))
-    job = WriteJob(live, user, False, settled=True)
+    job = WriteJob(LiveBuckets.of(state), user, False, settled=True)
     with spark_errors(f"writing to table '{state.name}'"), tagged(context.spark):
         bucket = bucket_column(state.schema)
         assert bucket is not None
@@ -233,7 +232,7 @@ def _order(schema: TableSchema) -> list[Column]:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What a task must know to write its buckets; ``live`` grows as it looks at partitions.
+    """What a task must know to write its buckets; ``live`` grows as it looks at partitions or buckets.
 
     ``grouped``: rows of several partitions or buckets come, one after the other, and not just of one; ``hashed``: rows
     bring the hash of their key; ``settled``: their kinds stay as they are, whatever the table's options make of kinds.
@@ -343,9 +342,10 @@ class _Task:
             starts = np.zeros(1, np.int64)
         ends = [*starts[1:].tolist(), rows.num_rows]
         partitions = cross_partition.partitions_of_rows(schema, rows, starts)
-        self.job.live.load(set(partitions))
-        for partition, start, end in zip(partitions, starts.tolist(), ends, strict=True):
-            yield (partition, int(buckets[start])), rows.slice(start, end - start)
+        slots = list(zip(partitions, buckets[starts].tolist(), strict=True))
+        self.job.live.load(slots)
+        for slot, start, end in zip(slots, starts.tolist(), ends, strict=True):
+            yield slot, rows.slice(start, end - start)
 
 
 KEY_HASH = "__bitlake_hash"
@@ -426,20 +426,21 @@ def rerouted(
     context: EngineContext,
     table: FileStoreTable,
     state: TableState,
-    states: Mapping[Slot, BucketState],
+    stored: Mapping[bytes, Mapping[int, int]],
     rows: DataFrame,
     arrival: str,
 ) -> DataFrame:
     """Rows, and deletes of their old places, with :data:`NEW_BUCKET`; for keys that are unique over partitions.
 
-    The table's live keys are read with their places (their columns only) and joined to the rows.
+    The table's live keys are read with their places (their columns only) and joined to the rows.  ``stored`` is
+    :func:`bitlake.mergetree.cross_partition.stored_row_counts`; empty: the table has no rows to keep.
     """
     schema = state.schema
     how = AssignerLayout.of(schema, parallelism(context))
     keys = list(schema.primary_keys)
     if VALUE_KIND not in rows.columns:
         rows = rows.withColumn(VALUE_KIND, F.lit(0).cast("tinyint"))
-    if states:
+    if stored:
         wanted = [*dict.fromkeys([*keys, *schema.partition_keys]), BUCKET_COLUMN]
         scan = table.scan_of(state).with_level_0().select(wanted)
         live = SparkReader(context.spark, state.store).frame(scan)
@@ -459,7 +460,7 @@ def rerouted(
     rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], arrival)
     places = [cross_partition.OLD_BUCKET, *[cross_partition.OLD_PREFIX + p for p in schema.partition_keys]]
     rows = rows.select(*[quoted_columns(c) for c in (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)])
-    call = dumps((schema, how, cross_partition.stored_row_counts(states)))
+    call = dumps((schema, how, stored))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema, how, counts = loads(call)
