@@ -1,6 +1,7 @@
 """What do plans, commits and maintenance of a table of very many files cost?
 
     python -m bench.scale [FILES [PARTITIONS]] [--s3]     100,000 files in 2,000 partitions unless told; without Spark
+    python -m bench.scale [FILES [PARTITIONS]] --keyed    only what a keyed write by Spark tasks asks of the table
 
 The data files are empty: only metadata is read of them.  Each operation runs in a process of its own, in which the same
 operation on a small table ran before; so the first time includes reading the large table's metadata, and no imports.
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,12 +39,16 @@ from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bench.s3_read import file_system
 from bitlake.codec.avro import Block
-from bitlake.codec.binary_row import decode_row, encode_row_with_arity
-from bitlake.mergetree.bucket import LiveBuckets
+from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row_with_arity
+from bitlake.mergetree.bucket import LiveBuckets, Slot, bucket_states
+from bitlake.mergetree.cross_partition import stored_row_counts
 from bitlake.metadata.manifest import MANIFEST, EntryKind, ManifestEntry, encode_manifest_list
 from bitlake.metadata.manifest_columns import decode_columns
 from bitlake.runtime import process_caches
+from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,11 +93,18 @@ class Cost:
     peak: float
 
 
-def make_table(folder: Path, name: str, files: int, partitions: int, keyed: bool = False) -> bitlake.Table:
-    """A partitioned table of that many data files, whose entries say 500 rows; no file is created."""
+def make_table(
+    folder: Path, name: str, files: int, partitions: int, keyed: bool = False, across: bool = False
+) -> bitlake.Table:
+    """A partitioned table of that many data files, whose entries say 500 rows; no file is created.
+
+    ``across``: the keys of a ``keyed`` one are unique across partitions.
+    """
     key = [COLUMNS.field(0).with_nullable(False)] if keyed else [COLUMNS.field(0)]
     schema = pa.schema([_PART, *key, *list(COLUMNS)[1:]])
     how: dict[str, Any] = {"primary_key": ["part", "order_id"], "options": {"bucket": "1"}} if keyed else {}
+    if across:
+        how = {"primary_key": ["order_id"], "options": {"bucket": "-1"}}
     table = bitlake.connect(str(folder)).create_table(name, schema, partition_by=["part"], **how)
     types = [f.type for f in table.schema.partition_fields]
     plain = replace(table.schema, fields=table.schema.fields[1:], partition_keys=(), primary_keys=(), options={})
@@ -111,9 +124,31 @@ def make_table(folder: Path, name: str, files: int, partitions: int, keyed: bool
             for number in range(at, at + files // partitions):
                 like = made[number % len(made)]
                 file = replace(like.file, file_name=f"data-{number:08x}-5f4f-4c11-9d8c-0d3bd47c1f5e-0.parquet")
-                batch.append(replace(like, partition=raw, total_buckets=1 if keyed else -1, file=file))
+                batch.append(replace(like, partition=raw, total_buckets=1 if keyed and not across else -1, file=file))
         table._core.commit_files(table._core.state(), batch, "WRITE")
     return table
+
+
+def make_flat_table(folder: Path, name: str, files: int, buckets: int) -> bitlake.Table:
+    """An unpartitioned primary-key table of that many data files; each manifest has files of all buckets."""
+    schema = pa.schema([COLUMNS.field(0).with_nullable(False), *list(COLUMNS)[1:]])
+    options = {"bucket": str(buckets)}
+    table = bitlake.connect(str(folder)).create_table(name, schema, primary_key=["order_id"], options=options)
+    plain = replace(table.schema, primary_keys=(), options={})
+    made = [
+        _with_keys(replace(e, file=replace(e.file, embedded_index=None)), plain.fields[0].type)
+        for e in entries(plain, min(files, 10_000))
+    ]
+    # In one commit: each of several would be checked against the files of all buckets before it.
+    every = [_file_of_bucket(made[n % len(made)], n, n % buckets, buckets) for n in range(files)]
+    table._core.commit_files(table._core.state(), every, "WRITE")
+    return table
+
+
+def _file_of_bucket(like: ManifestEntry, number: int, bucket: int, buckets: int) -> ManifestEntry:
+    """An entry of level 0, whose files may overlap."""
+    name = f"data-{number:08x}-5f4f-4c11-9d8c-0d3bd47c1f5e-0.parquet"
+    return replace(like, bucket=bucket, total_buckets=buckets, file=replace(like.file, file_name=name, level=0))
 
 
 def _with_keys(entry: ManifestEntry, key: Any) -> ManifestEntry:
@@ -239,7 +274,9 @@ def results(place: Place) -> list[Result]:
     manifests = [p for p in Path(table.path).glob("manifest/manifest-*") if "-list-" not in p.name]
     size = sum(p.stat().st_size for p in manifests)
     note = f"{len(manifests)} manifests, {size / 1e6:.0f} MB; {size / files:.0f} bytes a file"
-    lines = _keyed_write(table, place.partitions, told) if files <= FILES else []  # telling all takes minutes
+    types = [f.type for f in table.schema.partition_fields]
+    slots = [(encode_row_with_arity(types, (part,)), 0) for part in range(place.partitions)]
+    lines = _keyed_write(table, slots, told) if files <= FILES else []  # telling all takes minutes
     for name, operation in OPERATIONS.items():
         cost, everything = _measured(place, name), operation.run is _plan_of_everything
         print(f"{told}: {name}: {cost}", flush=True)  # a run of millions of files takes an hour
@@ -351,35 +388,84 @@ def _forget(table: bitlake.Table) -> None:
     gc.collect()
 
 
-def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Result]:
-    """What a keyed write by Spark tasks asks of the files that are there: the driver, and a task for its partitions."""
-    types = [f.type for f in table.schema.partition_fields]
+def _keyed_write(table: bitlake.Table, slots: list[Slot], told: str, everything: bool = True) -> list[Result]:
+    """What a keyed write by Spark tasks asks of the files that are there: of the driver, of a task for some slots."""
 
     def driver(lazy: bool) -> tuple[float, int]:
         _forget(table)
-        started = time.perf_counter()
-        sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=lazy))
-        return time.perf_counter() - started, len(sent)
+        started = time.process_time()
+        state = table._core.state()
+        counts = stored_row_counts(state) if lazy and is_cross_partition(state.schema) else {}
+        sent = pickle.dumps((LiveBuckets.of(state, lazy=lazy), counts))
+        return time.process_time() - started, len(sent)
 
-    def task(count: int) -> float:
-        first = partitions // 2
-        rows = [encode_row_with_arity(types, (part,)) for part in range(first, min(first + count, partitions))]
+    def task(some: list[Slot]) -> tuple[float, float]:
+        """Seconds of a task, and of another one in the same process for other slots."""
         sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=True))
         _forget(table)
-        started = time.perf_counter()
-        found = pickle.loads(sent).load(rows)
-        assert len({partition for partition, _ in found}) == len(rows)
-        return time.perf_counter() - started
+        taken = []
+        for turn in (some, [slots[(slots.index(s) + len(some)) % len(slots)] for s in some]):
+            live: LiveBuckets = pickle.loads(sent)
+            started = time.process_time()
+            live.load(turn)
+            assert set(turn) <= set(live.states)
+            taken.append(time.process_time() - started)
+        return taken[0], taken[1]
 
-    (asked, sent), (all_asked, all_sent) = driver(True), driver(False)
-    return [
-        Result(
-            f"{told}: a keyed write by tasks, driver", "s", asked, None, "", None, 1, f"{sent:,} bytes to each task"
-        ),
-        Result(f"{told}: as if the driver told all", "s", all_asked, None, "", None, 1, f"{all_sent / 1e6:.0f} MB"),
-        Result(f"{told}: a task looks at one partition", "s", task(1), None, "", None, 1),
-        Result(f"{told}: a task looks at fifty", "s", task(50), None, "", None, 1),
-    ]
+    asked, sent = driver(True)
+    note = f"{sent:,} bytes to each task"
+    lines = [Result(f"{told}: a keyed write by tasks, driver", "s", asked, None, "", None, 1, note)]
+    if everything:
+        all_asked, all_sent = driver(False)
+        note = f"{all_sent / 1e6:.0f} MB to each task"
+        lines.append(Result(f"{told}: as if the driver told all", "s", all_asked, None, "", None, 1, note))
+    first = len(slots) // 2
+    for count in (1, 50):
+        cold, warm = task(slots[first : first + count])
+        what = f"{told}: a task looks at {count} of {len(slots):,} partitions or buckets"
+        lines.append(Result(what, "s", cold, None, "", None, 1, f"{warm:.3f} s for others in the same process"))
+    return lines
+
+
+def _keyed_commit(table: bitlake.Table, slot: Slot, told: str) -> list[Result]:
+    """Commits of a file of one bucket: the first may merge manifests; then one with empty caches, and five more."""
+    (like,) = bucket_states(table._core.state(), [slot])[slot].files[:1]
+
+    def once(cold: bool) -> float:
+        if cold:
+            _forget(table)
+        state = table._core.state()
+        entry = replace(like, file=replace(like.file, file_name=f"data-{uuid.uuid4()}-0.parquet", level=0))
+        plan = CommitPlan("APPEND", (entry,), sequences={slot: 1 << 60})  # checked as an upsert's
+        started = time.process_time()
+        assert commit(state.store, state.paths, plan, state.schema, "bench") is not None
+        return time.process_time() - started
+
+    merging, cold, again = once(True), once(True), statistics.median(once(False) for _ in range(_ROUNDS))
+    note = f"again {again:.4f} s; the first one, with a merge of manifests: {merging:.2f} s"
+    return [Result(f"{told}: a commit of a file", "s", cold, None, "", None, 1, note)]
+
+
+def keyed_results(folder: Path, files: int, partitions: int, say: Callable[[str], None]) -> list[Result]:
+    """Keyed writes by Spark tasks: of a partitioned table, one without partitions, and one with keys unique across."""
+    lines: list[Result] = []
+    for kind in ("partitioned", "unpartitioned", "unique across partitions"):
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as home:
+            say(f"scale: making {files:,} files, {kind}")
+            if kind == "unpartitioned":
+                table = make_flat_table(Path(home), "flat", files, partitions)
+                slots = [(EMPTY_ROW, bucket) for bucket in range(partitions)]
+            else:
+                table = make_table(Path(home), "keyed", files, partitions, keyed=True, across=kind != "partitioned")
+                types = [f.type for f in table.schema.partition_fields]
+                slots = [(encode_row_with_arity(types, (part,)), 0) for part in range(partitions)]
+            told = f"{files:,} files, {kind}"
+            made = _keyed_write(table, slots, told, everything=files <= FILES)  # telling all takes minutes
+            made += _keyed_commit(table, slots[len(slots) // 3], told)
+            for line in made:
+                print(line, flush=True)
+            lines += made
+    return lines
 
 
 def iceberg_results(folder: Path, files: int, say: Callable[[str], None]) -> list[Result]:
@@ -435,6 +521,7 @@ def main() -> None:
     parser.add_argument("files", type=int, nargs="?", default=FILES)
     parser.add_argument("partitions", type=int, nargs="?", default=PARTITIONS)
     parser.add_argument("--s3", action="store_true", help="on a server of S3's protocol, too")
+    parser.add_argument("--keyed", action="store_true", help="only keyed writes by Spark tasks")
     parser.add_argument("--times", type=int, default=1, help="also simulate a table of this many times the files")
     parser.add_argument("--folder", type=Path, help="where the tables are made (the folder for temporary files)")
     parser.add_argument("--operation", help=argparse.SUPPRESS)
@@ -445,6 +532,9 @@ def main() -> None:
         print(json.dumps([cost.first, cost.again, cost.peak]))
         return
     folder = (chosen.folder or Path(tempfile.gettempdir())) / "scale"
+    if chosen.keyed:
+        print_report(keyed_results(folder, chosen.files, chosen.partitions, print), {}, 0)
+        return
     with made_tables(folder, chosen.files, chosen.partitions, print) as place:
         lines = s3_results(place, print) if chosen.s3 else []  # first: operations on local files change them
         more = Place(f"{place.home}/times", chosen.files * chosen.times, chosen.partitions * chosen.times)
