@@ -280,7 +280,7 @@ def unnamed_tables(tree: exp.Expr) -> set[int]:
     for node in tree.find_all(exp.Star, exp.Join, exp.Pivot, exp.QueryTransform):
         if isinstance(node, exp.Join) and not is_natural(node):
             continue
-        if isinstance(node, exp.Star) and isinstance(node.parent, exp.Count):
+        if isinstance(node, exp.Star) and (isinstance(node.parent, exp.Count) or _asks_for_rows(node.parent)):
             continue
         if isinstance(node, exp.Star) and isinstance(node.parent, exp.Column) and node.parent.parts[:-1]:
             # q.* of a table of that name anywhere, or of a bracket; the columns of a derived table are named in it.
@@ -293,6 +293,16 @@ def unnamed_tables(tree: exp.Expr) -> set[int]:
         select = node.find_ancestor(exp.Select)
         out.update(id(t) for t in of_select.get(id(select), ()))
     return out
+
+
+def _asks_for_rows(select: exp.Expr | None) -> bool:
+    """Whether this is the ``SELECT *`` of an EXISTS, which asks whether there are rows and not for their values."""
+    return (
+        isinstance(select, exp.Select)
+        and isinstance(select.parent, exp.Exists)
+        and len(select.expressions) == 1
+        and only(select, {"expressions", "from_", "joins", "where"})
+    )
 
 
 def projects_subqueries(tree: exp.Expr) -> bool:
