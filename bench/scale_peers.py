@@ -238,8 +238,8 @@ def open_bitlake(folder: Path) -> Callable[[Question], int]:
     table = bitlake.connect(str(folder)).table("files")
 
     def plan(asked: Question) -> int:
-        files = table.scan(where=asked.where).plan().files
-        return len([f.path for f in files]) if asked.paths else len(files)
+        made = table.scan(where=asked.where).plan()
+        return len(made.paths) if asked.paths else len(made.files)
 
     return plan
 

@@ -6,8 +6,8 @@ operations on arrays.  A step of all cursors over a record takes about as long a
 
 An array holds numbers (bucket, rows, bytes, level …) or places: where a record, its statistics and its texts are in
 the uncompressed block.  Blocks stay compressed in memory.  A block is decompressed again when an entry of that block is
-chosen (:meth:`ManifestColumns.entries`, by the decoder of :mod:`bitlake.metadata.manifest`), or when a condition needs
-statistics (:meth:`ManifestColumns.bounds`).
+chosen (:meth:`ManifestColumns.entries`, by the decoder of :mod:`bitlake.metadata.manifest`), when a condition needs
+statistics (:meth:`ManifestColumns.bounds`), or when paths are listed (:meth:`ManifestColumns.names`).
 
 Bytes are untrusted.  Each length and count is compared with the bytes that are left in the block, and each block must
 end with its last record.  A cursor at unexpected bytes is marked, and the other decoder decodes its manifest or
@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.codec.avro import decompress_zstd, most_bytes
 from bitlake.expressions.statistics import Bools, ColumnBounds, Int64s
 from bitlake.lazy_modules import numpy as np
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.manifest import (
     KNOWN_SCHEMA,
     NOT_DECODED,
@@ -90,6 +91,8 @@ class ManifestColumns:
     """The :func:`name_hashes` of the file's name."""
     has_extras: Bools
     """Whether there are files beside it."""
+    has_external_path: Bools
+    """Whether the file lies where its entry says, and not in its bucket's folder."""
     covered: _Ints
     """The number of the list of columns with statistics among :attr:`column_lists`."""
     start: _Ints
@@ -150,6 +153,26 @@ class ManifestColumns:
         requested: Sequence[str],
     ) -> Iterator[dict[str, ColumnBounds | None]]:
         """The statistics of ``requested`` columns at ascending places, a chunk at a time; see :func:`column_bounds`."""
+        for chunk in self._chunks(places):
+            data, begins, ends, of = chunk.data, chunk.begins, chunk.ends, chunk.places
+            lows = StatsRows(data, begins + self.low[of], self.low_size[of].astype(np.int64))
+            highs = StatsRows(data, begins + self.high[of], self.high_size[of].astype(np.int64))
+            nulls = partial(_null_count, data, begins + self.nulls[of], ends)
+            yield rows_bounds(lows, highs, nulls, file_fields, columns, requested)
+
+    def names(self, places: Int64s) -> Iterator[pa.LargeStringArray]:
+        """The names of the files at ascending places, a chunk at a time."""
+        for chunk in self._chunks(places):
+            cursors = _Cursors(chunk.data, chunk.begins + self.start[chunk.places], chunk.ends)
+            cursors.long()  # version
+            cursors.long()  # kind
+            cursors.text()  # partition
+            cursors.long()  # bucket
+            cursors.long()  # number of buckets
+            yield _strings(chunk.data, *cursors.text())
+
+    def _chunks(self, places: Int64s) -> Iterator[_Chunk]:
+        """The blocks of ascending places, uncompressed."""
         held: list[tuple[bytes, Int64s]] = []
         size = 0
         for number, of in self._by_block(places):
@@ -157,27 +180,36 @@ class ManifestColumns:
             held.append((block, of))
             size += len(block)
             if size >= CHUNK_BYTES:
-                yield self._chunk_bounds(held, file_fields, columns, requested)
+                yield _Chunk.of(held)
                 held, size = [], 0
         if held:
-            yield self._chunk_bounds(held, file_fields, columns, requested)
+            yield _Chunk.of(held)
 
-    def _chunk_bounds(
-        self,
-        held: Sequence[tuple[bytes, Int64s]],
-        file_fields: Sequence[DataField],
-        columns: tuple[str, ...] | None,
-        requested: Sequence[str],
-    ) -> dict[str, ColumnBounds | None]:
-        data = _padded([block for block, _ in held])
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some blocks of a manifest, uncompressed, and for each of some entries where its block begins and ends."""
+
+    data: _Bytes
+    begins: Int64s
+    ends: Int64s
+    places: Int64s
+
+    @staticmethod
+    def of(held: Sequence[tuple[bytes, Int64s]]) -> _Chunk:
+        """Blocks with the places of their entries."""
         counts = [len(of) for _, of in held]
-        begins = np.repeat(np.cumsum([0, *(len(block) for block, _ in held[:-1])]), counts)
-        ends = np.repeat(np.cumsum([len(block) for block, _ in held]), counts)
-        of = np.concatenate([of for _, of in held])
-        lows = StatsRows(data, begins + self.low[of], self.low_size[of].astype(np.int64))
-        highs = StatsRows(data, begins + self.high[of], self.high_size[of].astype(np.int64))
-        at = begins + self.nulls[of]
-        return rows_bounds(lows, highs, lambda i: _null_count(data, at, ends, i), file_fields, columns, requested)
+        ends = np.cumsum([len(block) for block, _ in held])
+        begins = ends - [len(block) for block, _ in held]
+        data = _padded([block for block, _ in held])
+        return _Chunk(data, np.repeat(begins, counts), np.repeat(ends, counts), np.concatenate([of for _, of in held]))
+
+
+def _strings(data: _Bytes, at: Int64s, size: Int64s) -> pa.LargeStringArray:
+    """The texts at ascending places: each second one of an array of the texts and what lies between them."""
+    offsets = np.stack([at, at + size], axis=1).reshape(-1)
+    pieces = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    return pieces.take(pa.array(np.arange(0, len(offsets), 2)))
 
 
 def _null_count(data: _Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
@@ -409,7 +441,7 @@ _NUMBERS = (
         "covered_size",
         "covered_changed",
     ),
-    *("external_odd", "written", "written_size", "written_changed", "end"),
+    *("has_external_path", "external_odd", "written", "written_size", "written_changed", "end"),
 )
 _INTS = ("bucket", "total_buckets", "level", "source")
 _SECTIONS = ("partition", "covered", "written")
@@ -464,6 +496,7 @@ def _read_record(c: _Cursors, sections: _Sections) -> Iterator[Any]:
     yield _spread(*c.maybe(_Cursors.long))
     yield from sections.compare(c, "covered", *_section(c, lambda s: s.maybe(_texts)))
     present, path = c.maybe(_Cursors.text)
+    yield present
     start, size = (_spread(present, None if path is None else p, 0) for p in path or (None, None))
     yield _odd_text(c.words, start, size, b"")
     c.maybe(_Cursors.long)
@@ -615,7 +648,7 @@ def _kinds() -> dict[str, Any]:
     """The columns that are kept, and the type of each."""
     ints = (*("partition", "bucket", "total_buckets", "level", "covered"), *_PLACES)
     longs = ("file_size", "row_count", "schema_id", "deleted_rows")
-    bools = {"kind": np.int8, "has_extras": np.bool_}
+    bools = {"kind": np.int8, "has_extras": np.bool_, "has_external_path": np.bool_}
     return {**bools, "name_hash": np.uint64, **dict.fromkeys(ints, np.int32), **dict.fromkeys(longs, np.int64)}
 
 

@@ -132,16 +132,20 @@ class SkippedFile:
 class PlannedFiles(Sequence[PlannedFile]):
     """Planned files of a table with very many, made all at once when the first one is looked at.
 
-    A plan that is only counted, or whose sums are asked for, makes none of them.  Compares and pickles like a tuple.
+    A plan that is only counted, or whose sums or paths are asked for, makes none of them.  Compares and pickles like a
+    tuple.
     """
 
-    __slots__ = ("_count", "_files", "_make", "chosen_rows")
+    __slots__ = ("_count", "_files", "_make", "_paths", "chosen_rows")
 
-    def __init__(self, count: int, rows: int, make: Callable[[], Iterator[PlannedFile]]) -> None:
+    def __init__(
+        self, count: int, rows: int, make: Callable[[], Iterator[PlannedFile]], paths: Callable[[], list[str]]
+    ) -> None:
         """``count`` files, which ``make`` makes in their order; all their ``rows`` are chosen."""
         self._count = count
         self.chosen_rows = rows
         self._make = make
+        self._paths = paths
         self._files: tuple[PlannedFile, ...] | None = None
 
     def _all(self) -> tuple[PlannedFile, ...]:
@@ -149,6 +153,10 @@ class PlannedFiles(Sequence[PlannedFile]):
             with paused():
                 self._files = tuple(self._make())
         return self._files
+
+    def paths(self) -> list[str]:
+        """The paths of the files."""
+        return self._paths() if self._files is None else [f.path for f in self._files]
 
     def __len__(self) -> int:
         return self._count
@@ -424,6 +432,19 @@ class Plan:
     def __repr__(self) -> str:
         files, rows = self.metrics.files, self.metrics.rows
         return f"Plan({self.table}: {len(self.files):,} of {files:,} files, {self.chosen_rows:,} of {rows:,} rows)"
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the data files to read, in the order of :attr:`files`; merged files each have theirs.
+
+        Of a table with very many files this makes no object of each, as ``files`` does.
+
+        >>> [path.rsplit("/", 2)[1] for path in table.scan(where="day = '2026-01-01'").plan().paths]
+        ['bucket-0']
+        """
+        if isinstance(self.files, PlannedFiles):
+            return self.files.paths()
+        return [part.path for f in self.files for part in (f.merge.files if f.merge is not None else (f,))]
 
     @property
     def skipped(self) -> Sequence[SkippedFile]:

@@ -69,6 +69,7 @@ from bitlake.expressions.tree import (
 )
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
+from bitlake.lazy_modules import compute as pc
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
@@ -105,6 +106,8 @@ from bitlake.types import DataField
 
 MANY_PLANNED = 10_000
 """From this many files on that a plan keeps of a table held by column, they are made when they are looked at."""
+_BUCKET_SHIFT = 1 << 31
+"""What makes a bucket's number (32 bits, -1 and -2 among them) one without a sign."""
 _KEPT = 0
 _REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
@@ -170,12 +173,28 @@ class MetadataPruning:
 
         files: Sequence[PlannedFile]
         if len(kept) >= MANY_PLANNED and isinstance(self._files.entries, ColumnarFiles):
-            files = PlannedFiles(len(kept), int(self._files.rows[kept].sum()), planned)
+            files = PlannedFiles(len(kept), int(self._files.rows[kept].sum()), planned, lambda: self._paths(kept))
         else:
             files = list(planned())
         numbers = self.skipped
         skipped = SkippedFiles(len(numbers), lambda i: self.describe(int(numbers[i])), self.counts, self._sizes)
         return PlanStep(StepName.METADATA, files, skipped, ms=(time.perf_counter() - started) * 1000)
+
+    def _paths(self, numbers: Int64s) -> list[str]:
+        """The paths of the files at ascending positions, without an entry for any but those with external paths."""
+        files, partitions = self._files, self.partitions
+        rows, codes = files.partitions
+        slots, of = np.unique((codes[numbers] << 32) | (files.buckets[numbers, 0] + _BUCKET_SHIFT), return_inverse=True)
+        buckets = ((slots & 0xFFFFFFFF) - _BUCKET_SHIFT).tolist()
+        pairs = zip((slots >> 32).tolist(), buckets, strict=True)
+        folders = pa.array([partitions.bucket_dir(rows[code], bucket) for code, bucket in pairs], pa.large_string())
+        names, separator = files.names(numbers).combine_chunks(), pa.scalar("/", pa.large_string())
+        paths = pc.binary_join_element_wise(folders.take(pa.array(of)), names, separator)
+        listed: list[str] = paths.to_numpy(zero_copy_only=False).tolist()
+        external = np.flatnonzero(files.has_external_path[numbers])
+        for place, entry in zip(external.tolist(), files.take(numbers[external]), strict=True):
+            listed[place] = partitions.data_path(entry)
+        return listed
 
     def counts(self) -> dict[SkipReason, int]:
         """The number of skipped files by reason."""

@@ -19,6 +19,7 @@ from typing import overload
 
 from bitlake.expressions.statistics import Bools, ColumnBounds, Int64s, joined_bounds
 from bitlake.lazy_modules import numpy as np
+from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.metadata.stats import column_bounds
@@ -82,10 +83,15 @@ class ColumnarFiles(Sequence[ManifestEntry]):
 
     def take(self, numbers: Int64s) -> Iterator[ManifestEntry]:
         """The entries at ascending positions."""
+        for part, places in self.parts_of(numbers):
+            yield from part.entries(places)
+
+    def parts_of(self, numbers: Int64s) -> Iterator[tuple[ManifestColumns, Int64s]]:
+        """The manifests that hold the files at ascending positions, each with their ascending places in it."""
         cuts = np.searchsorted(numbers, self.firsts)
         for (part, places), first, begin, end in zip(self.parts, self.firsts, cuts, cuts[1:], strict=False):
             if begin < end:
-                yield from part.entries(places[numbers[begin:end] - first])
+                yield part, places[numbers[begin:end] - first]
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
@@ -220,6 +226,15 @@ class FileColumns:
         """The entries at ascending positions."""
         return map(self.entries.__getitem__, numbers.tolist())
 
+    def names(self, numbers: Int64s) -> pa.ChunkedArray:
+        """The names of the files at ascending positions, as large strings."""
+        return pa.chunked_array([pa.array([e.file.file_name for e in self.take(numbers)], pa.large_string())])
+
+    @cached_property
+    def has_external_path(self) -> Bools:
+        """Whether each file lies where its entry says, and not in its bucket's folder."""
+        return np.array([e.file.external_path is not None for e in self.entries], bool)
+
     @cached_property
     def rows(self) -> Int64s:
         """Each file's rows."""
@@ -302,6 +317,14 @@ class _ColumnarFileColumns(FileColumns):
     def take(self, numbers: Int64s) -> Iterator[ManifestEntry]:
         return self._files.take(numbers)
 
+    def names(self, numbers: Int64s) -> pa.ChunkedArray:
+        names = (chunk for part, places in self._files.parts_of(numbers) for chunk in part.names(places))
+        return pa.chunked_array(names, pa.large_string())
+
+    @cached_property
+    def has_external_path(self) -> Bools:
+        return self._joined("has_external_path").astype(bool)
+
     def _joined(self, name: str) -> Int64s:
         empty = np.zeros(0, np.int64)
         return np.concatenate([empty, *(getattr(part, name)[places] for part, places in self._files.parts)])
@@ -353,11 +376,8 @@ class _ColumnarFileColumns(FileColumns):
         self, places: Int64s, fields: Sequence[DataField], columns: tuple[str, ...] | None, requested: Sequence[str]
     ) -> dict[str, ColumnBounds | None]:
         pieces: list[dict[str, ColumnBounds | None]] = []
-        files = self._files
-        cuts = np.searchsorted(places, files.firsts)
-        for (part, live), first, begin, end in zip(files.parts, files.firsts, cuts, cuts[1:], strict=False):
-            if begin < end:
-                pieces += part.bounds(live[places[begin:end] - first], fields, columns, requested)
+        for part, held in self._files.parts_of(places):
+            pieces += part.bounds(held, fields, columns, requested)
         if not pieces:
             return column_bounds((), fields, columns, requested)
         return {name: joined_bounds([piece[name] for piece in pieces]) for name in requested}

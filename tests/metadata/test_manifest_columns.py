@@ -59,6 +59,10 @@ def check(columns: ManifestColumns, entries: Sequence[ManifestEntry]) -> None:
     assert columns.schema_id.tolist() == [e.file.schema_id for e in entries]
     deleted = [-1 if e.file.delete_row_count is None else e.file.delete_row_count for e in entries]
     assert columns.deleted_rows.tolist() == deleted
+    assert columns.has_external_path.tolist() == [e.file.external_path is not None for e in entries]
+    for step in (1, 7):
+        names = [name for chunk in columns.names(every[::step]) for name in chunk.to_pylist()]
+        assert names == [e.file.file_name for e in entries[::step]]
     hashes: dict[str, int] = {}
     assert columns.name_hash.tolist() == manifest_columns.name_hashes([e.file.file_name for e in entries]).tolist()
     assert columns.has_extras.tolist() == [bool(e.file.extra_files) for e in entries]

@@ -77,6 +77,9 @@ def test_every_fixture_has_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> 
         assert columns.sizes.tolist() == others.sizes.tolist()
         assert columns.total_bytes == others.total_bytes
         assert columns.buckets.tolist() == others.buckets.tolist()
+        some = np.arange(0, len(files), 2)
+        assert columns.names(some).to_pylist() == others.names(some).to_pylist()
+        assert columns.has_external_path.tolist() == others.has_external_path.tolist()
         assert columns.partitions[0] == others.partitions[0]
         assert columns.partitions[1].tolist() == others.partitions[1].tolist()
         assert columns.schema_ids == others.schema_ids
@@ -109,6 +112,17 @@ def entry(name: str, number: int, kind: EntryKind = EntryKind.ADD, **more: objec
     file = DataFileMeta(name, 10 + number, number, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
     partition = encode_row_with_arity([parse_type("INT")], [number // 10])
     return ManifestEntry(kind, partition, number % 3, 3, replace(file, **more))  # type: ignore[arg-type]
+
+
+def rows(start: int, late: bool = False) -> pa.Table:
+    number = range(start, start + 30)
+    columns = {
+        "id": pa.array(number, pa.int64()),
+        "p": pa.array(["abc"[i % 3] for i in number]),
+        "name": pa.array([f"n{i}" for i in number]),
+        **({"late": pa.array([7] * 30, pa.int32())} if late else {}),
+    }
+    return pa.table(columns)
 
 
 def write(root: Path, manifests: Sequence[Sequence[ManifestEntry]]) -> tuple[TableFiles, list[ManifestFileMeta]]:
@@ -221,16 +235,6 @@ CONDITIONS = [
 def test_plans_are_the_same(tmp_path: Path, keys: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = bitlake.connect(str(tmp_path))
 
-    def rows(start: int, late: bool = False) -> pa.Table:
-        number = range(start, start + 30)
-        columns = {
-            "id": pa.array(number, pa.int64()),
-            "p": pa.array(["abc"[i % 3] for i in number]),
-            "name": pa.array([f"n{i}" for i in number]),
-            **({"late": pa.array([7] * 30, pa.int32())} if late else {}),
-        }
-        return pa.table(columns)
-
     options = {"bucket": "2"} if keys else {}
     primary_key = ["p", "id"] if keys else []
     table = lake.create_table("t", rows(0).schema, partition_by=["p"], primary_key=primary_key, options=options)
@@ -251,7 +255,8 @@ def test_plans_are_the_same(tmp_path: Path, keys: bool, monkeypatch: pytest.Monk
     for plan, other in zip(plans(), expected, strict=True):
         assert isinstance(table._core.state().entries(), ColumnarFiles)
         assert plan.chosen_rows == other.chosen_rows and len(plan.files) == len(other.files)
-        assert plan.files == other.files and tuple(plan.skipped) == tuple(other.skipped)
+        assert plan.paths == other.paths  # before the files are made, and after
+        assert plan.files == other.files and plan.paths == other.paths and tuple(plan.skipped) == tuple(other.skipped)
         mine, others = ({k: v for k, v in p.metrics.as_dict().items() if not k.endswith("_ms")} for p in (plan, other))
         assert mine == others
         assert [s.skipped_bytes() for s in plan.steps] == [s.skipped_bytes() for s in other.steps]
@@ -275,8 +280,31 @@ def test_files_of_a_plan_are_made_when_they_are_looked_at(tmp_path: Path, monkey
     monkeypatch.setattr(ManifestColumns, "entries", counted)
     plan = table.scan().plan()
     assert isinstance(plan.files, PlannedFiles) and len(plan.files) == 3 and plan.chosen_rows == 3
+    paths = plan.paths
     assert repr(plan) == "Plan(default.t: 3 of 3 files, 3 of 3 rows)" and not decoded
+    assert [f.path for f in plan.files] == paths and all(Path(path).is_file() for path in paths)
     first = plan.files[0]
     assert first is plan.files[0] and len(plan.files[1:]) == 2 and sum(decoded) == 3
     assert pickle.loads(pickle.dumps(plan.files)) == plan.files == tuple(plan.files)
     assert table.scan(where="id = 1").count() == 1 and table.scan().to_arrow().num_rows == 3
+
+
+def test_paths_of_many_files_include_external_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of each bucket and partition, in the table's folder and then outside of it."""
+    away = tmp_path / "away"
+    lake = bitlake.connect(str(tmp_path / "lake"), external_paths=[str(away)])
+    options = {"bucket": "3", "bucket-key": "id"}
+    table = lake.create_table("t", rows(0).schema, partition_by=["p"], options=options)
+    table.append(rows(0))
+    outside = {"data-file.external-paths": away.as_uri(), "data-file.external-paths.strategy": "round-robin"}
+    table.alter_options(outside)
+    table.append(rows(50))
+    forget()
+    expected = [f.path for f in table.scan().plan().files]
+    assert {f"{away}/" in path for path in expected} == {True, False}
+    monkeypatch.setattr(live, "COLUMNAR_ENTRIES", 0)
+    monkeypatch.setattr(planner, "MANY_PLANNED", 1)
+    forget()
+    plan = table.scan().plan()
+    assert isinstance(plan.files, PlannedFiles) and plan.paths == expected
+    forget()
