@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -118,3 +121,41 @@ def test_a_failure_puts_files_back(lake: bitlake.Lake, folder: Path) -> None:
                 continue
         break
     assert lake.table("m").scan().count() == 5
+
+
+@pytest.mark.parametrize("place", [0, 2, 4, None])
+@pytest.mark.parametrize("page_index", [False, True])
+@pytest.mark.parametrize(("door", "index"), [("file", "bitmap"), ("memory", "range-bitmap"), ("memory", None)])
+def test_row_groups_without_rows(place: int | None, page_index: bool, door: str, index: str | None) -> None:
+    """pyarrow writes one for each table without rows that it is given; ``place`` None: the file has no other."""
+    numbers = np.arange(0 if place is None else 40_000)
+    types = pa.schema({"n": pa.int64(), "s": pa.string(), "a": pa.list_(pa.int64())})
+    rows = pa.table([numbers, [f"v{i % 700}" for i in numbers], [[i] for i in numbers]], types)
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, rows.schema, write_page_index=page_index) as writer:
+        for number in range(5):
+            if number == place or place is None:
+                writer.write_table(rows.slice(0, 0))
+            if number < 4:
+                writer.write_table(rows.slice(number * 10_000, 10_000), row_group_size=10_000)
+    with tempfile.TemporaryDirectory() as folder:
+        root = folder if door == "file" else f"memory://{Path(folder).name}"
+        lake = bitlake.connect(f"{root}/lake")
+        lake._catalog.store.write(f"{root}/old/p=1/f", file.getvalue())
+        options = {} if index is None else {f"file-index.{index}.columns": "n"}
+        table = Table(migrate_folder(lake._catalog, f"{root}/old", TARGET, options))
+        table.indexes.rebuild()
+        every = table.scan(["n", "s", "a"]).to_arrow()
+        assert every.equals(rows.cast(every.schema))
+        for where, keep in (
+            ("n = 30000", numbers == 30_000),
+            ("n BETWEEN 9990 AND 10010 OR n = 39999", (abs(numbers - 10_000) <= 10) | (numbers == 39_999)),
+            ("s = 'v3'", numbers % 700 == 3),
+            ("n % 5000 = 1", numbers % 5_000 == 1),
+        ):
+            found = table.scan(["n", "a"], where=where).to_arrow().sort_by("n")
+            assert found.column("n").to_pylist() == numbers[keep].tolist()
+            assert found.column("a").to_pylist() == [[n] for n in numbers[keep].tolist()]
+        if index is not None and place is not None:
+            (file_plan,) = table.scan(where="n = 30000").plan().files
+            assert file_plan.pruned_by[0] == f"{index}(n)"
