@@ -1,13 +1,18 @@
-"""Rows that Python workers read have the types that Spark wants, whatever the unit of a timestamp in Arrow is."""
+"""Rows that Python workers read have the types that Spark wants: timestamps of any unit, decimals as longs."""
 
 from __future__ import annotations
+
+import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 import bitlake
 from bitlake.spark.read import scan as spark_scan
+from bitlake.spark.types import spark_batches, worker_schema
 
 INNER = pa.struct([pa.field("at", pa.timestamp("ms")), pa.field("all", pa.list_(pa.timestamp("ms", "UTC")))])
 ROWS = pa.table(
@@ -39,3 +44,42 @@ def test_milliseconds_read_by_workers(
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", -1)
     assert [tuple(r) for r in lake.sql("SELECT * FROM d.t WHERE id > 0 ORDER BY id").collect()] == wanted
     assert [tuple(r) for r in lake.sql(changes).collect()] == logged
+
+
+def decimals(digits: int, scale: int, count: int) -> list[Decimal | None]:
+    """Numbers of up to so many digits, with NULLs, zeros, and the largest and smallest."""
+    rng, most = random.Random(digits * 40 + scale), 10**digits - 1
+    chosen = [most, -most, 0, None, 1, -1, *(rng.randint(-most, most) for _ in range(count - 6))]
+    return [None if n is None or (i > 6 and n % 11 == 0) else Decimal(f"{n}E-{scale}") for i, n in enumerate(chosen)]
+
+
+def test_decimals_are_what_sparks_reader_gives(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kinds = [(1, 0), (5, 5), (10, 2), (17, 0), (18, 0), (18, 18), (19, 2), (38, 10)]
+    columns = {f"d{p}_{s}": pa.array(decimals(p, s, 30_000), pa.decimal128(p, s)) for p, s in kinds}
+    sure = pa.array([Decimal(i).scaleb(-2) for i in range(30_000)], pa.decimal128(9, 2))
+    rows = pa.table({**columns, "sure": sure, "l": pa.array([[v] for v in sure[:5].to_pylist()] * 6000)})
+    schema = rows.schema.set(len(kinds), pa.field("sure", sure.type, nullable=False))
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")), spark=spark)
+    for way in ("workers", "spark"):
+        options = {"read.spark-path": way, "target-file-row-num": "9000"}
+        lake.create_table(way, schema, options=options).append(rows.cast(schema))
+    sums = ", ".join(f"count({n}), try_sum({n}), min({n}), max({n})" for n in columns)
+    for query in (
+        "SELECT * FROM {} WHERE d10_2 > 12345.67 AND d18_0 IS NOT NULL ORDER BY sure",
+        f"SELECT {sums}, sum(sure) FROM {{}}",
+        "SELECT d5_5 + sure AS x, CAST(d18_18 AS STRING) AS s, d1_0 FROM {} WHERE sure < 50 ORDER BY sure",
+        "SELECT a.d17_0, b.l FROM {0} a JOIN {0} b ON a.sure = b.sure AND a.d10_2 < b.d10_2 + 1 WHERE a.d1_0 = 7",
+    ):
+        ours, plain = (lake.sql(query.format(way)) for way in ("workers", "spark"))
+        assert ours.schema == plain.schema, "NOT NULL columns, too"
+        assert sorted(map(repr, ours.collect())) == sorted(map(repr, plain.collect()))
+
+
+def test_digits_of_sliced_decimals() -> None:
+    values = [*decimals(12, 3, 40), None, None]
+    column = pa.chunked_array([pa.array(part, pa.decimal128(12, 3)) for part in (values[:9], [], values[9:], [None])])
+    longs = worker_schema(T.StructType([T.StructField("v", T.LongType())]))
+    for start, stop in ((0, 43), (3, 12), (8, 10), (40, 43), (5, 5)):
+        sliced = pa.table({"v": column.slice(start, stop - start)})
+        got = [v for batch in spark_batches([sliced], longs) for v in batch.column(0).to_pylist()]
+        assert got == [None if v is None else int(v.scaleb(3)) for v in [*values, None][start:stop]]
