@@ -183,6 +183,15 @@ def decompress_zstd(body: bytes, most: int) -> bytes:
     return _frames(zstd.ZstdDecompressor, body, most)
 
 
+def compress_zstd(data: bytes, level: int = 1) -> bytes:
+    """Compress to one frame with a checksum, which readers verify: a damaged block is never another valid one."""
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: level,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    return zstd.compress(data, options=options)
+
+
 def has_checksum(frame: bytes) -> bool:
     """Whether a zstd frame ends with a checksum of its content: bit 2 of the frame header descriptor (RFC 8878)."""
     return len(frame) > 4 and bool(frame[4] & 4)
@@ -515,12 +524,7 @@ def _end_block(out: bytearray, block: io.BytesIO, count: int, sync: bytes, codec
 
 def _compress(data: bytes, codec: str, level: int) -> bytes:
     if codec == "zstandard":
-        # With a checksum, which readers verify where there is one: a damaged block is never another valid one.
-        options: dict[int, int] = {
-            zstd.CompressionParameter.compression_level: level,
-            zstd.CompressionParameter.checksum_flag: 1,
-        }
-        return zstd.compress(data, options=options)
+        return compress_zstd(data, level)
     if codec == "snappy":
         import pyarrow as pa  # slow to import; Paimon's own metadata is compressed with zstd
 

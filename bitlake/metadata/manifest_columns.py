@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bitlake.codec.avro import decompress_zstd, most_bytes
+from bitlake.codec.avro import compress_zstd, decompress_zstd, most_bytes
 from bitlake.expressions.statistics import Bools, ColumnBounds, Int64s
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
@@ -145,6 +145,36 @@ class ManifestColumns:
             for start, end in zip(self.start[held].tolist(), self.end[held].tolist(), strict=True):
                 yield from decoder.entries(block[start:end], 1)
 
+    def taken(self, places: Int64s) -> ManifestColumns:
+        """The entries at ascending places alone.
+
+        Blocks whose entries are all taken stay as they are stored.  The records of others are compressed again,
+        together: of a million files, a condition leaves a few in each of thousands of blocks.
+        """
+        if len(places) == len(self):
+            return self
+        out = _TakenBlocks()
+        for number, held in self._by_block(places):
+            records, start, size = self.blocks[number]
+            if len(held) == records:
+                out.add_stored(records, self.data[start : start + size])
+            else:
+                out.add_records(self._block(number), self.start[held], self.end[held])
+        out.end_block()
+        columns = {name: getattr(self, name)[places] for name in _kinds()}
+        moved = np.concatenate([np.zeros(0, np.int32), *out.moved])
+        for name in _OFFSETS:
+            columns[name] = columns[name] + moved
+        partitions, columns["partition"] = np.unique(columns["partition"], return_inverse=True)
+        lists, columns["covered"] = np.unique(columns["covered"], return_inverse=True)
+        return ManifestColumns(
+            b"".join(out.data),
+            out.blocks,
+            **{name: columns[name].astype(kind, copy=False) for name, kind in _kinds().items()},
+            partitions=[self.partitions[i] for i in partitions.tolist()],
+            column_lists=[self.column_lists[i] for i in lists.tolist()],
+        )
+
     def bounds(
         self,
         places: Int64s,
@@ -210,6 +240,50 @@ def _strings(data: _Bytes, at: Int64s, size: Int64s) -> pa.LargeStringArray:
     offsets = np.stack([at, at + size], axis=1).reshape(-1)
     pieces = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
     return pieces.take(pa.array(np.arange(0, len(offsets), 2)))
+
+
+_OFFSETS = ("start", "end", "low", "high", "nulls")
+"""The columns that are places in the uncompressed block."""
+_TAKEN_BYTES = 64 << 10
+"""Uncompressed bytes of records at which :class:`_TakenBlocks` ends a block: as many as Avro's writers put into one."""
+
+
+class _TakenBlocks:
+    """Blocks of some of a manifest's records; mutable.  ``moved``: what is added to the offsets of each record."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self.blocks: list[StoredBlock] = []
+        self.moved: list[_Ints] = []
+        self._records: list[bytes] = []
+        self._size = 0
+        self._at = 0
+
+    def add_stored(self, records: int, stored: bytes) -> None:
+        """Add a block as it is stored."""
+        self.end_block()
+        self._add(records, stored)
+        self.moved.append(np.zeros(records, np.int32))
+
+    def add_records(self, block: bytes, starts: _Ints, ends: _Ints) -> None:
+        """Add records of an uncompressed block; they follow each other in a new one."""
+        sizes = (ends - starts).astype(np.int64)
+        self.moved.append((self._size + np.cumsum(sizes) - sizes - starts).astype(np.int32))
+        self._records += [block[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        self._size += int(sizes.sum())
+        if self._size >= _TAKEN_BYTES:
+            self.end_block()
+
+    def end_block(self) -> None:
+        """End the block of the records that were added."""
+        if self._records:
+            self._add(len(self._records), compress_zstd(b"".join(self._records)))
+            self._records, self._size = [], 0
+
+    def _add(self, records: int, stored: bytes) -> None:
+        self.data.append(stored)
+        self.blocks.append(StoredBlock(records, self._at, len(stored)))
+        self._at += len(stored)
 
 
 def _null_count(data: _Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
