@@ -159,6 +159,7 @@ class FileStoreTable:
             columns=state.schema.field_names,
             timezone=self.timezone,
             _to_spark=self.to_spark,
+            _executors=self.runtime.executors,
         )
         return scan if where is None else scan.where(where)
 

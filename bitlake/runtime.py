@@ -282,6 +282,14 @@ class Runner(Protocol):
         """Return ``[fn(item) for item in items]``, in order, raising the first error."""
 
 
+class Executors(Runner, Protocol):
+    """A runner whose items run in other processes; items, functions and results are pickled."""
+
+    @property
+    def cores(self) -> int:
+        """The cores that run items at the same time."""
+
+
 class LocalRunner:
     """Runs in this process, on as many threads as there are cores: numpy and Arrow release the interpreter lock.
 
@@ -312,3 +320,5 @@ class Runtime:
     """Whether long jobs may show a progress bar."""
     runner: Callable[[], Runner] = LocalRunner
     """Makes the runner of heavy work."""
+    executors: Executors | None = None
+    """Where scans decode very many manifests; None: in this process."""

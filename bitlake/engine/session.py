@@ -38,7 +38,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import Names
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import physical_values
-from bitlake.runtime import LocalRunner, Runner
+from bitlake.runtime import Executors, LocalRunner, Runner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import ColumnSpec
@@ -283,6 +283,7 @@ class Session:
             timezone=self.timezone,
             to_spark=self._to_spark,
             runner=self.runner,
+            executors=self.executors,
             names=self.names,
             exists=exists,
         )
@@ -337,6 +338,11 @@ class Session:
             run_at_once([partial(load, name) for name in plain])
 
     # --- work --------------------------------------------------------------------------------------------------------
+
+    @property
+    def executors(self) -> Executors | None:
+        """Where scans decode very many manifests; None: in this process."""
+        return None
 
     def runner(self, workers: int | None = None) -> Runner:
         """Runs heavy work, as much at a time as asked for."""

@@ -51,7 +51,8 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The session of Spark, the log of scans and the plan stay behind.
-        return type(self), (replace(self._scan, _to_spark=None, _planned=[], _recorder=None), self._residual)
+        scan = replace(self._scan, _to_spark=None, _executors=None, _planned=[], _recorder=None)
+        return type(self), (scan, self._residual)
 
     @property
     def files(self) -> list[str]:

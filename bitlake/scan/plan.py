@@ -323,7 +323,8 @@ class ScanMetrics:
     ``top_n_ms`` and loading manifests.  ``by_file`` counts what was read of each opened data file, by its path.
     ``files_unseen`` are files of partitions that the predicate excludes, in a table of very many files: they are
     counted as skipped by partition, ``data_bytes`` is without them, and ``manifests_read`` of ``manifests`` were read
-    to find the others.
+    to find the others.  ``files_unlisted`` are files that Spark tasks skipped, by reason, and ``bytes_unlisted`` their
+    bytes: they are counted as skipped, and in the totals, but the plan does not list them.
 
     >>> scan = table.scan(where="status = 'SENT'")
     >>> rows = scan.to_arrow()
@@ -338,6 +339,8 @@ class ScanMetrics:
     files_read: int = 0
     files_skipped: dict[str, int] = field(default_factory=dict)
     files_unseen: int = 0
+    files_unlisted: dict[str, int] = field(default_factory=dict)
+    bytes_unlisted: dict[str, int] = field(default_factory=dict)
     manifests: int = 0
     manifests_read: int = 0
     rows: int = 0
@@ -396,6 +399,15 @@ class ScanMetrics:
         self.files += files
         self.rows = rows
         self.files_skipped["partition"] = self.files_skipped.get("partition", 0) + files
+
+    def count_unlisted(self, skipped: Mapping[str, Sequence[int]]) -> None:
+        """Add the files, rows and bytes that tasks skipped, by reason."""
+        for reason, (files, rows, size) in skipped.items():
+            self.files_unlisted[reason], self.bytes_unlisted[reason] = files, size
+            self.files_skipped[reason] = self.files_skipped.get(reason, 0) + files
+            self.files += files
+            self.rows += rows
+            self.data_bytes += size
 
     def as_dict(self) -> dict[str, Any]:
         """The counters by name."""

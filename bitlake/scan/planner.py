@@ -34,7 +34,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +102,9 @@ from bitlake.snapshot.file_columns import ColumnarFiles, FileColumns, FileGroup,
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import DataField
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 # --- what manifests hold ----------------------------------------------------------------------------------------------
 
 MANY_PLANNED = 10_000
@@ -109,7 +112,7 @@ MANY_PLANNED = 10_000
 _BUCKET_SHIFT = 1 << 31
 """What makes a bucket's number (32 bits, -1 and -2 among them) one without a sign."""
 _KEPT = 0
-_REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
+REASONS: tuple[SkipReason | None, ...] = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
 class MetadataPruning:
@@ -122,8 +125,13 @@ class MetadataPruning:
         schemas: Mapping[int, TableSchema],
         paths: TablePaths,
         predicate: Predicate | None,
+        *,
+        by_statistics: bool = True,
     ) -> None:
-        """``schemas`` are the schemas that the files were written with, by id."""
+        """``schemas`` are the schemas that the files were written with, by id.
+
+        Without ``by_statistics``, only partitions and buckets are judged.
+        """
         self._files = files
         self._schema = schema
         self._schemas = schemas
@@ -132,7 +140,8 @@ class MetadataPruning:
         """The predicate in the names of each schema that files were written with."""
         self.whole: Bools = np.zeros(len(files), bool)
         """The files of which every row satisfies the predicate."""
-        self._reasons = np.zeros(len(files), np.int8)
+        self.codes: npt.NDArray[np.int8] = np.zeros(len(files), np.int8)
+        """0 for each file that is kept, else the place in :data:`REASONS` of what proves that it is skipped."""
         self._on_partition = And(())
         if predicate is None:
             return
@@ -143,11 +152,13 @@ class MetadataPruning:
                 mapping = map_fields(schema.fields, schemas[group.schema_id].fields)
                 self.mapped[group.schema_id] = map_predicate(predicate, schema.fields, mapping)
         left = np.ones(len(files), bool)
-        steps: tuple[Callable[[Bools], Bools | None], ...] = (self._by_partition, self._by_bucket, self._by_statistics)
+        steps: list[Callable[[Bools], Bools | None]] = [self._by_partition, self._by_bucket]
+        if by_statistics:
+            steps.append(self._by_statistics)
         for code, step in enumerate(steps, 1):
             skipped = step(left)
             if skipped is not None:
-                self._reasons[skipped] = code
+                self.codes[skipped] = code
                 left &= ~skipped
 
     # --- the result --------------------------------------------------------------------------------------------------
@@ -155,12 +166,12 @@ class MetadataPruning:
     @property
     def kept(self) -> Int64s:
         """The numbers of the files that are kept, ascending."""
-        return np.flatnonzero(self._reasons == _KEPT)
+        return np.flatnonzero(self.codes == _KEPT)
 
     @property
     def skipped(self) -> Int64s:
         """The numbers of the files that are skipped, ascending."""
-        return np.flatnonzero(self._reasons != _KEPT)
+        return np.flatnonzero(self.codes != _KEPT)
 
     def step(self, started: float) -> PlanStep:
         """The result as a step that began at ``started``: files kept with all their rows, and those skipped."""
@@ -198,8 +209,8 @@ class MetadataPruning:
 
     def counts(self) -> dict[SkipReason, int]:
         """The number of skipped files by reason."""
-        counted = np.bincount(self._reasons, minlength=len(_REASONS)).tolist()
-        return {reason: n for reason, n in zip(_REASONS, counted, strict=True) if reason is not None and n}
+        counted = np.bincount(self.codes, minlength=len(REASONS)).tolist()
+        return {reason: n for reason, n in zip(REASONS, counted, strict=True) if reason is not None and n}
 
     def _sizes(self) -> dict[SkipReason, int]:
         sizes: Counter[SkipReason] = Counter()
@@ -214,7 +225,7 @@ class MetadataPruning:
         return SkippedFile(entry, self.partitions.data_path(entry), reason, self._detail(entry, reason))
 
     def _reason(self, number: int) -> SkipReason:
-        reason = _REASONS[self._reasons[number]]
+        reason = REASONS[int(self.codes[number])]
         assert reason is not None
         return reason
 

@@ -27,7 +27,7 @@ from bitlake.lazy_modules import install_command
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.progress import count_rows
-from bitlake.runtime import Recorder, by_identity
+from bitlake.runtime import Executors, Recorder, by_identity
 from bitlake.scan.aggregation import aggregate, key_values, parse_aggregates, parse_keys
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
@@ -45,6 +45,7 @@ from bitlake.scan.reader import (
     tasks_of,
 )
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
+from bitlake.scan.task_planning import files_left_by_tasks
 from bitlake.scan.top_n import FileRanges, Ranking, TooManyRows, read_top_n
 from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
@@ -79,6 +80,8 @@ class TableScan:
     checks_text: bool = False
     """Whether reading fails on text that is not UTF-8: DuckDB and Polars crash on it, or compute other values."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
+    _executors: Executors | None = field(default=None, repr=False, compare=False)
+    """Where very many manifests are decoded; None: in this process."""
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -167,6 +170,10 @@ class TableScan:
         schema = replace(self.state.schema, options=options)
         return replace(self, state=replace(self.state, schema=schema), _planned=[])
 
+    def planned_by(self, executors: Executors) -> TableScan:
+        """The same scan and the same plan, which is made with the help of these executors unless it was made before."""
+        return self if self._executors is not None else replace(self, _executors=executors)
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     @property
@@ -193,12 +200,21 @@ class TableScan:
         if (exact and unsure) or not self._planned:
             started = time.perf_counter()
             if self.other is None:
-                plan = self._plan_files(self.state, files_to_plan(self.state, self.predicate), exact)
+                plan = self._plan_files(self.state, self.files_to_plan(), exact)
             else:
                 plan = self._joint_plan(self.other, exact)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned[:] = [plan]
         return self._planned[0]
+
+    def files_to_plan(self) -> FilesToPlan:
+        """The table's files that the planner judges; of very many, those that tasks left."""
+        left = None
+        # Of two branches, each must know which partitions the other has.
+        alone = self.other is None and type(self) is TableScan
+        if self._executors is not None and self.predicate is not None and alone:
+            left = files_left_by_tasks(self.state, self.predicate, self.columns, self._executors)
+        return files_to_plan(self.state, self.predicate) if left is None else left
 
     def _plan_files(self, state: TableState, listed: FilesToPlan, exact: bool) -> Plan:
         request = ScanRequest(
@@ -217,6 +233,7 @@ class TableScan:
         schemas = state.schemas(columns_of_files(listed.files).schema_ids)
         with reading_table(self.state.name), paused():
             plan = plan_table(request, listed.files, schemas, self.store, state.snapshot)
+        plan.metrics.count_unlisted(listed.skipped)
         if listed.unseen and state.snapshot is not None:
             plan.metrics.count_unseen(listed.unseen, state.snapshot.total_record_count)
             plan.metrics.manifests, plan.metrics.manifests_read = listed.manifests, listed.manifests_read

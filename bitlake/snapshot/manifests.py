@@ -237,7 +237,7 @@ def live_files(
     that the snapshot has expired meanwhile.
     """
     cache = table.store.caches[_LIVE]
-    name = _live_name(table.paths, snapshot)
+    name = live_name(table.paths, snapshot)
     rows = None if partitions is None else partitions.rows
     for key in [(name, None)] if rows is None else [(name, None), (name, rows)]:
         live = cache.get(key)
@@ -262,7 +262,7 @@ def bucket_files(table: TableFiles, snapshot: Snapshot, buckets: frozenset[int])
     excludes all of them are not read.  Raises as :func:`live_files`.
     """
     cache = table.store.caches[_LIVE]
-    name = _live_name(table.paths, snapshot)
+    name = live_name(table.paths, snapshot)
     whole = cache.get((name, None))
     if whole is not None:
         return in_buckets(whole, buckets)
@@ -301,9 +301,18 @@ def _columnar_files(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> Col
     """The live files of many entries, by column; None if they are few, or some manifest must be read by entry."""
     if sum(m.entry_count for m in metas) < COLUMNAR_ENTRIES:
         return None
+    parts = manifest_columns(table, metas)
+    return None if parts is None else live_columns(parts)
+
+
+def manifest_columns(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> list[ManifestColumns] | None:
+    """The entries of manifests by column, cached; None if some manifest must be read by entry.
+
+    Such a manifest has another schema, is damaged, or has other numbers of entries than its list records.
+    """
     columns = _read_columns(table, metas)
     parts = [part for part in columns if part is not None]
-    return live_columns(parts) if len(parts) == len(columns) else None
+    return parts if len(parts) == len(columns) else None
 
 
 def _read_columns(table: TableFiles, metas: Sequence[ManifestFileMeta]) -> list[ManifestColumns | None]:
@@ -328,12 +337,20 @@ def _counted(part: ManifestColumns | None, meta: ManifestFileMeta) -> ManifestCo
     return part if (len(part) - deleted, deleted) == (meta.num_added_files, meta.num_deleted_files) else None
 
 
+def entries_to_decode(table: TableFiles, metas: Iterable[ManifestFileMeta]) -> int:
+    """The entries of those manifests that no cache has."""
+    columns, entries = table.store.caches[_COLUMNS], table.store.caches[_MANIFESTS]
+    paths = ((table.paths.manifest(m.file_name), m) for m in metas)
+    return sum(m.entry_count for path, m in paths if columns.get(path) is None and entries.get(path) is None)
+
+
 def is_cached(table: TableFiles, snapshot: Snapshot) -> bool:
     """Whether all live files of a snapshot are cached."""
-    return table.store.caches[_LIVE].get((_live_name(table.paths, snapshot), None)) is not None
+    return table.store.caches[_LIVE].get((live_name(table.paths, snapshot), None)) is not None
 
 
-def _live_name(paths: TablePaths, snapshot: Snapshot) -> str:
+def live_name(paths: TablePaths, snapshot: Snapshot) -> str:
+    """What identifies the live files of a snapshot in caches: its manifest lists."""
     return paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
 
 

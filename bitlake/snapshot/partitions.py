@@ -15,6 +15,7 @@ wrote to.  Source: Paimon's ``SuccessFileMarkDoneAction`` and the Spark writer's
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -239,6 +240,8 @@ class FilesToPlan:
     manifests: int = 0
     """How many manifests there are, if any files are unseen."""
     manifests_read: int = 0
+    skipped: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    """What tasks skipped beside these, by reason: numbers of files, of rows and of bytes."""
 
     def without_partitions_of(self, others: FilesToPlan) -> FilesToPlan:
         """Only the files of partitions in which the others are not."""
@@ -318,19 +321,25 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
     total = _count(state)
     if total < MANY_FILES:
         return FilesToPlan(state.entries())
-    fields = state.schema.partition_fields
-    asked = all_of(terms)
+    met = frozenset(m.file_name for m in manifests_of(state.schema, metas, terms))
+    found = state.entries(live.PartitionFilter(lambda m: m.file_name in met, rows_of(state.schema, terms)))
+    return FilesToPlan(found, total - len(found), len(metas), len(met))
+
+
+def manifests_of(
+    schema: TableSchema, metas: Sequence[ManifestFileMeta], terms: Sequence[Predicate]
+) -> list[ManifestFileMeta]:
+    """The manifests that may have files of partitions for which all ``terms``, about partition columns, are TRUE."""
+    fields, asked = schema.partition_fields, all_of(terms)
 
     def meets(meta: ManifestFileMeta) -> bool:
         stats = FileStats(meta.partition_stats, fields, None)
         return test_stats(asked, stats, meta.entry_count) is not Verdict.NONE
 
-    met = frozenset(m.file_name for m in metas if meets(m))
-    found = state.entries(live.PartitionFilter(lambda m: m.file_name in met, _rows(state.schema, terms)))
-    return FilesToPlan(found, total - len(found), len(metas), len(met))
+    return [m for m in metas if meets(m)]
 
 
-def _rows(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] | None:
+def rows_of(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] | None:
     """The rows of all partitions that the terms leave, if they name values of every partition column."""
     values: list[tuple[Any, ...]] = []
     count = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -73,7 +74,7 @@ class TableState:
 
         if self.snapshot is None:
             return LiveFiles()
-        with reading_table(self.name, _remedy(self.snapshot)):
+        with self.reading_manifests():
             return live_files(self.table_files, self.snapshot, partitions)
 
     def bucket_entries(self, buckets: Iterable[int]) -> Sequence[ManifestEntry]:
@@ -83,18 +84,19 @@ class TableState:
 
         if self.snapshot is None:
             return ()
-        with reading_table(self.name, _remedy(self.snapshot)):
+        with self.reading_manifests():
             return bucket_files(self.table_files, self.snapshot, frozenset(buckets))
+
+    def reading_manifests(self) -> AbstractContextManager[None]:
+        """Name the table, and what a missing file means, in errors of reading the snapshot's manifests."""
+        remedy = f": snapshot {self.snapshot_id} names it; it has expired (read the table again), or was damaged"
+        return reading_table(self.name, remedy)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
         with reading_table(self.name, ": data files need it; restore it from a backup"):
             return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
-
-
-def _remedy(snapshot: Snapshot) -> str:
-    return f": snapshot {snapshot.id} names it; it has expired (read the table again), or was damaged"
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:

@@ -26,7 +26,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
-from bitlake.runtime import Runner
+from bitlake.runtime import Executors, Runner
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
@@ -106,6 +106,11 @@ class EngineContext(Session):
     def runner(self, workers: int | None = None) -> Runner:
         """Runs heavy work on the executors."""
         return SparkRunner(self.spark, workers)
+
+    @property
+    def executors(self) -> Executors:
+        """Where scans decode very many manifests: Spark's executors."""
+        return SparkRunner(self.spark)
 
     def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
         """Literals of a PARTITION clause, each as one value of its column, cast by Spark."""

@@ -50,6 +50,11 @@ class SparkRunner:
         self._spark = spark
         self._tasks = tasks
 
+    @property
+    def cores(self) -> int:
+        """The cores of the executors, by Spark's default parallelism."""
+        return _cores(self._spark)
+
     def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
         """Return ``[fn(item) for item in items]``, in order; an error that ``fn`` raises is raised here as it is."""
         if not items:

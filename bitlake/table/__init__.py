@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bitlake.catalog.catalog import Catalog, Identifier, display_name, resolve
 from bitlake.metadata.schema import Names
-from bitlake.runtime import Runner
+from bitlake.runtime import Executors, Runner
 
 if TYPE_CHECKING:
     from bitlake.file_store_table import FileStoreTable
@@ -25,12 +25,14 @@ def open_table(
     timezone: str = "UTC",
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] | None = None,
+    executors: Executors | None = None,
     names: Names = Names.FOLDED,
     exists: bool = False,
 ) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.catalog`).
 
-    ``runner``: another one than the catalog's.  ``exists``: the table itself is known to.
+    ``runner``: another one than the catalog's.  ``executors``: where its scans decode very many manifests.
+    ``exists``: the table itself is known to.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
     # Imported lazily: reading and writing take long to import, and commands that only describe a table need neither.
@@ -41,6 +43,7 @@ def open_table(
         catalog.load_schema(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
+    runtime = replace(catalog.runtime, executors=executors)
     there = branch is None
     table = FileStoreTable(
         shown,
@@ -48,7 +51,7 @@ def open_table(
         store,
         timezone=timezone,
         to_spark=to_spark,
-        runtime=catalog.runtime if runner is None else replace(catalog.runtime, runner=runner),
+        runtime=runtime if runner is None else replace(runtime, runner=runner),
         branch=branch,
         opened=there,
         external_roots=catalog.external_roots,

@@ -283,7 +283,12 @@ WORDED = {
     "metadata.iceberg.storage": "disabled",
     "metadata.iceberg.storage-location": None,
 }
-OWN = {"file-index.on-unreadable": "scan", "read.spark-path": "auto", "read.join-filters": True}
+OWN = {
+    "file-index.on-unreadable": "scan",
+    "read.spark-path": "auto",
+    "read.join-filters": True,
+    "read.spark-planning-entries": None,
+}
 
 # The options that CoreOptions marks @Immutable.
 IMMUTABLE = {

@@ -69,7 +69,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import Connectors, file_uri, hadoop_path, hadoop_pattern, is_hidden, uri_name
 from bitlake.spark.read.local_relation import local_frame
-from bitlake.spark.runner import few_listing_tasks, read_packed
+from bitlake.spark.runner import SparkRunner, few_listing_tasks, read_packed
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.sql.file_metadata import METADATA
 from bitlake.types.datatypes import AtomicType, DataField, Root
@@ -373,6 +373,7 @@ class SparkReader:
         self._store = store
         self._projects_subqueries = projects_subqueries
         self._connectors = Connectors(spark, store)
+        self._executors = SparkRunner(spark)
 
     def choose(self, scan: TableScan) -> ReadChoice:
         """How :meth:`frame` reads the files of a scan that has no condition of its own left to apply."""
@@ -380,6 +381,7 @@ class SparkReader:
         def spark_reads(file: PlannedFile) -> bool:
             return self._connectors.spark_path(file.path, file.entry.file.file_size) is not None
 
+        scan = scan.planned_by(self._executors)
         return choose(scan.plan(), scan.row_limit is not None, spark_reads=spark_reads)
 
     def frame(self, scan: TableScan, exact: bool = True, file_names: bool = False) -> DataFrame:
@@ -388,6 +390,7 @@ class SparkReader:
         Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
         ``file_names``: a file's path may be just its name, which costs Spark no work for each row.
         """
+        scan = scan.planned_by(self._executors)
         plan = scan.plan()
         if isinstance(scan, ChangeScan):
             size = sum(f.entry.file.file_size for f in plan.files)
@@ -430,7 +433,7 @@ class SparkReader:
         """
         if type(scan) is not TableScan:
             raise UnsupportedFeature(f"table '{scan.state.name}' has no data files for _metadata or input_file_name()")
-        scan = looked_at(scan)
+        scan = looked_at(scan.planned_by(self._executors))
         plan = scan.plan()
         if any(f.merge is not None for f in plan.files):
             raise UnsupportedFeature(

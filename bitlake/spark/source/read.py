@@ -149,7 +149,7 @@ def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[p
 def parts_of(scan: TableScan) -> list[Part]:
     """The parts of a scan; one whose rows depend on each other (a limit, an order) is a single part."""
     store, name = scan.store, scan.state.name
-    scan = replace(scan, _to_spark=None, _planned=[])
+    scan = replace(scan, _to_spark=None, _executors=None, _planned=[])
     if scan.row_limit is not None or (type(scan) is not TableScan and not isinstance(scan, ChangeScan)):
         return [Part(store, name, None, scan, 0)]
     if isinstance(scan, ChangeScan):

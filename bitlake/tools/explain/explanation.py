@@ -26,7 +26,6 @@ from bitlake.scan.plan import Plan, SkipReason, StepName
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.scan.top_n import FileRanges, Ranking, read_top_n
-from bitlake.snapshot.partitions import files_to_plan
 from bitlake.tools.explain.advice import Advice, LeafStep, advice_of, asked_of, leaf_steps
 from bitlake.tools.explain.pages import FileMap, maps_of
 from bitlake.tools.explain.text import explain_dict, explain_text
@@ -68,7 +67,7 @@ def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
     if scan.other is not None:
         fresh = replace(fresh, other=replace(scan.other, state=replace(scan.other.state, store=store)))
     started = time.perf_counter()
-    files_to_plan(fresh.state, fresh.predicate)
+    fresh.files_to_plan()
     manifests = (time.perf_counter() - started) * 1000
     meter.phase = "indexes"  # and vectors; of data files footers, for bounds or to weigh an index
     plan = fresh.plan()
@@ -181,6 +180,10 @@ class Meter:
         return self.by_phase.get(phase, Measured())
 
 
+def _passed_on(store: Store) -> Store:
+    return store
+
+
 class MeteringStore:
     """Passes every call on; ``meter`` measures the bytes, requests, time and ranges of reading ones."""
 
@@ -190,6 +193,9 @@ class MeteringStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _passed_on, (self._inner,)  # what tasks read is not measured
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Measured :meth:`Store.read`."""
@@ -495,6 +501,8 @@ def _steps(plan: Plan, partitioned: bool) -> list[Step]:
         sizes.update(step.skipped_bytes())
         counts.update(step.skipped_files())
     m = plan.metrics
+    sizes.update({SkipReason(reason): size for reason, size in m.bytes_unlisted.items()})
+    counts.update({SkipReason(reason): files for reason, files in m.files_unlisted.items()})
     left, files = m.data_bytes, m.files - m.files_unseen
     steps = [Step("all files" if not m.files_unseen else "all files of these partitions", left, files)]
     for reason in _ORDER:

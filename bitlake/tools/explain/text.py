@@ -62,6 +62,9 @@ def explain_text(plan: Plan) -> str:
             f"  manifests  {m.manifests_read:,} of {m.manifests:,} read; {m.files_unseen:,} files of other partitions "
             "were not looked at"
         )
+    if m.files_unlisted:
+        shown = " and ".join(f"{counted(n, 'file')} by {reason}" for reason, n in m.files_unlisted.items())
+        lines.append(f"  on Spark   skipped {shown}; they are not listed")
     if m.index_files_opened or m.index_bytes_read:
         lines.append(
             f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"
@@ -142,7 +145,12 @@ def explain_dict(plan: Plan) -> dict[str, Any]:
             "read": m.data_bytes_read,
             "index_read": m.index_bytes_read,
         },
-        "manifests": {"total": m.manifests, "read": m.manifests_read, "files_unseen": m.files_unseen},
+        "manifests": {
+            "total": m.manifests,
+            "read": m.manifests_read,
+            "files_unseen": m.files_unseen,
+            "files_unlisted": dict(m.files_unlisted),
+        },
         "requests": m.data_requests,
         "pages": m.pages_read,
         "row_groups": m.row_groups_read,
