@@ -43,7 +43,11 @@ def open_table(
         catalog.load_schema(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
-    runtime = replace(catalog.runtime, executors=executors)
+    runtime = catalog.runtime  # the same one for all tables, unless they run elsewhere
+    if runner is not None:
+        runtime = replace(runtime, runner=runner)
+    if executors is not None:
+        runtime = replace(runtime, executors=executors)
     there = branch is None
     table = FileStoreTable(
         shown,
@@ -51,7 +55,7 @@ def open_table(
         store,
         timezone=timezone,
         to_spark=to_spark,
-        runtime=runtime if runner is None else replace(runtime, runner=runner),
+        runtime=runtime,
         branch=branch,
         opened=there,
         external_roots=catalog.external_roots,
