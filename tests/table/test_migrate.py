@@ -132,7 +132,8 @@ def test_row_groups_without_rows(place: int | None, page_index: bool, door: str,
     types = pa.schema({"n": pa.int64(), "s": pa.string(), "a": pa.list_(pa.int64())})
     rows = pa.table([numbers, [f"v{i % 700}" for i in numbers], [[i] for i in numbers]], types)
     file = io.BytesIO()
-    with pq.ParquetWriter(file, rows.schema, write_page_index=page_index) as writer:
+    layout = {"write_page_index": page_index, "use_dictionary": False, "data_page_size": 4_000}
+    with pq.ParquetWriter(file, rows.schema, **layout) as writer:
         for number in range(5):
             if number == place or place is None:
                 writer.write_table(rows.slice(0, 0))

@@ -380,8 +380,8 @@ def _row_groups(found: list[Struct], leaves: tuple[SchemaNode, ...], size: int) 
         rows = group[3]
         if rows < 0 or len(group[1]) != len(leaves):
             raise CorruptError(f"Parquet row group {number}: {rows} rows, {len(group[1])} columns of {len(leaves)}")
-        read = _chunk if rows else _no_chunk  # pyarrow writes a row group for a table without rows
-        chunks = tuple(read(c, leaf, size) for c, leaf in zip(group[1], leaves, strict=True))
+        parse = _chunk if rows else _empty_chunk  # pyarrow writes a row group for a table without rows
+        chunks = tuple(parse(c, leaf, size) for c, leaf in zip(group[1], leaves, strict=True))
         groups.append(RowGroup(first_row, rows, chunks))
         first_row += rows
     if first_row >= 1 << 62:
@@ -429,15 +429,13 @@ def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
     )  # fmt: skip
 
 
-def _no_chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
-    """The chunk of a row group without rows: no bytes, wherever the footer places them."""
+def _empty_chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
+    """The chunk of an empty row group.  Its offsets are ignored, because it has no bytes."""
     meta = found[3]
-    _expect(int, *meta[2])
+    _expect(int, meta[4], *meta[2])
     _expect(bytes, *meta[3])
     if meta[1] != leaf.physical or meta[5] != 0:
-        raise CorruptError(
-            f"Parquet column '{leaf.name}': a row group of no rows has {meta[5]} values of type {meta[1]}"
-        )
+        raise CorruptError(f"Parquet column '{leaf.name}': an empty row group has {meta[5]} values of type {meta[1]}")
     return ColumnChunk(
         meta[1], tuple(meta[2]), tuple(meta[3]), meta[4], 0, 0, 0, len(MAGIC), len(MAGIC),
         None, None, None, 0, None, 0, None,

@@ -198,7 +198,7 @@ class PageBounds:
 
 
 def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBounds | None:
-    """The bounds of a flat column's pages; None where some row group has none, or the column is of another type.
+    """The bounds of a flat column's pages; None where a row group with rows has none, or the column is of another type.
 
     ``fetch_ranges`` gets (offset, length) pairs; what the footer came with is not fetched again.  Raises
     :class:`CorruptError` for an index that breaks its rules.
@@ -207,20 +207,20 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     physical = footer.leaves[column.leaf].physical
     if not column.flat or physical not in (*_DTYPES, BYTE_ARRAY) or not footer.row_groups:
         return None
-    chunks = [g.chunks[column.leaf] for g in footer.row_groups]
-    if any(c.bounds_offset is None or c.index_offset is None for c in chunks):
+    groups = [(n, g, g.chunks[column.leaf]) for n, g in enumerate(footer.row_groups) if g.rows]
+    chunks = [chunk for _, _, chunk in groups]
+    if not chunks or any(c.bounds_offset is None or c.index_offset is None for c in chunks):
         return None
     known = footer.cache.bounds.get(column.leaf)
     if isinstance(known, PageBounds):
         return known
-    load_pages(footer, fetch_ranges, [(n, column.leaf) for n in range(len(chunks))])
+    load_pages(footer, fetch_ranges, [(number, column.leaf) for number, _, _ in groups])
     starts: list[Ints] = []
     low: list[bytes] = []
     high: list[bytes] = []
     empty: list[bool] = []
-    for number, (group, chunk, data) in enumerate(
-        zip(footer.row_groups, chunks, _column_index_bytes(footer, chunks, fetch_ranges))
-    ):
+    stored = _column_index_bytes(footer, chunks, fetch_ranges)
+    for (number, group, chunk), data in zip(groups, stored, strict=True):
         found = _decode_bounds(data, chunk)
         first_rows = footer.cache.pages[number, column.leaf].first_rows[:-1]
         if len(found[1]) != len(first_rows):

@@ -57,6 +57,20 @@ def test_other_columns_and_files_have_none() -> None:
     assert bounds_of(written(table, write_page_index=False), "i") is None
 
 
+def test_empty_row_groups_have_no_pages() -> None:
+    table, sinks = pa.table({"i": range(2000)}), (io.BytesIO(), io.BytesIO(), io.BytesIO())
+    orders = ((table, table), (table[:0], table, table[:0], table, table[:0]), (table[:0],))
+    for sink, parts in zip(sinks, orders, strict=True):
+        options = {"data_page_size": 256, "write_batch_size": 32, "write_page_index": True, "use_dictionary": False}
+        with pq.ParquetWriter(sink, table.schema, **options) as writer:
+            for part in parts:
+                writer.write_table(part)
+    plain, mixed, empty = (bounds_of(sink.getvalue(), "i") for sink in sinks)
+    assert plain is not None and mixed is not None and empty is None
+    for name in ("starts", "low", "high", "empty"):
+        assert getattr(mixed, name).tolist() == getattr(plain, name).tolist() and len(plain.empty) > 8
+
+
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_damage_is_an_error_or_harmless(at: int, byte: int) -> None:
     data = bytearray(written(pa.table({"i": list(range(500))})))
