@@ -152,8 +152,8 @@ SPARK_READ_PATH = _option("read.spark-path", kind.word("auto", "driver", "spark"
 """How a query on Spark reads data files: auto chooses by cost; driver, spark (Spark's own Parquet reader, for the files
 that it can read) or workers (Python workers) forces a way, to diagnose a query (bitlake's own option)."""
 SPARK_PLANNING_ENTRIES = _unset("read.spark-planning-entries", kind.at_least(1))
-"""The manifest entries to decode from which on a query with a condition on Spark decodes them in Spark's tasks; unset:
-as many as take longer in the driver (bitlake's own option)."""
+"""From how many manifest entries on a query with a condition on Spark decodes them in Spark's tasks; unset: 5 million,
+if the executors have four cores (bitlake's own option)."""
 READ_JOIN_FILTERS = _option("read.join-filters", kind.BOOL, "true")
 """In a join, read the keys of a small table first and leave out files of this one that hold none of them (bitlake's own
 option)."""

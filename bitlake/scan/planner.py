@@ -4,8 +4,9 @@ First the files of a primary-key table are split by how they are read (:func:`sp
 9.5 and 10):
 
 * with deletion vectors, and with first-row: level 0 is not read before it is compacted; upper levels are read directly;
-* else, and with ``deletion-vectors.merge-on-read``: the files of a bucket fall into sections by key range.  A file that
-  is alone in its section and holds no deletes is read directly; the others are merged section by section.
+* else, with ``deletion-vectors.merge-on-read``, and for statements that must know the newest rows: the files of a
+  bucket fall into sections by key range.  A file that is alone in its section and holds no deletes is read directly;
+  the others are merged section by section.
 
 Files that are read directly may be pruned by any column, those that are merged only by conditions on key columns:
 another version of a row may satisfy what this one does not.
@@ -110,7 +111,7 @@ if TYPE_CHECKING:
 MANY_PLANNED = 10_000
 """From this many files on that a plan keeps of a table held by column, they are made when they are looked at."""
 _BUCKET_SHIFT = 1 << 31
-"""What makes a bucket's number (32 bits, -1 and -2 among them) one without a sign."""
+"""Added to the number of a bucket (32 bits, maybe -1 or -2), makes it non-negative."""
 _KEPT = 0
 REASONS: tuple[SkipReason | None, ...] = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
@@ -192,7 +193,7 @@ class MetadataPruning:
         return PlanStep(StepName.METADATA, files, skipped, ms=(time.perf_counter() - started) * 1000)
 
     def _paths(self, numbers: Int64s) -> list[str]:
-        """The paths of the files at ascending positions, without an entry for any but those with external paths."""
+        """The paths of the files at ascending positions.  Only entries with external paths are decoded."""
         files, partitions = self._files, self.partitions
         rows, codes = files.partitions
         slots, of = np.unique((codes[numbers] << 32) | (files.buckets[numbers, 0] + _BUCKET_SHIFT), return_inverse=True)
@@ -407,16 +408,18 @@ class SplitFiles:
         return [SkippedFile(e, partitions.data_path(e), reason, _HIDDEN[reason]) for e, reason in self.hidden]
 
 
-def split_files(schema: TableSchema, entries: Sequence[ManifestEntry]) -> SplitFiles:
-    """Split live files by how they are read; all files of a table without primary keys are read directly."""
+def split_files(schema: TableSchema, entries: Sequence[ManifestEntry], *, level_0: bool = False) -> SplitFiles:
+    """Split live files by how they are read; all files of a table without primary keys are read directly.
+
+    ``level_0``: merge level 0 in, whatever the table's options say.
+    """
     if not schema.primary_keys:
         return SplitFiles(entries)
     options = opt.Options(schema.options)
-    vectors = options.of(opt.DV_ENABLED)
-    upper_only = vectors or options.of(opt.MERGE_ENGINE) == FIRST_ROW
+    upper_only = options.of(opt.DV_ENABLED) or options.of(opt.MERGE_ENGINE) == FIRST_ROW
     # Above level 0 no row of a key needs merging: only buckets with files in level 0 are merged.
     fresh: set[tuple[bytes, int]] = set()
-    if vectors and options.of(opt.DV_MERGE_ON_READ) and options.of(opt.MERGE_ENGINE) != FIRST_ROW:
+    if level_0 or (options.of(opt.DV_MERGE_ON_READ) and options.of(opt.MERGE_ENGINE) != FIRST_ROW):
         fresh = {(e.partition, e.bucket) for e in entries if e.file.level == 0}
     hidden: list[tuple[ManifestEntry, SkipReason]] = []
     direct: list[ManifestEntry] = []
@@ -508,6 +511,8 @@ class ScanRequest:
     order: tuple[Order, ...]
     exact: bool
     """Whether matching rows must be known exactly where possible, as for counting: then no index is too unselective."""
+    level_0: bool = False
+    """Whether level 0 is merged in where readers skip it until it is compacted."""
 
 
 def plan_table(
@@ -524,7 +529,7 @@ def plan_table(
     index_manifest = None if snapshot is None else snapshot.index_manifest
     vectors = DeletionVectors(store, request.paths, request.schema, index_manifest)
     pruning = _Pruning(request, schemas, store, vectors)
-    split = split_files(request.schema, entries)
+    split = split_files(request.schema, entries, level_0=request.level_0)
     exact = request.exact or request.limit is not None
     steps = pruning.steps(split.direct, request.predicate, exact)
     merged, merge_steps = _plan_merged(pruning, split)

@@ -24,7 +24,6 @@ from bitlake.formatting import one_line
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import install_command
-from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.progress import count_rows
 from bitlake.runtime import Executors, Recorder, by_identity
@@ -79,6 +78,8 @@ class TableScan:
     """A branch that is read as well, for partitions that this one lacks."""
     checks_text: bool = False
     """Whether reading fails on text that is not UTF-8: DuckDB and Polars crash on it, or compute other values."""
+    level_0: bool = False
+    """Whether level 0 is read where readers skip it until it is compacted, and merged in."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _executors: Executors | None = field(default=None, repr=False, compare=False)
     """Where very many manifests are decoded; None: in this process."""
@@ -165,10 +166,8 @@ class TableScan:
         return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
 
     def with_level_0(self) -> TableScan:
-        """Also read level 0 of a primary-key table with deletion vectors, and merge it in."""
-        options = {**self.state.schema.options, opt.DV_MERGE_ON_READ.name: "true"}
-        schema = replace(self.state.schema, options=options)
-        return replace(self, state=replace(self.state, schema=schema), _planned=[])
+        """Also read level 0 of a primary-key table with deletion vectors or first-row, and merge it in."""
+        return replace(self, level_0=True, _planned=[])
 
     def planned_by(self, executors: Executors) -> TableScan:
         """The same scan and the same plan, which is made with the help of these executors unless it was made before."""
@@ -213,7 +212,7 @@ class TableScan:
         # Of two branches, each must know which partitions the other has.
         alone = self.other is None and type(self) is TableScan
         if self._executors is not None and self.predicate is not None and alone:
-            left = files_left_by_tasks(self.state, self.predicate, self.columns, self._executors)
+            left = files_left_by_tasks(self.state, self.predicate, self.columns, self._executors, level_0=self.level_0)
         return files_to_plan(self.state, self.predicate) if left is None else left
 
     def _plan_files(self, state: TableState, listed: FilesToPlan, exact: bool) -> Plan:
@@ -229,6 +228,7 @@ class TableScan:
             use_index=self.use_index,
             order=self.order if self.ignored is None else (),
             exact=exact,
+            level_0=self.level_0,
         )
         schemas = state.schemas(columns_of_files(listed.files).schema_ids)
         with reading_table(self.state.name), paused():

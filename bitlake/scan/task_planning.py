@@ -48,10 +48,11 @@ from bitlake.snapshot.file_columns import ColumnarFiles, live_columns
 from bitlake.snapshot.partitions import FilesToPlan, manifests_of, rows_of
 from bitlake.snapshot.state import TableState
 
-MANY_ENTRIES = 1_000_000
+MANY_ENTRIES = 5_000_000
 """From this many entries on, tasks decode them, unless the option ``read.spark-planning-entries`` gives another number.
 
-A million take 3 s or more in the driver, a Spark job with Python workers 0.1 to 0.3 s (docs/scale.md)."""
+The driver decodes fewer once, and keeps them in a cache of the default size.  The next condition on a million files
+takes 0.08 s there, and 3 s in tasks (docs/scale.md)."""
 _LEAST_CORES = 4
 """The cores of executors from which on that is done without the option: the driver decodes on one, in less time."""
 _GROUP_ENTRIES, _LEAST_GROUP = 100_000, 10_000
@@ -79,8 +80,11 @@ class Conditions:
     by_level: bool
 
     @staticmethod
-    def of(schema: TableSchema, predicate: Predicate, columns: Sequence[str]) -> Conditions:
-        """The conditions of a scan of these columns; ``predicate`` is bound to ``schema``."""
+    def of(schema: TableSchema, predicate: Predicate, columns: Sequence[str], *, level_0: bool = False) -> Conditions:
+        """The conditions of a scan of these columns; ``predicate`` is bound to ``schema``.
+
+        ``level_0``: level 0 is merged in, whatever the table's options say.
+        """
         terms = terms_on(predicate, schema.partition_keys)
         partitions = all_of(terms) if terms else None
         if not schema.primary_keys:
@@ -88,6 +92,7 @@ class Conditions:
         options = opt.Options(schema.options)
         first_row = options.of(opt.MERGE_ENGINE) == FIRST_ROW
         by_level = first_row or (options.of(opt.DV_ENABLED) and not options.of(opt.DV_MERGE_ON_READ))
+        by_level = by_level and not level_0
         keyed = terms_on(predicate, schema.primary_keys)
         if not by_level and (ROW_INDEX in columns or FILE_PATH in columns):
             keyed = ()
@@ -115,7 +120,7 @@ class Conditions:
 
 
 def files_left_by_tasks(
-    state: TableState, predicate: Predicate, columns: Sequence[str], executors: Executors
+    state: TableState, predicate: Predicate, columns: Sequence[str], executors: Executors, *, level_0: bool = False
 ) -> FilesToPlan | None:
     """The files of a state's snapshot that tasks left, cached; None where this process should decode the manifests.
 
@@ -132,7 +137,7 @@ def files_left_by_tasks(
         fewest = MANY_ENTRIES if least is None else least
         if sum(m.entry_count for m in metas) < fewest:
             return None
-        conditions = Conditions.of(state.schema, predicate, columns)
+        conditions = Conditions.of(state.schema, predicate, columns, level_0=level_0)
         cache = state.store.caches[_LEFT]
         key = (manifests.live_name(state.paths, snapshot), state.schema.id, conditions)
         left = cache.get(key)

@@ -232,9 +232,9 @@ class CachedTables:
             self.remove(state)
 
     def frame(self, scan: TableScan) -> DataFrame | None:
-        """The columns of a scan from the cache, all rows of them; None for what is not cached."""
+        """The columns of a scan from the cache, all rows of them; None for what is not cached, as level 0."""
         entry = self._entries.get(scan.state.name) if self._entries and type(scan) is TableScan else None
-        if entry is None or not set(scan.columns) <= set(scan.state.schema.field_names):
+        if entry is None or scan.level_0 or not set(scan.columns) <= set(scan.state.schema.field_names):
             return None
         state, frame = entry
         if state != scan.state:

@@ -340,9 +340,10 @@ def test_buckets_are_rescaled_by_an_overwrite(tmp_path: Path, options: dict[str,
         {},
         {"deletion_vectors__enabled": "true"},
         {"deletion_vectors__enabled": "true", "write_only": "true"},
+        {"merge_engine": "first-row", "write_only": "true"},
         {"primary-key": "", "bucket_key": "k"},
     ],
-    ids=["merge-on-read", "vectors", "not-compacted", "append"],
+    ids=["merge-on-read", "vectors", "not-compacted", "first-row-not-compacted", "append"],
 )
 def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
     """A writer that had looked at the schema before the number changed comes in between: its rows are there, too."""
