@@ -92,7 +92,7 @@ class ManifestColumns:
     has_extras: Bools
     """Whether there are files beside it."""
     has_external_path: Bools
-    """Whether the file lies where its entry says, and not in its bucket's folder."""
+    """Whether the entry has an external path."""
     covered: _Ints
     """The number of the list of columns with statistics among :attr:`column_lists`."""
     start: _Ints
@@ -236,7 +236,7 @@ class _Chunk:
 
 
 def _strings(data: _Bytes, at: Int64s, size: Int64s) -> pa.LargeStringArray:
-    """The texts at ascending places: each second one of an array of the texts and what lies between them."""
+    """The texts at ascending places.  Offsets delimit texts and the gaps between them in turn; texts are taken."""
     offsets = np.stack([at, at + size], axis=1).reshape(-1)
     pieces = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
     return pieces.take(pa.array(np.arange(0, len(offsets), 2)))

@@ -447,9 +447,10 @@ class Plan:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the data files to read, in the order of :attr:`files`; merged files each have theirs.
+        """The paths of the data files to read, in the order of :attr:`files`.
 
-        Of a table with very many files this makes no object of each, as ``files`` does.
+        There may be more paths than ``files``: a merged read has the path of each of its files.  For a table with very
+        many files, no object is created for each file, unlike ``files``.
 
         >>> [path.rsplit("/", 2)[1] for path in table.scan(where="day = '2026-01-01'").plan().paths]
         ['bucket-0']

@@ -232,7 +232,7 @@ class FileColumns:
 
     @cached_property
     def has_external_path(self) -> Bools:
-        """Whether each file lies where its entry says, and not in its bucket's folder."""
+        """Whether each file's entry has an external path."""
         return np.array([e.file.external_path is not None for e in self.entries], bool)
 
     @cached_property

@@ -25,7 +25,7 @@ from bitlake import _clock
 from bitlake.formatting import one_line
 from bitlake.progress import Job, job
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.types import spark_batches, types_of_workers, with_decimals, worker_schema
+from bitlake.spark.types import decimals_from_longs, spark_batches, transfer_types, worker_schema
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -110,14 +110,14 @@ def read_packed(
     take, from which Spark estimates whether the rows are few enough to be broadcast.
     """
     tasks = [dumps([(n, items[n]) for n in numbers]) for numbers in pack(spark, sizes)]
-    sent = types_of_workers(spark, types)
+    sent = transfer_types(spark, types)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = worker_schema(sent)
         numbered = (pair for batch in batches for task in batch.column(0).to_pylist() for pair in loads(tasks[task]))
         yield from spark_batches((table for number, item in numbered for table in read(number, item)), schema)
 
-    return with_decimals(_task_numbers(spark, len(tasks), int(sum(sizes) * share)).mapInArrow(work, sent), types)
+    return decimals_from_longs(_task_numbers(spark, len(tasks), int(sum(sizes) * share)).mapInArrow(work, sent), types)
 
 
 def _task_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:

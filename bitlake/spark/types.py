@@ -1,8 +1,7 @@
 """Paimon types ↔ Spark types, and Spark types as Arrow types.
 
-Python workers give Spark decimals of up to 18 digits as the longs that hold their digits.  From an Arrow column of
-decimals Spark makes a BigDecimal for each value (some 50 ns), from a long none: the sum of 24 million took 1.9 s and
-0.75 s on two cores.
+Python workers give Spark decimals of up to 18 digits as unscaled longs.  For each value of an Arrow column of decimals
+Spark creates a BigDecimal, in some 50 ns, and for longs none: the sum of 24 million took 1.9 s, and 0.75 s.
 """
 
 from __future__ import annotations
@@ -146,18 +145,18 @@ _LONG_DIGITS = 18
 """The most digits of a decimal that Spark holds as a long: ``Decimal.MAX_LONG_DIGITS``."""
 
 
-def types_of_workers(spark: SparkSession, types: T.StructType) -> T.StructType:
-    """The types in which Python workers give Spark rows of these types, for :func:`with_decimals`.
+def transfer_types(spark: SparkSession, types: T.StructType) -> T.StructType:
+    """The types in which Python workers give Spark rows of these types, for :func:`decimals_from_longs`.
 
-    Spark Connect has no expression that makes decimals of longs: there, types are as they are.
+    With Spark Connect, which has no expression that makes decimals of longs, the types stay unchanged.
     """
     if getattr(spark, "_jvm", None) is None:
         return types
     return T.StructType([T.StructField(f.name, T.LongType(), f.nullable) if _is_long(f) else f for f in types.fields])
 
 
-def with_decimals(frame: DataFrame, types: T.StructType) -> DataFrame:
-    """The rows of Python workers, of :func:`types_of_workers`, with the types that they are to have."""
+def decimals_from_longs(frame: DataFrame, types: T.StructType) -> DataFrame:
+    """The rows of Python workers, which have the :func:`transfer_types` of ``types``, with ``types``."""
     spark, longs = frame.sparkSession, [_is_long(f) for f in types.fields]
     if getattr(spark, "_jvm", None) is None or not any(longs):
         return frame
@@ -180,7 +179,7 @@ def _is_long(field: T.StructField) -> bool:
 
 
 def _unscaled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The digits of decimals as longs: the lower half of each value, which is a number of 128 bits."""
+    """Decimals as unscaled longs: the lower half of each value, which is a number of 128 bits."""
     chunks = []
     for chunk in column.chunks:
         _, values = chunk.buffers()
@@ -257,7 +256,7 @@ def spark_batches(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.
 
 
 def _with_longs(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the digits of its decimals where the schema has longs."""
+    """The table with unscaled longs for its decimals where the schema has longs."""
     for at, field in enumerate(schema):
         if pa.types.is_int64(field.type) and pa.types.is_decimal128(table.schema.field(at).type):
             table = table.set_column(at, field.name, _unscaled(table.column(at)))

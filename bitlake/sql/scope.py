@@ -280,7 +280,7 @@ def unnamed_tables(tree: exp.Expr) -> set[int]:
     for node in tree.find_all(exp.Star, exp.Join, exp.Pivot, exp.QueryTransform):
         if isinstance(node, exp.Join) and not is_natural(node):
             continue
-        if isinstance(node, exp.Star) and (isinstance(node.parent, exp.Count) or _asks_for_rows(node.parent)):
+        if isinstance(node, exp.Star) and (isinstance(node.parent, exp.Count) or _is_exists_star(node.parent)):
             continue
         if isinstance(node, exp.Star) and isinstance(node.parent, exp.Column) and node.parent.parts[:-1]:
             # q.* of a table of that name anywhere, or of a bracket; the columns of a derived table are named in it.
@@ -295,7 +295,7 @@ def unnamed_tables(tree: exp.Expr) -> set[int]:
     return out
 
 
-def _asks_for_rows(select: exp.Expr | None) -> bool:
+def _is_exists_star(select: exp.Expr | None) -> bool:
     """Whether this is the ``SELECT *`` of an EXISTS, which asks whether there are rows and not for their values."""
     return (
         isinstance(select, exp.Select)
