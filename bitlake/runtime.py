@@ -320,5 +320,5 @@ class Runtime:
     """Whether long jobs may show a progress bar."""
     runner: Callable[[], Runner] = LocalRunner
     """Makes the runner of heavy work."""
-    executors: Executors | None = None
-    """Where scans decode very many manifests; None: in this process."""
+    executors: Callable[[], Executors] | None = None
+    """Makes what decodes very many manifests for scans; None: this process does."""

@@ -340,8 +340,8 @@ class Session:
     # --- work --------------------------------------------------------------------------------------------------------
 
     @property
-    def executors(self) -> Executors | None:
-        """Where scans decode very many manifests; None: in this process."""
+    def executors(self) -> Callable[[], Executors] | None:
+        """Makes what decodes very many manifests for scans; None: this process does."""
         return None
 
     def runner(self, workers: int | None = None) -> Runner:

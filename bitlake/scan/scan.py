@@ -81,8 +81,8 @@ class TableScan:
     level_0: bool = False
     """Whether level 0 is read where readers skip it until it is compacted, and merged in."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
-    _executors: Executors | None = field(default=None, repr=False, compare=False)
-    """Where very many manifests are decoded; None: in this process."""
+    _executors: Callable[[], Executors] | None = field(default=None, repr=False, compare=False)
+    """Makes what decodes very many manifests; None: this process does."""
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -169,7 +169,7 @@ class TableScan:
         """Also read level 0 of a primary-key table with deletion vectors or first-row, and merge it in."""
         return replace(self, level_0=True, _planned=[])
 
-    def planned_by(self, executors: Executors) -> TableScan:
+    def planned_by(self, executors: Callable[[], Executors]) -> TableScan:
         """The same scan and the same plan, which is made with the help of these executors unless it was made before."""
         return self if self._executors is not None else replace(self, _executors=executors)
 
@@ -212,7 +212,8 @@ class TableScan:
         # Of two branches, each must know which partitions the other has.
         alone = self.other is None and type(self) is TableScan
         if self._executors is not None and self.predicate is not None and alone:
-            left = files_left_by_tasks(self.state, self.predicate, self.columns, self._executors, level_0=self.level_0)
+            executors = self._executors()
+            left = files_left_by_tasks(self.state, self.predicate, self.columns, executors, level_0=self.level_0)
         return files_to_plan(self.state, self.predicate) if left is None else left
 
     def _plan_files(self, state: TableState, listed: FilesToPlan, exact: bool) -> Plan:

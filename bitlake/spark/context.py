@@ -11,6 +11,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -108,9 +109,9 @@ class EngineContext(Session):
         return SparkRunner(self.spark, workers)
 
     @property
-    def executors(self) -> Executors:
-        """Where scans decode very many manifests: Spark's executors."""
-        return SparkRunner(self.spark)
+    def executors(self) -> Callable[[], Executors]:
+        """Makes what decodes very many manifests for scans: Spark's executors."""
+        return partial(SparkRunner, self.spark)
 
     def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
         """Literals of a PARTITION clause, each as one value of its column, cast by Spark."""

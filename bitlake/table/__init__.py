@@ -25,13 +25,13 @@ def open_table(
     timezone: str = "UTC",
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] | None = None,
-    executors: Executors | None = None,
+    executors: Callable[[], Executors] | None = None,
     names: Names = Names.FOLDED,
     exists: bool = False,
 ) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.catalog`).
 
-    ``runner``: another one than the catalog's.  ``executors``: where its scans decode very many manifests.
+    ``runner``: another one than the catalog's.  ``executors`` makes what decodes very many manifests for its scans.
     ``exists``: the table itself is known to.
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """

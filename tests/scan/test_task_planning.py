@@ -58,7 +58,7 @@ def planned(scan: TableScan) -> tuple[TableScan, Processes]:
     """A scan that tasks help to plan, and those; nothing is cached before."""
     forget()
     tasks = Processes()
-    scan = replace(scan.planned_by(tasks), _planned=[])
+    scan = replace(scan.planned_by(lambda: tasks), _planned=[])
     scan.plan()
     return scan, tasks
 
@@ -290,15 +290,15 @@ def test_a_second_plan_runs_no_task(tmp_path: Path) -> None:
     forget()
     tasks = Processes()
     for where, jobs in (("id = 1", 1), ("id = 1", 1), ("id = 2", 2), ("id = 1", 2)):
-        plan = scan_of(table, where).planned_by(tasks).plan()
+        plan = scan_of(table, where).planned_by(lambda: tasks).plan()
         assert len(plan.files) == 1 and len(tasks.jobs) == jobs
         assert plan.metrics.files_skipped == {"statistics": 5}
     # The files that a condition leaves are not the table's.
     assert len(table.scan().plan().files) == 6
-    scan_of(table, "id = 3").planned_by(tasks).plan()
+    scan_of(table, "id = 3").planned_by(lambda: tasks).plan()
     assert len(tasks.jobs) == 2  # all files are known by now
     table.append(pa.table({"id": pa.array([1], pa.int64())}))
-    assert len(scan_of(table, "id = 1").planned_by(tasks).plan().files) == 2
+    assert len(scan_of(table, "id = 1").planned_by(lambda: tasks).plan().files) == 2
 
 
 def test_few_entries_are_decoded_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

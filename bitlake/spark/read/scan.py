@@ -373,7 +373,7 @@ class SparkReader:
         self._store = store
         self._projects_subqueries = projects_subqueries
         self._connectors = Connectors(spark, store)
-        self._executors = SparkRunner(spark)
+        self._executors = partial(SparkRunner, spark)
 
     def choose(self, scan: TableScan) -> ReadChoice:
         """How :meth:`frame` reads the files of a scan that has no condition of its own left to apply."""
