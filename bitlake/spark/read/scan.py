@@ -216,9 +216,10 @@ def choose(
 ) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader.
 
-    Spark's reader also gets ranges of rows that it finds by the same bounds of pages, if many may match, unless few of
-    them are taken: ``limited``.  The option ``read.spark-path`` forces one way; ``by_spark`` takes Spark's reader
-    wherever it can read a file.  ``spark_reads``: whether Spark has a client of the system where a file is.
+    Spark's reader also gets whole files of many rows, and ranges of rows that it finds by the same bounds of pages, if
+    many may match, unless few of them are taken: ``limited``.  The option ``read.spark-path`` forces one way;
+    ``by_spark`` takes Spark's reader wherever it can read a file.  ``spark_reads``: whether Spark has a client of the
+    system where a file is.
     """
     forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
     if by_spark and forced == "auto":
@@ -236,8 +237,10 @@ def choose(
         (not plan.columns and plan.predicate is None)
         or (few and (picked or special or _positions(plan.columns) or cost <= WHOLE_DRIVER_BYTES))
     )
-    ranges = not limited and plan.chosen_rows > RANGE_ROWS and all(f.by_pages for f in plan.files)
-    if here and not ranges:
+    # Each row takes 5 µs on its way through the driver: Spark's reader reads many rows sooner, as of a whole file.
+    many = not limited and plan.chosen_rows > RANGE_ROWS and len(plan.columns) > 0
+    many = many and all(f.by_pages or f.whole for f in plan.files)
+    if here and not many:
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
     masked: list[PlannedFile] = []

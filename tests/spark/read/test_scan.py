@@ -57,6 +57,22 @@ def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
     assert some == sum(str(i).startswith("7") for i in range(500, 3000))
 
 
+def test_whole_files_of_many_rows_are_read_by_spark(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few bytes they have: each row takes time on its way through the driver."""
+    made = lake.create_table("t", pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    made.append(pa.table({"id": np.arange(ROWS), "v": ["v"] * ROWS}))
+    scan = made._core.scan()
+    assert len(spark_scan.choose(scan.plan()).driver) == 1
+    monkeypatch.setattr(spark_scan, "RANGE_ROWS", ROWS - 1)
+    assert len(spark_scan.choose(scan.plan()).native) == 1
+    assert len(spark_scan.choose(scan.plan(), limited=True).driver) == 1, "few of them are taken"
+    assert len(spark_scan.choose(scan.select([]).plan()).driver) == 1, "rows without columns are a number"
+    picked = scan.where("id = 7").plan()
+    assert picked.chosen_rows == ROWS, "statistics leave the file whole"
+    assert len(spark_scan.choose(picked).native) == 1
+    assert lake.sql("SELECT v, count(*) FROM t WHERE id > 6 GROUP BY v").collect()[0][:] == ("v", ROWS - 7)
+
+
 def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlake.Lake) -> None:
     # The rows came as an RDD without partitions, of which Spark's optimiser knows nothing.
     made = lake.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.list_(pa.string()))]))]))
