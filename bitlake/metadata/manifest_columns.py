@@ -194,11 +194,8 @@ class ManifestColumns:
         """The names of the files at ascending places, a chunk at a time."""
         for chunk in self._chunks(places):
             cursors = _Cursors(chunk.data, chunk.begins + self.start[chunk.places], chunk.ends)
-            cursors.long()  # version
-            cursors.long()  # kind
-            cursors.text()  # partition
-            cursors.long()  # bucket
-            cursors.long()  # number of buckets
+            for skip in (_Cursors.long, _Cursors.long, _Cursors.text, _Cursors.long, _Cursors.long):
+                skip(cursors)  # version, kind, partition, bucket, number of buckets
             yield _strings(chunk.data, *cursors.text())
 
     def _chunks(self, places: Int64s) -> Iterator[_Chunk]:
@@ -504,18 +501,8 @@ def _null_counts(cursors: _Cursors) -> None:
 _NUMBERS = (
     *("start", "kind", "partition", "partition_size", "partition_changed", "bucket", "total_buckets"),
     *("name_hash", "name_odd", "file_size", "row_count", "low", "low_size", "high", "high_size", "nulls"),
-    *(
-        "schema_id",
-        "level",
-        "has_extras",
-        "extra_odd",
-        "deleted_rows",
-        "source",
-        "covered",
-        "covered_size",
-        "covered_changed",
-    ),
-    *("has_external_path", "external_odd", "written", "written_size", "written_changed", "end"),
+    *("schema_id", "level", "has_extras", "extra_odd", "deleted_rows", "source", "covered", "covered_size"),
+    *("covered_changed", "has_external_path", "external_odd", "written", "written_size", "written_changed", "end"),
 )
 _INTS = ("bucket", "total_buckets", "level", "source")
 _SECTIONS = ("partition", "covered", "written")
