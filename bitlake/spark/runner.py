@@ -25,7 +25,7 @@ from bitlake import _clock
 from bitlake.formatting import one_line
 from bitlake.progress import Job, job
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.types import decimals_from_longs, spark_batches, transfer_types, worker_schema
+from bitlake.spark.types import decimals_from_longs, spark_batches, transfer_types, transferred, worker_schema
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -115,7 +115,9 @@ def read_packed(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = worker_schema(sent)
         numbered = (pair for batch in batches for task in batch.column(0).to_pylist() for pair in loads(tasks[task]))
-        yield from spark_batches((table for number, item in numbered for table in read(number, item)), schema)
+        tables = (table for number, item in numbered for table in read(number, item))
+        rows = spark_batches(tables, worker_schema(types))
+        yield from rows if sent == types else (transferred(batch, schema) for batch in rows)
 
     return decimals_from_longs(_task_numbers(spark, len(tasks), int(sum(sizes) * share)).mapInArrow(work, sent), types)
 

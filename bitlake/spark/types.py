@@ -146,7 +146,7 @@ _LONG_DIGITS = 18
 
 
 def transfer_types(spark: SparkSession, types: T.StructType) -> T.StructType:
-    """The types in which Python workers give Spark rows of these types, for :func:`decimals_from_longs`.
+    """The types in which Python workers give Spark rows of these types, by :func:`transferred`.
 
     With Spark Connect, which has no expression that makes decimals of longs, the types stay unchanged.
     """
@@ -157,20 +157,19 @@ def transfer_types(spark: SparkSession, types: T.StructType) -> T.StructType:
 
 def decimals_from_longs(frame: DataFrame, types: T.StructType) -> DataFrame:
     """The rows of Python workers, which have the :func:`transfer_types` of ``types``, with ``types``."""
-    spark, longs = frame.sparkSession, [_is_long(f) for f in types.fields]
-    if getattr(spark, "_jvm", None) is None or not any(longs):
+    if transfer_types(frame.sparkSession, types) == types:
         return frame
-    jvm: Any = spark._jvm
+    jvm: Any = frame.sparkSession._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     output = frame._jdf.queryExecution().analyzed().output()  # names may differ in case alone
     columns = []
-    for at, (field, is_long) in enumerate(zip(types.fields, longs, strict=True)):
+    for at, field in enumerate(types.fields):
         column = output.apply(at)
-        if is_long:
+        if _is_long(field):
             digits, scale = field.dataType.precision, field.dataType.scale  # type: ignore[attr-defined]
             column = jvm.org.apache.spark.sql.catalyst.expressions.MakeDecimal(column, digits, scale, False)
         made = Column(expressions.column(column))
-        columns.append(made.alias(field.name, metadata=field.metadata) if is_long else made)
+        columns.append(made.alias(field.name, metadata=field.metadata) if _is_long(field) else made)
     return frame.select(*columns)
 
 
@@ -178,15 +177,21 @@ def _is_long(field: T.StructField) -> bool:
     return isinstance(field.dataType, T.DecimalType) and field.dataType.precision <= _LONG_DIGITS
 
 
-def _unscaled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def transferred(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of rows with unscaled longs for decimals where ``schema``, of :func:`transfer_types`, has longs."""
+    columns = [
+        column if column.type == field.type else _unscaled(column)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unscaled(decimals: pa.Array) -> pa.Array:
     """Decimals as unscaled longs: the lower half of each value, which is a number of 128 bits."""
-    chunks = []
-    for chunk in column.chunks:
-        _, values = chunk.buffers()
-        words = np.frombuffer(values or b"", np.int64)
-        lower = np.ascontiguousarray(words[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])
-        chunks.append(pa.array(lower, mask=chunk.is_null().to_numpy(False) if chunk.null_count else None))
-    return pa.chunked_array(chunks, pa.int64())
+    _, values = decimals.buffers()
+    words = np.frombuffer(values or b"", np.int64)
+    lower = np.ascontiguousarray(words[2 * decimals.offset : 2 * (decimals.offset + len(decimals)) : 2])
+    return pa.array(lower, mask=decimals.is_null().to_numpy(False) if decimals.null_count else None)
 
 
 def from_spark(made: T.DataType, nullable: bool = True) -> DataType:
@@ -245,7 +250,7 @@ def spark_batches(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.
         if not schema.names:
             yield from table.to_batches(max_chunksize=_BATCH_ROWS)
             continue
-        typed = retyped(_with_longs(table, schema), schema)
+        typed = retyped(table, schema)
         rows, size = rows + typed.num_rows, size + typed.nbytes
         gathered.append(typed)
         if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -253,14 +258,6 @@ def spark_batches(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.
             gathered, rows, size = [], 0, 0
     if gathered:
         yield from _together(gathered)
-
-
-def _with_longs(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with unscaled longs for its decimals where the schema has longs."""
-    for at, field in enumerate(schema):
-        if pa.types.is_int64(field.type) and pa.types.is_decimal128(table.schema.field(at).type):
-            table = table.set_column(at, field.name, _unscaled(table.column(at)))
-    return table
 
 
 def _together(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 import bitlake
 from bitlake.spark.read import scan as spark_scan
-from bitlake.spark.types import spark_batches, worker_schema
+from bitlake.spark.types import spark_batches, transferred, worker_schema
 
 INNER = pa.struct([pa.field("at", pa.timestamp("ms")), pa.field("all", pa.list_(pa.timestamp("ms", "UTC")))])
 ROWS = pa.table(
@@ -78,8 +78,21 @@ def test_decimals_are_what_sparks_reader_gives(spark: SparkSession, tmp_path_fac
 def test_digits_of_sliced_decimals() -> None:
     values = [*decimals(12, 3, 40), None, None]
     column = pa.chunked_array([pa.array(part, pa.decimal128(12, 3)) for part in (values[:9], [], values[9:], [None])])
-    longs = worker_schema(T.StructType([T.StructField("v", T.LongType())]))
+    schemas = (worker_schema(T.StructType([T.StructField("v", t)])) for t in (T.DecimalType(12, 3), T.LongType()))
+    given, longs = schemas
     for start, stop in ((0, 43), (3, 12), (8, 10), (40, 43), (5, 5)):
         sliced = pa.table({"v": column.slice(start, stop - start)})
-        got = [v for batch in spark_batches([sliced], longs) for v in batch.column(0).to_pylist()]
+        batches = [transferred(batch, longs) for batch in spark_batches([sliced], given)]
+        got = [v for batch in batches for v in batch.column(0).to_pylist()]
         assert got == [None if v is None else int(v.scaleb(3)) for v in [*values, None][start:stop]]
+
+
+def test_a_schema_that_a_user_gives_casts_decimals(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They are not taken for the longs that workers send: 1.00 is 1, and not 100."""
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")), spark=spark)
+    table = lake.create_table("t", pa.schema([("d", pa.decimal128(9, 2))]))
+    table.append(pa.table({"d": pa.array([Decimal("1.00"), None, Decimal("-20.00")], pa.decimal128(9, 2))}))
+    found = spark.read.format("bitlake").schema("d BIGINT").load(table.path)
+    assert {row.d for row in found.collect()} == {1, None, -20}
