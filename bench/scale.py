@@ -389,7 +389,7 @@ def _forget(table: bitlake.Table) -> None:
 
 
 def _keyed_write(table: bitlake.Table, slots: list[Slot], told: str, everything: bool = True) -> list[Result]:
-    """What a keyed write by Spark tasks asks of the files that are there: of the driver, of a task for some slots."""
+    """Measure how a keyed write on Spark looks up live files: in the driver, in a task for ``slots``, in the commit."""
 
     def driver(lazy: bool) -> tuple[float, int]:
         _forget(table)

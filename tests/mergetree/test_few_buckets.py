@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from caches import forget
 from keyed_tables import COLUMNS, made, rows_of
+from made_entries import made_entries
 
 import bitlake
 from bitlake.codec.binary_row import EMPTY_ROW
@@ -21,8 +21,6 @@ from bitlake.mergetree.bucket import LiveBuckets, bucket_states
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.cross_partition import stored_row_counts
 from bitlake.mergetree.writer import prepare_rows, write_changes
-from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.snapshot import manifests
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.state import TableState
@@ -45,20 +43,6 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each table from now on is as if it had many files."""
     monkeypatch.setattr(partition_files, "MANY_FILES", 1)
     monkeypatch.setattr(manifests, "COLUMNAR_ENTRIES", 1)
-
-
-@pytest.fixture
-def made_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The file and bucket of each entry that became an object from columns."""
-    whole, out = ManifestColumns.entries, dict[str, int]()
-
-    def entries(self: ManifestColumns, places: Any) -> Iterator[ManifestEntry]:
-        for entry in whole(self, places):
-            out[entry.file.file_name] = entry.bucket
-            yield entry
-
-    monkeypatch.setattr(ManifestColumns, "entries", entries)
-    return out
 
 
 def elsewhere(table: Table) -> Table:
@@ -97,7 +81,7 @@ def test_rows_end_as_in_a_dictionary(tmp_path: Path, kind: str, cold: bool, monk
         model = {k: v for k, v in model.items() if k not in gone}
         if turn == 1:
             table.add_column("x", "INT")
-        # Of keys that are there, or else the second writer's dynamic buckets would be those of the first.
+        # Existing keys: for new ones, both writers would create the same dynamic bucket.
         state, mine, theirs = table._core.state(), sorted(model)[::2], sorted(model)[::3]
         rows = prepare_rows("t", state.schema, [rows_of(mine, f"mine{turn}")])
         changes = write_changes(state, rows, "me")
@@ -132,9 +116,7 @@ def test_the_same_buckets_as_of_a_small_table(tmp_path: Path, kind: str, monkeyp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_live_entries_of_other_buckets_stay_columns(
-    tmp_path: Path, kind: str, made_of: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_entries_of_other_buckets_stay_columns(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted ones become objects in the commit, to find what they delete; merges of manifests drop them."""
     table = made(tmp_path, **KINDS[kind])
     for turn in range(3):
@@ -144,11 +126,12 @@ def test_live_entries_of_other_buckets_stay_columns(
     assert len(set(live.values())) > 2
     large(monkeypatch)
     table = elsewhere(table)
+    objects = made_entries(monkeypatch)
     for value in ("new", "newer"):  # the second time, what was read is cached
-        made_of.clear()
+        objects.clear()
         table.upsert(rows_of([7], value))
-        assert {live[name] for name in made_of if name in live} <= {own}
-        assert own in made_of.values()
+        assert {e.bucket for e in objects if e.file.file_name in live} <= {own}
+        assert own in {e.bucket for e in objects}
     assert content(table)[7] == "newer"
 
 

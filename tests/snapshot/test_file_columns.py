@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from caches import forget
 from fixtures import warehouse
+from made_entries import made_entries
 from store_wrappers import CountingStore
 
 import bitlake
@@ -22,7 +23,6 @@ from bitlake.errors import CorruptError
 from bitlake.expressions.statistics import ColumnBounds
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
-from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan import planner
@@ -270,21 +270,14 @@ def test_files_of_a_plan_are_made_when_they_are_looked_at(tmp_path: Path, monkey
     for i in range(3):
         table.append(pa.table({"id": pa.array([i], pa.int64())}))
     forget()
-    decoded: list[int] = []
-    entries = ManifestColumns.entries
-
-    def counted(self: ManifestColumns, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[ManifestEntry]:
-        decoded.append(len(places))
-        return entries(self, places)
-
-    monkeypatch.setattr(ManifestColumns, "entries", counted)
+    decoded = made_entries(monkeypatch)
     plan = table.scan().plan()
     assert isinstance(plan.files, PlannedFiles) and len(plan.files) == 3 and plan.chosen_rows == 3
     paths = plan.paths
     assert repr(plan) == "Plan(default.t: 3 of 3 files, 3 of 3 rows)" and not decoded
     assert [f.path for f in plan.files] == paths and all(Path(path).is_file() for path in paths)
     first = plan.files[0]
-    assert first is plan.files[0] and len(plan.files[1:]) == 2 and sum(decoded) == 3
+    assert first is plan.files[0] and len(plan.files[1:]) == 2 and len(decoded) == 3
     assert pickle.loads(pickle.dumps(plan.files)) == plan.files == tuple(plan.files)
     assert table.scan(where="id = 1").count() == 1 and table.scan().to_arrow().num_rows == 3
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from caches import forget
+from made_entries import made_entries
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -18,7 +19,6 @@ from bitlake.mergetree.bucket_assignment import AssignerLayout
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.cross_partition import NEW_BUCKET
 from bitlake.metadata.manifest import EntryKind
-from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.snapshot import manifests
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.index_files import read_hashes
@@ -177,27 +177,23 @@ def test_a_task_looks_at_the_buckets_of_its_rows(tmp_path: Path, kind: str, monk
     # Deleted ones become objects, and those of their names, to find what is deleted.
     live = {e.file.file_name for e in every} - {e.file.file_name for e in every if e.kind is EntryKind.DELETE}
     forget()
-    whole, objects = ManifestColumns.entries, set[int]()
+    made = made_entries(monkeypatch)
 
-    def entries(self: ManifestColumns, places: Any) -> Any:
-        nonlocal objects
-        for entry in whole(self, places):
-            objects |= {entry.bucket} if entry.file.file_name in live else set()
-            yield entry
+    def objects() -> set[int]:
+        return {e.bucket for e in made if e.file.file_name in live}
 
-    monkeypatch.setattr(ManifestColumns, "entries", entries)
     job = primary_key.WriteJob(LiveBuckets.of(state), "me", None, grouped=True)
     sent = dumps(job)
-    assert not objects and not job.live.states, "the driver looked at nothing"
+    assert not objects() and not job.live.states, "the driver looked at nothing"
     assert b"ManifestEntry" not in sent and len(sent) < 5_000
     came = pa.concat_tables([rows(range(60), "new", ["d9"]).take(keys_in(bucket_of, b)) for b in chosen])
     buckets = [b for b in chosen for _ in keys_in(bucket_of, b)]
     came = came.append_column(NEW_BUCKET, pa.array(buckets, pa.int32()))
     error, changes = loads(primary_key._attempt(sent, iter(came.to_batches(max_chunksize=7))))
     assert error is None and [c.bucket for c in changes] == chosen
-    assert objects == set(chosen)
+    assert objects() == set(chosen)
     publish(table._core, state, changes, operation="WRITE")
-    assert objects == set(chosen), "nor did the commit look at others"
+    assert objects() == set(chosen), "nor did the commit look at others"
     monkeypatch.undo()
     assert table.scan(where="v = 'new'").count() == len(buckets) == came.num_rows
     assert table.scan().count() == 60, "old rows of the keys are gone: their sequence numbers were known"
