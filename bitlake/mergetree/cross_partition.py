@@ -49,14 +49,12 @@ def stored_row_counts(state: TableState) -> dict[bytes, dict[int, int]]:
     Only the columns of the files are read.
     """
     files = columns_of_files(state.entries())
-    partitions, codes = files.partitions
-    order = np.lexsort((files.buckets[:, 0], codes))
-    slots = np.stack([codes, files.buckets[:, 0]], axis=1)[order]
-    starts = np.flatnonzero(np.concatenate((np.ones(min(1, len(slots)), bool), (slots[1:] != slots[:-1]).any(axis=1))))
-    rows = np.add.reduceat(files.rows[order], starts) if len(starts) else starts
+    slots, codes = files.slots
+    rows = np.zeros(len(slots), np.int64)
+    np.add.at(rows, codes, files.rows)
     out: dict[bytes, dict[int, int]] = {}
-    for (code, bucket), count in zip(slots[starts].tolist(), rows.tolist(), strict=True):
-        out.setdefault(partitions[code], {})[bucket] = count
+    for (partition, bucket), count in zip(slots, rows.tolist(), strict=True):
+        out.setdefault(partition, {})[bucket] = count
     return out
 
 

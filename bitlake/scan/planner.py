@@ -110,8 +110,6 @@ if TYPE_CHECKING:
 
 MANY_PLANNED = 10_000
 """From this many files on that a plan keeps of a table held by column, they are made when they are looked at."""
-_BUCKET_SHIFT = 1 << 31
-"""Added to the number of a bucket (32 bits, maybe -1 or -2), makes it non-negative."""
 _KEPT = 0
 REASONS: tuple[SkipReason | None, ...] = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
@@ -195,11 +193,9 @@ class MetadataPruning:
     def _paths(self, numbers: Int64s) -> list[str]:
         """The paths of the files at ascending positions.  Only entries with external paths are decoded."""
         files, partitions = self._files, self.partitions
-        rows, codes = files.partitions
-        slots, of = np.unique((codes[numbers] << 32) | (files.buckets[numbers, 0] + _BUCKET_SHIFT), return_inverse=True)
-        buckets = ((slots & 0xFFFFFFFF) - _BUCKET_SHIFT).tolist()
-        pairs = zip((slots >> 32).tolist(), buckets, strict=True)
-        folders = pa.array([partitions.bucket_dir(rows[code], bucket) for code, bucket in pairs], pa.large_string())
+        slots, codes = files.slots
+        used, of = np.unique(codes[numbers], return_inverse=True)
+        folders = pa.array([partitions.bucket_dir(*slots[code]) for code in used.tolist()], pa.large_string())
         names, separator = files.names(numbers).combine_chunks(), pa.scalar("/", pa.large_string())
         paths = pc.binary_join_element_wise(folders.take(pa.array(of)), names, separator)
         listed: list[str] = paths.to_numpy(zero_copy_only=False).tolist()
@@ -419,7 +415,8 @@ def split_files(schema: TableSchema, entries: Sequence[ManifestEntry], *, level_
     upper_only = options.of(opt.DV_ENABLED) or options.of(opt.MERGE_ENGINE) == FIRST_ROW
     # Above level 0 no row of a key needs merging: only buckets with files in level 0 are merged.
     fresh: set[tuple[bytes, int]] = set()
-    if level_0 or (options.of(opt.DV_MERGE_ON_READ) and options.of(opt.MERGE_ENGINE) != FIRST_ROW):
+    merged_in = level_0 or (options.of(opt.DV_MERGE_ON_READ) and options.of(opt.MERGE_ENGINE) != FIRST_ROW)
+    if upper_only and merged_in:
         fresh = {(e.partition, e.bucket) for e in entries if e.file.level == 0}
     hidden: list[tuple[ManifestEntry, SkipReason]] = []
     direct: list[ManifestEntry] = []

@@ -34,7 +34,9 @@ _FEW = 4
 _KEPT_FILES = 200_000
 """Up to this many files, entries that are created twice stay in memory: DELETE and DROP PARTITION walk over all entries
 many times, at 13 µs for each entry that is created."""
-_FILE_BYTES, _BOUNDS_BYTES = 40, 48
+_BUCKET_SHIFT = 1 << 31
+"""Added to the number of a bucket (32 bits, maybe -1 or -2), makes it non-negative."""
+_FILE_BYTES, _BOUNDS_BYTES = 49, 48
 """The bytes of a file in all columns except statistics, and in the bounds of one column."""
 
 
@@ -262,6 +264,14 @@ class FileColumns:
         seen: dict[bytes, int] = {}
         codes = [seen.setdefault(e.partition, len(seen)) for e in self.entries]
         return list(seen), np.array(codes, np.int64)
+
+    @cached_property
+    def slots(self) -> tuple[list[tuple[bytes, int]], Int64s]:
+        """The distinct buckets (partition row and number), in order, and the index of each file's among them."""
+        rows, codes = self.partitions
+        packed, of = np.unique((codes << 32) | (self.buckets[:, 0] + _BUCKET_SHIFT), return_inverse=True)
+        numbers = ((packed & 0xFFFFFFFF) - _BUCKET_SHIFT).tolist()
+        return [(rows[code], bucket) for code, bucket in zip((packed >> 32).tolist(), numbers, strict=True)], of
 
     @cached_property
     def groups(self) -> list[FileGroup]:

@@ -295,10 +295,8 @@ def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[Man
     if not has_many_files(state):
         return state.entries()
     rows = frozenset(partitions)
-    if _is_known(state):
-        return in_partitions(state.entries(), rows)
     types = [f.type for f in state.schema.partition_fields]
-    return state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows))
+    return in_partitions(state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows)), rows)
 
 
 def entries_of_buckets(state: TableState, slots: Collection[tuple[bytes, int]]) -> Sequence[ManifestEntry]:
