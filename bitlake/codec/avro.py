@@ -412,10 +412,19 @@ class AvroFormat:
         self.text = json.dumps(schema, separators=(",", ":"))
 
     @functools.cached_property
+    def checked(self) -> Any:
+        """The schema as :func:`read_header` returns it, without logical types: a timestamp's number stays a number."""
+        return check_schema(self.text.encode(), "the schema", logical=False)[0]
+
+    @functools.cached_property
     def parsed(self) -> Any:
-        """The schema as fastavro takes it, without logical types: a timestamp's number stays a number."""
-        plain, _ = check_schema(self.text.encode(), "the schema", logical=False)
-        return fastavro.parse_schema(plain)
+        """The schema as fastavro takes it."""
+        return fastavro.parse_schema(self.checked)
+
+    @functools.cached_property
+    def framed(self) -> Any:
+        """The schema of a block of these records, as fastavro takes it."""
+        return fastavro.parse_schema(_framed(self.checked))
 
     def encode(
         self,
@@ -471,7 +480,7 @@ class AvroFormat:
         """
         stream = io.BytesIO(data)
         header = read_header(stream, what, logical=False)
-        if header.schema != check_schema(self.text.encode(), "the schema", logical=False)[0]:
+        if header.schema != self.checked:
             return None
         found = _stored_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what)
         return [Block(count, block, body, header.codec) for count, block, body in found]
@@ -547,7 +556,8 @@ def decode(data: bytes, what: str, expected: AvroFormat) -> Iterator[dict[str, A
     """
     stream = io.BytesIO(data)
     header = read_header(stream, what, logical=False)
-    problem = _difference(header.schema, expected.parsed, "record")
+    same = header.schema == expected.checked
+    problem = None if same else _difference(header.schema, expected.parsed, "record")
     if problem is not None:
         raise CorruptError(f"{what} has an unexpected Avro schema: {problem}")
     left = most_bytes(len(data))
@@ -562,7 +572,7 @@ def decode(data: bytes, what: str, expected: AvroFormat) -> Iterator[dict[str, A
             yield count, block
 
     try:
-        rows = fastavro.parse_schema(_framed(header.schema))
+        rows = expected.framed if same else fastavro.parse_schema(_framed(header.schema))
         for count, block in bounded():
             # Read as one array that a marker follows: a count that is too low or too high shows at the end.
             framed = io.BytesIO(b"".join((zigzag(count), block, _ARRAY_END if count else b"", _MARKER)))

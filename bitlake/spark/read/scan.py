@@ -263,28 +263,29 @@ def choose(
 
 
 def looked_at(scan: TableScan) -> TableScan:
-    """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys, or some ranges.
+    """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys, or few rows match.
 
-    How few rows of these pages match is not known before their values are seen, and Spark's reader asks bounds only for
-    lists of up to ten values.  So the condition's columns of such pages are read here, if that is soon done.  Ranges of
-    which most rows match stay as they are, and so does a limited scan.
+    How few rows of whole files and of these pages match is not known before their values are seen, and Spark's reader
+    asks bounds only for lists of up to ten values.  So the condition's columns are read here, if that is soon done.
+    What has many rows that match stays as it is, and so does a limited scan.
     """
     plan = scan.plan()
-    far = [f for f in plan.files if f.by_pages]
-    if scan.predicate is None or scan.row_limit is not None or not far or choose(plan).driver:
+    small = plan.chosen_rows <= DRIVER_ROWS
+    unseen = [f for f in plan.files if f.by_pages or (small and f.whole and not f.selection.exact)]
+    if scan.predicate is None or scan.row_limit is not None or not unseen or choose(plan).driver:
         return scan
     share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
-    if sum(f.chosen_rows for f in far) > JUDGED_ROWS or sum(map(chosen_bytes, far)) * share > DRIVER_BYTES:
+    if sum(f.chosen_rows for f in unseen) > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
         return scan
-    apart = any(map(_far_apart, far))
-    if not apart and plan.chosen_rows > DRIVER_ROWS:
+    apart = any(f.by_pages and _far_apart(f) for f in unseen)
+    if not apart and not small:
         return scan
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
     with reading_table(scan.state.name):
-        found = LocalRunner().run(tasks_of(far, plan.schemas), partial(matching_rows, scan.store, request))
+        found = LocalRunner().run(tasks_of(unseen, plan.schemas), partial(matching_rows, scan.store, request))
     if not apart and sum(map(len, found)) > LOCAL_ROWS:
         return scan
-    rows = {f.path: Selection.of(hits, True) for f, hits in zip(far, found, strict=True)}
+    rows = {f.path: Selection.of(hits, True) for f, hits in zip(unseen, found, strict=True)}
     files = [replace(f, selection=rows[f.path], by_pages=False) if f.path in rows else f for f in plan.files]
     left = tuple(f for f in files if not f.selection.is_empty)
     plan.metrics.files_read, plan.metrics.rows_chosen = len(left), sum(f.chosen_rows for f in left)

@@ -70,7 +70,17 @@ def test_whole_files_of_many_rows_are_read_by_spark(lake: bitlake.Lake, monkeypa
     picked = scan.where("id = 7").plan()
     assert picked.chosen_rows == ROWS, "statistics leave the file whole"
     assert len(spark_scan.choose(picked).native) == 1
+    # Unless few rows match, which the condition's column tells.
+    few = spark_scan.looked_at(scan.where("id = 7")).plan()
+    assert few.chosen_rows == 1 and len(spark_scan.choose(few).driver) == 1
+    assert lake.sql("SELECT * FROM t WHERE id = 7").collect() == [(7, "v")]
+    assert "1 read here" in lake.sql("EXPLAIN SELECT * FROM t WHERE id = 7").collect()[0][0]
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 1_000)
+    most = scan.where("id > 6")
+    assert spark_scan.looked_at(most) is most
     assert lake.sql("SELECT v, count(*) FROM t WHERE id > 6 GROUP BY v").collect()[0][:] == ("v", ROWS - 7)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", ROWS - 1)
+    assert len(spark_scan.choose(spark_scan.looked_at(scan.where("id = 7")).plan()).native) == 1, "many rows to look at"
 
 
 def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlake.Lake) -> None:
