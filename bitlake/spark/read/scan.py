@@ -263,7 +263,7 @@ def choose(
 
 
 def looked_at(scan: TableScan) -> TableScan:
-    """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys, or few rows match.
+    """The scan, of known rows where few may match: in pages far apart, as of a long list of keys, or in small files.
 
     How few rows of whole files and of these pages match is not known before their values are seen, and Spark's reader
     asks bounds only for lists of up to ten values.  So the condition's columns are read here, if that is soon done.
