@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +13,22 @@ import pytest
 def long(*values: Any, id: str | None = None) -> Any:
     """A case of a parametrised test that only `make long` runs."""
     return pytest.param(*values, marks=pytest.mark.long, id=id)
+
+
+def few(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """The values of a parameter, or tuples of several: `make test` runs those kept, `make long` the others."""
+    return [v if v in kept else long(*v) if isinstance(v, tuple) else long(v) for v in values]
+
+
+def halves(*parameters: Iterable[Any]) -> list[Any]:
+    """Every combination of the parameters' values: `make test` runs one half of them, `make long` the other.
+
+    The positions of the values add up to an even number in the first half, so that it has every value of two
+    parameters, and every pair of values of three or more.
+    """
+    numbered = [list(enumerate(values)) for values in parameters]
+    cases = [tuple(zip(*combination, strict=True)) for combination in product(*numbered)]
+    return [long(*values) if sum(positions) % 2 else values for positions, values in cases]
 
 
 def full(sample: int, count: int) -> int:

@@ -258,9 +258,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("dead", "after"), [(False, True), long(True, False), long(False, False)])
+@pytest.mark.parametrize(
+    ("dead", "after", "step"), [(False, True, 2), long(False, True, 1), long(True, False, 1), long(False, False, 1)]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp_path: Path) -> None:
+def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, step: int, tmp_path: Path) -> None:
     template = tmp_path / "template"
     options = {**CASES[case], "file-index.in-manifest-threshold": "1 b"}
     made(template, **options).upsert(rows_of(range(20), "old"))
@@ -271,7 +273,7 @@ def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp
         table.upsert(rows_of(range(10, 30), "new"))
 
     attempts = 0
-    for done in each_call_failing(template, tmp_path, work, dead=dead, after=after):
+    for done in each_call_failing(template, tmp_path, work, dead=dead, after=after, step=step):
         attempts += 1
         assert read(done.table) in (old, new)
         found = read(done.table, level_0=True)

@@ -62,7 +62,10 @@ def _lookup_cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "producer", "seed"), _lookup_cases())
-def test_with_deletion_vectors(case: str, producer: str, seed: int, tmp_path: Path, small_batches: None) -> None:
+@pytest.mark.parametrize("rounds", [3, long(6)])
+def test_with_deletion_vectors(
+    case: str, producer: str, seed: int, rounds: int, tmp_path: Path, small_batches: None
+) -> None:
     options, kinds = LOOKUPS[case]
     # Each engine and producer meets two shapes of table; together they meet all.
     shape = (list(LOOKUPS).index(case) + 2 * seed + (producer == "none")) % len(SHAPES)
@@ -70,7 +73,7 @@ def test_with_deletion_vectors(case: str, producer: str, seed: int, tmp_path: Pa
     dedup = seed == 1
     asked = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(dedup).lower()}
     table = BucketTable(tmp_path, {**DV, **options, **more, **asked}, keys, shape)
-    for _ in range(6):
+    for _ in range(rounds):
         for _ in range(table.random.randint(1, 3)):
             table.write(kinds)
         unit = table.unit()

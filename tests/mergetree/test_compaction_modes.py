@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import halves, long
 from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
 
@@ -49,10 +50,11 @@ MERGED: dict[str, tuple[dict[str, str], Sequence[int]]] = {
 
 
 @pytest.mark.parametrize("case", MERGED)
-def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [4, long(8)])
+def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, rounds: int, tmp_path: Path) -> None:
     options, kinds = MERGED[case]
     table = BucketTable(tmp_path, options, ("k",), len(case))
-    for _ in range(8):
+    for _ in range(rounds):
         for _ in range(table.random.randint(1, 3)):
             table.write(kinds)
         unit = table.unit()
@@ -65,12 +67,14 @@ def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, tmp_path
     assert len(rows) == len(table.whole_history()), "deletes are gone from the highest level, and nothing else is there"
 
 
-@pytest.mark.parametrize("case", ["deduplicate", "partial-update", "aggregation"])
-@pytest.mark.parametrize("more", [{}, SMALL, {"file.format.per.level": "0:avro"}], ids=["", "small", "formats"])
-def test_lookup_changelogs_without_vectors(case: str, more: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "case"), halves(["", "small", "formats"], ["deduplicate", "partial-update", "aggregation"])
+)
+def test_lookup_changelogs_without_vectors(case: str, more: str, tmp_path: Path) -> None:
     options = {"deduplicate": {}, "partial-update": {"merge-engine": "partial-update"}, "aggregation": SUM}[case]
     kinds = ALL if case == "deduplicate" else ADDS
-    table = BucketTable(tmp_path, {**LOOKUP, **options, **more}, ("k", "x"), len(more))
+    shape = {"": {}, "small": SMALL, "formats": {"file.format.per.level": "0:avro"}}[more]
+    table = BucketTable(tmp_path, {**LOOKUP, **options, **shape}, ("k", "x"), len(shape))
     for _ in range(6):
         table.write(kinds)
         unit = table.unit()
@@ -126,8 +130,9 @@ def test_first_row_takes_no_deletes(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("deduplicate", [True, False])
-@pytest.mark.parametrize("case", ["deduplicate", "partial-update", "aggregation", "small"])
+@pytest.mark.parametrize(
+    ("case", "deduplicate"), halves(["deduplicate", "partial-update", "aggregation", "small"], [True, False])
+)
 def test_full_compactions_tell_what_changed_since_the_last(case: str, deduplicate: bool, tmp_path: Path) -> None:
     options = {"partial-update": {"merge-engine": "partial-update"}, "aggregation": SUM, "small": SMALL}.get(case, {})
     asked = {

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
+from long import halves
 from store_wrappers import CountingStore
 
 import bitlake
@@ -79,9 +80,7 @@ def merged(engine: str, old: Row | None, new: Row) -> Row:
     return new
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("buffer", ["256 mb", "1 b"])
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(("name", "buffer", "large"), halves(ENGINES, ["256 mb", "1 b"], [False, True]))
 def test_a_key_is_in_one_partition(
     name: str, buffer: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from faults import strays
 from keyed_tables import QUICK
+from long import long
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -79,11 +80,12 @@ CONDITIONS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_random_deletes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [3, long(6)])
+def test_random_deletes(name: str, turns: int, tmp_path: Path) -> None:
     table = made(tmp_path, **TABLES[name])
     rng = random.Random(name)
     model: dict[Any, Row] = {}
-    for turn in range(6):
+    for turn in range(turns):
         rows: list[Row] = []
         for _ in range(70):
             value = None if rng.random() < 0.2 else rng.randrange(100)

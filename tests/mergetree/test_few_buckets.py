@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from caches import forget
 from keyed_tables import COLUMNS, made, rows_of
+from long import halves
 from made_entries import made_entries
 
 import bitlake
@@ -64,8 +65,7 @@ def bucket_of_key(table: Table) -> dict[int, int]:
     return dict(zip(*(c.to_pylist() for c in found.columns), strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize(("cold", "kind"), halves([True, False], KINDS))
 def test_rows_end_as_in_a_dictionary(tmp_path: Path, kind: str, cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Upserts, deletes and compactions, and in each round another writer's commit between a write and its commit."""
     large(monkeypatch)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import long
 
 import bitlake
 from bitlake.codec.binary_row import decode_row
@@ -96,7 +97,8 @@ OPTIONS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
-def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [7, long(14)])
+def test_a_table_is_what_a_dictionary_would_be(number: int, steps: int, tmp_path: Path) -> None:
     options, chance = OPTIONS[number % len(OPTIONS)], random.Random(number)
     table, model, past = made(tmp_path, **options), Model(), dict[int, Model]()
     ordered = "sequence__field" in options
@@ -109,7 +111,7 @@ def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> N
         if kind in ("+I", "+U"):
             model[key] = row
 
-    for step in range(14):
+    for step in range(steps):
         what = chance.random()
         if what < 0.7:
             rows = []
@@ -165,6 +167,7 @@ def _summed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**_filled(old, new), "n": (old["n"] or 0) + new["n"] if new["n"] is not None else old["n"]}
 
 
+@pytest.mark.parametrize("steps", [5, long(9)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -178,14 +181,14 @@ def _summed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     ("engine", "merge"), [("first-row", _first), ("partial-update", _filled), ("aggregation", _summed)]
 )
 def test_merge_engines_give_what_they_give_row_by_row(
-    engine: str, merge: Any, options: dict[str, str], tmp_path: Path
+    engine: str, merge: Any, options: dict[str, str], steps: int, tmp_path: Path
 ) -> None:
     if engine == "first-row" and options.keys() & {"deletion_vectors__enabled", "changelog_producer"}:
         options = {"num_levels": "3"} if "deletion_vectors__enabled" in options else {"target_file_row_num": "9"}
     chance, model = random.Random(len(engine)), Model()
     options = {**options, **({"fields__n__aggregate_function": "sum"} if engine == "aggregation" else {})}
     table = made(tmp_path, merge_engine=engine, **options)
-    for step in range(9):
+    for step in range(steps):
         rows = [
             row(chance.randrange(40), chance.choice([None, f"s{step}"]), "a", chance.choice([None, 1, 2]))
             for _ in range(chance.randrange(1, 30))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import halves
 
 import bitlake
 
@@ -47,8 +48,10 @@ def _place(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("options", [{"deletion-vectors.enabled": "true"}, {"num-sorted-run.compaction-trigger": "2"}])
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    halves([{"deletion-vectors.enabled": "true"}, {"num-sorted-run.compaction-trigger": "2"}], KEYS),
+)
 def test_a_table_is_what_a_dictionary_would_be(kind: str, options: dict[str, str], tmp_path: Path) -> None:
     type_, make = KEYS[kind]
     chance = random.Random(len(kind))
