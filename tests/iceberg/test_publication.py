@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from iceberg_reader import IcebergTable, local, sorted_rows
+from long import long
 from store_wrappers import CountingStore, FaultyStore
 
 import bitlake
@@ -61,10 +62,11 @@ def unpublished(table: Table, change: Callable[[], object]) -> TableState:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("base", [True, False], ids=["incremental", "rebuild"])
-def test_a_death_at_each_step(tmp_path: Path, after: bool, base: bool) -> None:
+@pytest.mark.parametrize("each", [3, long(1)])
+def test_a_death_at_each_step(tmp_path: Path, after: bool, base: bool, each: int) -> None:
     """The process dies at each call of the store: readers see the table before the commit or after it."""
     ended = set()
-    for step in range(40):
+    for step in range(0, 40, each):
         table = table_of(tmp_path / str(step))
         table.append(rows_of(range(10)))
         table.append(rows_of(range(10, 20)))

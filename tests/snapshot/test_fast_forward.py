@@ -86,8 +86,8 @@ def check_verified(table: Table) -> None:
 
 
 FULL = "BITLAKE_HISTORY" in os.environ  # make history
-HALVES = [0, long(1)]
-"""Each second call, and the others."""
+CALLS = [(0, 1)] if FULL else [(0, 4), long((0, 2)), long((1, 2))]
+"""The first call of the store that fails, and how many later the next: each call in ``make long``."""
 CASES = [(0, 1), (2, 0), (2, 1), (1, 3), (2, 2), (3, 1), (1, 2)]
 
 
@@ -107,15 +107,15 @@ def test_main_is_what_the_branch_is(tmp_path: Path, main: int, branch: int) -> N
 
 @pytest.mark.parametrize("after", [False, True] if FULL else [False])
 @pytest.mark.parametrize(("main", "branch"), [(2, 1), (1, 3), (1, 2)] if FULL else [(1, 2)])
-@pytest.mark.parametrize("first", HALVES)
+@pytest.mark.parametrize("calls", CALLS)
 def test_it_dies_at_each_call_and_is_called_again(
-    tmp_path: Path, main: int, branch: int, after: bool, first: int
+    tmp_path: Path, main: int, branch: int, after: bool, calls: tuple[int, int]
 ) -> None:
     template = tmp_path / "template"
     old = ids(prepared(template, main, branch))
     new = [1, 2, *range(20, 20 + branch)]
     seen = []
-    kind: Any = {"dead": True, "after": after, "first": first, "step": 2}
+    kind: Any = {"dead": True, "after": after, "first": calls[0], "step": calls[1]}
     for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), **kind):
         table = done.table
         found = ids(table)
@@ -168,14 +168,14 @@ def main_has_more(table: Table) -> None:
 
 
 @pytest.mark.parametrize("change", [schemas_differ, main_has_more] if FULL else [main_has_more])
-@pytest.mark.parametrize("first", HALVES)
-def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None], first: int) -> None:
+@pytest.mark.parametrize("calls", CALLS)
+def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None], calls: tuple[int, int]) -> None:
     template = tmp_path / "template"
     table = prepared(template, 1, 2)
     change(table)
     old, new = ids(table), [1, 2, 20, 21]
     columns = bitlake.connect(str(template)).table("t$branch_b").schema.field_names
-    kind: Any = {"dead": True, "after": False, "first": first, "step": 2}
+    kind: Any = {"dead": True, "after": False, "first": calls[0], "step": calls[1]}
     for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), **kind):
         # Where both have columns of their own, reading fails rather than mixing them up, until it is called again.
         try:
@@ -188,8 +188,8 @@ def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None]
 
 
 @pytest.mark.parametrize(("main", "branch"), [(2, 1), (1, 3)] if FULL else [(2, 1)])
-@pytest.mark.parametrize("first", HALVES)
-def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch: int, first: int) -> None:
+@pytest.mark.parametrize("calls", CALLS)
+def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch: int, calls: tuple[int, int]) -> None:
     template = tmp_path / "template"
     prepared(template, main, branch)
     new = [1, 2, *range(20, 20 + branch)]
@@ -216,7 +216,7 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
         table.history.fast_forward("b")
 
     for outer, inner in ((append, forward), (forward, append)):
-        at, kept = first, []
+        at, kept = calls[0], []
         while True:
             table, done, error = nested(at, outer, inner)
             if not done:
@@ -228,16 +228,18 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
             assert not Path(table.path, "snapshot", JOURNAL).exists()
             table.append(rows(88))
             assert ids(table) == sorted([*found, 88])
-            at += 2
+            at += calls[1]
         # A commit that begins before the switch is lost with main's others; one that begins after it stays.
         assert True in kept and kept == sorted(kept, reverse=outer is append), kept
 
 
-def test_another_branch_waits_until_it_is_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1] if FULL else [2, long(1)])
+def test_another_branch_waits_until_it_is_complete(tmp_path: Path, step: int) -> None:
     template = tmp_path / "template"
     prepared(template, 1, 1).history.create_branch("c", "start")
     refused = 0
-    for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), dead=True, after=False):
+    kind: Any = {"dead": True, "after": False, "step": step}
+    for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), **kind):
         try:
             done.table.history.fast_forward("c")
         except InvalidRequest as e:

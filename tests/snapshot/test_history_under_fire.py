@@ -14,6 +14,7 @@ import pytest
 from caches import forget
 from faults import Between
 from history_model import BY_NAME, EXPIRY, OPERATIONS, WRITER, Lake, Operation, judge, prepared, repeat
+from long import long
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -105,10 +106,14 @@ EACH_CALL = {("alter", "rename table"), ("create branch", "rename table")}
 
 
 @pytest.mark.parametrize("outer", sorted({one for one, _ in pairs()}))
-def test_another_operation_between_any_two_calls(template: tuple[Path, Lake], tmp_path: Path, outer: str) -> None:
+@pytest.mark.parametrize("count", [2] if FULL else [1, long(2)])
+def test_another_operation_between_any_two_calls(
+    template: tuple[Path, Lake], tmp_path: Path, outer: str, count: int
+) -> None:
+    """``count``: the calls of the outer operation that are tried."""
     rng = random.Random(f"{SEED}/{outer}")
     for inner in sorted(two for one, two in pairs() if one == outer):
-        places = range(1000) if FULL or (outer, inner) in EACH_CALL else sorted(rng.sample(range(25), 2))
+        places = range(1000) if FULL or (outer, inner) in EACH_CALL else sorted(rng.sample(range(25), 2)[:count])
         for at in places:
             if not beside(template, tmp_path / "lake", BY_NAME[outer], BY_NAME[inner], at):
                 break

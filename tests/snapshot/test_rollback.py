@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
+from long import long
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -35,7 +36,9 @@ SCHEMA = pa.schema([("id", pa.int64())])
 ALL = Retention(1, 1, 1 << 60, 1000)
 DAY_MS = 86_400_000
 STEP = int(os.environ.get("HISTORY_STEP", "5"))
-"""Of the calls of commands other than appends, every how many-th is interrupted; ``make history`` takes each."""
+"""Of the calls of commands other than appends, every how many-th is interrupted; ``make history-each`` takes each."""
+PACES = [3, long(1)] if STEP > 1 else [1]
+"""In ``make test`` a third of these calls, and of those of appends."""
 Rows = list[int]
 Work = Callable[[Table], object]
 Outcome = Literal["done", "refused"]
@@ -191,12 +194,13 @@ def check(table: Table, wanted: list[Rows], why: str, seen: set[Any]) -> None:
 
 @pytest.mark.parametrize("first", ["rollback", "other"])
 @pytest.mark.parametrize("name", OTHERS)
-def test_rollback_beside_another_command(template: Path, tmp_path: Path, name: str, first: str) -> None:
+@pytest.mark.parametrize("pace", PACES)
+def test_rollback_beside_another_command(template: Path, tmp_path: Path, name: str, first: str, pace: int) -> None:
     """A commit between a rollback's listing and its deletions vanished later, and rolled-back rows returned."""
     work, wanted = OTHERS[name]
     pair = (back_to(4), work) if first == "rollback" else (work, back_to(4))
     seen: set[Any] = set()
-    step = 1 if name == "append" else STEP
+    step = pace if name == "append" else STEP
     for at, (table, one, two) in enumerate(moments(template, tmp_path, *pair, step)):
         outcomes = (one, two) if first == "rollback" else (two, one)
         assert outcomes in wanted, f"{outcomes} at call {at * step}"
@@ -207,12 +211,13 @@ CHANGES = WRITES | {"list", "names", "read"}
 
 
 @pytest.mark.parametrize("first", ["rollback", "append"])
-def test_rollback_beside_an_append_in_an_object_store(first: str) -> None:
+@pytest.mark.parametrize("pace", PACES)
+def test_rollback_beside_an_append_in_an_object_store(first: str, pace: int) -> None:
     """Where a rename does not exist and a file is only created if absent, or deleted."""
     wanted = OTHERS["append"][1]["done", "done"]
-    for at in range(1000):
+    for at in range(0, 1000, pace):
         forget()
-        plain = make(f"memory://rollback-{first}-{at}/lake")
+        plain = make(f"memory://rollback-{first}-{pace}-{at}/lake")
         work, other = (back_to(4), append) if first == "rollback" else (append, back_to(4))
         store = Between(plain._core.store, at, lambda: other(plain), CHANGES)  # noqa: B023
         forget()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import random
 import shutil
@@ -96,15 +97,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- storage that fails -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dead", "after"), [(True, False), long(False, True), long(False, False), long(True, True)])
+@pytest.mark.parametrize(
+    ("dead", "after", "step"),
+    [(True, False, 2), *(long(*how, 1) for how in itertools.product([True, False], repeat=2))],
+)
 @pytest.mark.parametrize("work", WORK)
-def test_each_store_call_failing_in_turn(template: Path, tmp_path: Path, work: str, dead: bool, after: bool) -> None:
+def test_each_store_call_failing_in_turn(
+    template: Path, tmp_path: Path, work: str, dead: bool, after: bool, step: int
+) -> None:
     shutil.copytree(template, tmp_path / "ideal")
     old = contents(tmp_path / "ideal")
     WORK[work](bitlake.connect(str(tmp_path / "ideal")).table("t"))
     new = contents(tmp_path / "ideal")
     assert new != old
-    for done in each_call_failing(template, tmp_path, WORK[work], dead=dead, after=after):
+    for done in each_call_failing(template, tmp_path, WORK[work], dead=dead, after=after, step=step):
         found = contents(Path(done.table.path).parents[1])
         done.check(found, old, new)
         done.table.append(NEW)
