@@ -232,7 +232,7 @@ def test_a_merge_reads_only_files_that_its_source_can_match(
     ],
     ids=["append", "vectors", "keyed", "dynamic", "keyed vectors"],
 )
-@pytest.mark.parametrize("each", [3, long(6)])
+@pytest.mark.parametrize("each", [2, long(3), long(6)])
 def test_merges_beside_writers_lose_nothing(tmp_path: Path, options: dict[str, str], each: int) -> None:
     """Each MERGE adds to the sum that it read: one that wrote over another's would lose its addition."""
     key = options.get("primary-key")

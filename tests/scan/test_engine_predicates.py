@@ -186,7 +186,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> list[Predicate]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("predicates", [30, long(100)])
+@pytest.mark.parametrize("predicates", [15, long(30), long(100)])
 def test_engines_read_what_a_scan_reads(
     subjects: list[Subject],
     scans: list[TableScan],

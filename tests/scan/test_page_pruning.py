@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from caches import forget
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 
 import bitlake
 from bitlake.expressions.statistics import Verdict, judge_leaf
@@ -82,9 +83,17 @@ def live() -> pa.Table:
     return every.filter(pa.array(np.arange(ROWS) % 11 != 0))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.sampled_from(sorted(TERMS)), min_size=1, max_size=3), st.booleans())
-def test_the_rows_that_match_whatever_is_left_out(table: Table, terms: list[str], either: bool) -> None:
+@pytest.mark.parametrize("examples", [25, long(80)])
+def test_the_rows_that_match_whatever_is_left_out(table: Table, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.lists(st.sampled_from(sorted(TERMS)), min_size=1, max_size=3), st.booleans())
+    def run(terms: list[str], either: bool) -> None:
+        match_whatever_is_left_out(table, terms, either)
+
+    run()
+
+
+def match_whatever_is_left_out(table: Table, terms: list[str], either: bool) -> None:
     expected = TERMS[terms[0]]
     for term in terms[1:]:
         expected = expected | TERMS[term] if either else expected & TERMS[term]

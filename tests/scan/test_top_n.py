@@ -11,6 +11,7 @@ import pytest
 from builders import EVERY_TYPE, every_type
 from hypothesis import given, settings
 from hypothesis import strategies as hs
+from long import long
 from topn_model import SCHEMA, keyed, orders, row_values, sorted_rows
 
 import bitlake
@@ -27,9 +28,17 @@ CONDITIONS = {
 }
 
 
-@settings(max_examples=40)
-@given(data=hs.data())
-def test_top_n_is_sorting_everything(tmp_path_factory: Any, data: Any) -> None:
+@pytest.mark.parametrize("examples", [15, long(40)])
+def test_top_n_is_sorting_everything(tmp_path_factory: Any, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(data=hs.data())
+    def run(data: Any) -> None:
+        sort_everything(tmp_path_factory, data)
+
+    run()
+
+
+def sort_everything(tmp_path_factory: Any, data: Any) -> None:
     files = data.draw(hs.lists(hs.lists(row_values(), min_size=1, max_size=12), min_size=1, max_size=4))
     order = data.draw(orders())
     n = data.draw(hs.integers(0, 8))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
+from long import long
 from pyroaring import BitMap
 from topn_model import SCHEMA, keyed, orders, sorted_rows
 
@@ -51,10 +52,18 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@settings(max_examples=60)
-@given(seed=hs.integers(0, 2**32), data=hs.data())
+@pytest.mark.parametrize("examples", [20, long(60)])
 @pytest.mark.usefixtures("_small_rounds")
-def test_rounds_are_sorting_everything(tmp_path_factory: Any, seed: int, data: Any) -> None:
+def test_rounds_are_sorting_everything(tmp_path_factory: Any, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(seed=hs.integers(0, 2**32), data=hs.data())
+    def run(seed: int, data: Any) -> None:
+        sort_in_rounds(tmp_path_factory, seed, data)
+
+    run()
+
+
+def sort_in_rounds(tmp_path_factory: Any, seed: int, data: Any) -> None:
     random = np.random.default_rng(seed)
     first = data.draw(hs.tuples(hs.sampled_from("ifs"), *DIRECTIONS))
     order = [first, *(o for o in data.draw(orders()) if o[0] != first[0])][: data.draw(hs.integers(1, 3))]

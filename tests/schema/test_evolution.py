@@ -15,6 +15,7 @@ import pytest
 from answers import arrow_rows
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from long import long
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
@@ -480,10 +481,14 @@ def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:
     assert table.scan(where=f"{name} IS NULL").count() == len(nulls)
 
 
-@settings(max_examples=15)
-@given(seed=some.integers(0, 2**32))
-def test_any_changes_read_as_a_plain_model_does(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    changes_are_the_models(seed, tmp_path_factory.mktemp("lake"))
+@pytest.mark.parametrize("examples", [6, long(15)])
+def test_any_changes_read_as_a_plain_model_does(examples: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    @settings(max_examples=examples)
+    @given(seed=some.integers(0, 2**32))
+    def run(seed: int) -> None:
+        changes_are_the_models(seed, tmp_path_factory.mktemp("lake"))
+
+    run()
 
 
 @pytest.mark.long

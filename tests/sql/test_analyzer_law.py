@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from long import long
 
 from bitlake.expressions.sql_text import to_sql
 from bitlake.sql.analyzer import analyse_query
@@ -140,8 +141,9 @@ def rows(spark: Any, text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_pruning_changes_no_result(tables: Any) -> None:
-    check(tables, range(8))
+@pytest.mark.parametrize("seeds", [range(3), long(range(8))], ids=str)
+def test_pruning_changes_no_result(tables: Any, seeds: range) -> None:
+    check(tables, seeds)
 
 
 def check(tables: Any, seeds: range) -> None:

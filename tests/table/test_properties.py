@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from expressions.oracle import truth
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 
 import bitlake
 from bitlake.catalog.catalog import Identifier
@@ -164,8 +165,17 @@ def text(table: pa.Table) -> list[str]:
     return sorted(repr(r) for r in table.to_pylist())
 
 
-@given(cases())
-def test_a_scan_finds_what_a_loop_finds(case: Case) -> None:
+@pytest.mark.parametrize("examples", [20, long(60)])
+def test_a_scan_finds_what_a_loop_finds(examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(cases())
+    def run(case: Case) -> None:
+        look(case)
+
+    run()
+
+
+def look(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(read, "LATE_PAGES", case.late_pages)
         lake = bitlake.connect(folder)

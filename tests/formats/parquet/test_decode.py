@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long
 
 import bitlake.formats.parquet.pages as decode
 from bitlake.errors import BitlakeError
@@ -45,9 +46,17 @@ def zstd_files(draw: st.DrawFn) -> tuple[bytes, Any]:
     return data, rows
 
 
-@settings(max_examples=50, deadline=None)
-@given(zstd_files(), st.sampled_from([1 << 20, 3_000, 1]))
-def test_rows_of_many_pages_as_pyarrow(made: tuple[bytes, Any], block: int) -> None:
+@pytest.mark.parametrize("examples", [20, long(50)])
+def test_rows_of_many_pages_as_pyarrow(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(zstd_files(), st.sampled_from([1 << 20, 3_000, 1]))
+    def run(made: tuple[bytes, Any], block: int) -> None:
+        read_as_pyarrow(made, block)
+
+    run()
+
+
+def read_as_pyarrow(made: tuple[bytes, Any], block: int) -> None:
     data, rows = made
     source = Source(data)
     table = pq.read_table(io.BytesIO(data))

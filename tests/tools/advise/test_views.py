@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ NOBODY = 10**11 + 1
 ASK = "Ask for advice on indexes"
 
 
+@functools.cache
 def places(seed: int, rows: int = ROWS) -> pa.Table:
     """Runs of rows with near values, in no order: files and pages span nearly all values."""
     random = np.random.default_rng(seed)
