@@ -23,7 +23,7 @@ def rows(lake: bitlake.Lake, text: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("file_format", "key", "count"), [("parquet", False, 300_000), ("orc", False, 3_000), ("parquet", True, 30_000)]
+    ("file_format", "key", "count"), [("parquet", False, 110_000), ("orc", False, 3_000), ("parquet", True, 30_000)]
 )
 def test_sql_on_external_paths(spark: Any, tmp_path: Path, file_format: str, key: bool, count: int) -> None:
     roots = [tmp_path / "ext 1%2F", tmp_path / "ext2"]

@@ -18,7 +18,7 @@ import bitlake
 
 pytestmark = pytest.mark.spark
 
-STEPS = int(os.environ.get("BITLAKE_SQL_MODEL_STEPS", "12"))
+STEPS = int(os.environ.get("BITLAKE_SQL_MODEL_STEPS", "8"))
 TABLES = {
     "vectors": "'bucket' = '2', 'deletion-vectors.enabled' = 'true', 'changelog-producer' = 'lookup'",
     "merge-on-read": "'bucket' = '-1', 'dynamic-bucket.target-row-num' = '9', "

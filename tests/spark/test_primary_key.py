@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long import few
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -53,7 +54,12 @@ def changes_of(rng: random.Random, turn: int, keys: int) -> list[tuple[int, str,
 
 
 @pytest.mark.parametrize(
-    ("kind", "partitioned"), [(k, p) for k in KINDS for p in (False, True) if p or k != "dynamic, vectors"]
+    ("kind", "partitioned"),
+    few(
+        [(k, p) for k in KINDS for p in (False, True) if p or k != "dynamic, vectors"],
+        *[("fixed", True), ("fixed, vectors", False), ("dynamic", False), ("dynamic, vectors", True)],
+        ("one bucket, merged later", True),
+    ),
 )
 def test_upserts_end_as_in_a_dictionary(lake: bitlake.Lake, spark: SparkSession, kind: str, partitioned: bool) -> None:
     lake.sql("DROP TABLE IF EXISTS t")

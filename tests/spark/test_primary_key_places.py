@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import long
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -43,10 +44,11 @@ def create(lake: bitlake.Lake, options: str, key: str = "id") -> None:
 
 
 @pytest.mark.parametrize("vectors", ["false", "true"])
-def test_a_key_moves_to_its_new_partition(lake: bitlake.Lake, spark: SparkSession, vectors: str) -> None:
+@pytest.mark.parametrize("turns", [2, long(3)])
+def test_a_key_moves_to_its_new_partition(lake: bitlake.Lake, spark: SparkSession, vectors: str, turns: int) -> None:
     create(lake, f"'deletion-vectors.enabled' = '{vectors}'")
     rng, model = random.Random(1), {}
-    for turn in range(3):
+    for turn in range(turns):
         # Keys come several times in a batch, in several partitions.
         rows = [(rng.randrange(60), rng.choice("abc"), turn * 100 + i) for i in range(70)]
         insert(lake, spark, rows)

@@ -55,13 +55,13 @@ def decimals(digits: int, scale: int, count: int) -> list[Decimal | None]:
 
 def test_decimals_are_what_sparks_reader_gives(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     kinds = [(1, 0), (5, 5), (10, 2), (17, 0), (18, 0), (18, 18), (19, 2), (38, 10)]
-    columns = {f"d{p}_{s}": pa.array(decimals(p, s, 30_000), pa.decimal128(p, s)) for p, s in kinds}
-    sure = pa.array([Decimal(i).scaleb(-2) for i in range(30_000)], pa.decimal128(9, 2))
-    rows = pa.table({**columns, "sure": sure, "l": pa.array([[v] for v in sure[:5].to_pylist()] * 6000)})
+    columns = {f"d{p}_{s}": pa.array(decimals(p, s, 12_000), pa.decimal128(p, s)) for p, s in kinds}
+    sure = pa.array([Decimal(i).scaleb(-2) for i in range(12_000)], pa.decimal128(9, 2))
+    rows = pa.table({**columns, "sure": sure, "l": pa.array([[v] for v in sure[:5].to_pylist()] * 2400)})
     schema = rows.schema.set(len(kinds), pa.field("sure", sure.type, nullable=False))
     lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")), spark=spark)
     for way in ("workers", "spark"):
-        options = {"read.spark-path": way, "target-file-row-num": "9000"}
+        options = {"read.spark-path": way, "target-file-row-num": "5000"}
         lake.create_table(way, schema, options=options).append(rows.cast(schema))
     sums = ", ".join(f"count({n}), try_sum({n}), min({n}), max({n})" for n in columns)
     for query in (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from dml_model import NAMES, OPTIONS, Model
-from long import long
+from dml_model import OPTIONS, Model
+from long import few, long
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -20,8 +21,13 @@ def files_of(lake: bitlake.Lake) -> set[str]:
     return {e.file.file_name for e in lake.table("t")._core.state().entries()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("where", ["driver", "executors"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    few(
+        itertools.product(["driver", "executors"], OPTIONS),
+        *[("driver", "copy-on-write-bucketed"), ("executors", "vectors")],
+    ),
+)
 @pytest.mark.parametrize("turns", [3, long(6)])
 def test_random_conditions(
     lake: bitlake.Lake, name: str, where: str, turns: int, monkeypatch: pytest.MonkeyPatch

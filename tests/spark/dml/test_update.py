@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from dml_model import NAMES, OPTIONS, Model
+from long import long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
@@ -24,11 +25,12 @@ SETS: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_random_updates(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("updates", [2, long(3)])
+def test_random_updates(lake: bitlake.Lake, name: str, updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if "bucketed" not in name:
         monkeypatch.setattr(scan, "DRIVER_ROWS", -1)  # rows are read on executors
     model = Model(lake, OPTIONS[name], seed=len(name) + 1, partitioned=name in ("vectors", "copy-on-write"))
-    for values, written in model.random.sample(SETS, 3):
+    for values, written in model.random.sample(SETS, 3)[:updates]:
         model.update(values, written, model.condition())
         model.check()
     model.delete(model.condition())

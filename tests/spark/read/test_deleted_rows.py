@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from long import long
 from pyroaring import BitMap
 
 import bitlake
@@ -157,7 +158,7 @@ def test_scans_beyond_the_bounds_are_read_by_workers(
     assert {r.id: r.w for r in lake.sql("SELECT id, w FROM t").collect()} == {i: v for i, (_, v) in expected.items()}
 
 
-@pytest.mark.parametrize("prefix", ["a b%-", "ä+%20-"])
+@pytest.mark.parametrize("prefix", [long("a b%-"), "ä+%20-"])
 def test_statements_find_files_whose_names_a_uri_escapes(lake: bitlake.Lake, ways: Any, prefix: str) -> None:
     _table(lake, **{"data-file.prefix": prefix})
     expected = _plain(_rows())

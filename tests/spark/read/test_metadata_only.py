@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bitlake.cli.result import Result
 from bitlake.scan.plan import SkipReason
 
 pytestmark = pytest.mark.spark
+Wanted = Callable[[str], tuple[list[Any], Any]]
 OPTIONS = {
     "file-index.bitmap.columns": "status,flag,score",
     "file-index.range-bitmap.columns": "amount,day",
@@ -63,6 +65,18 @@ def lake(spark: Any, tmp_path_factory: Any) -> Iterator[bitlake.Lake]:
     yield lake
     spark.catalog.dropTempView("plain_t")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def wanted_of(lake: bitlake.Lake) -> Wanted:
+    """Spark's rows and schema for a query over the rows as a view of Spark's own; each is asked once."""
+
+    @functools.cache
+    def wanted(text: str) -> tuple[list[Any], Any]:
+        frame = lake.spark.sql(text.format("plain_t"))
+        return rows_of(frame), frame.schema
+
+    return wanted
 
 
 AGGREGATES = [
@@ -115,37 +129,36 @@ MORE_THAN_AGGREGATES = [
 
 
 @pytest.mark.parametrize("text", MORE_THAN_AGGREGATES)
-def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, text: str) -> None:
+def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
     """HAVING, ORDER BY, LIMIT, expressions and EXISTS: over a table whose data files are gone, in order."""
-    wanted = lake.spark.sql(text.format("plain_t"))
+    wanted, schema = wanted_of(text)
     found = lake.sql(text.format("gone"))
-    assert rows_of(found) == rows_of(wanted)
-    assert found.schema.names == [n.replace("plain_t", "gone") for n in wanted.schema.names]
-    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+    assert rows_of(found) == wanted
+    assert found.schema.names == [n.replace("plain_t", "gone") for n in schema.names]
+    assert [f.dataType for f in found.schema] == [f.dataType for f in schema]
     (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("gone")))[0]
     assert "answered   from metadata and indexes" in explained
 
 
 @pytest.mark.parametrize("text", AGGREGATES)
-def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
-    wanted = lake.spark.sql(text.format("plain_t"))
+def test_answers_without_data_files(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
+    wanted, schema = wanted_of(text)
     found = lake.sql(text.format("gone"))
-    assert sorted(rows_of(found), key=repr) == sorted(rows_of(wanted), key=repr)
-    assert found.schema.names == wanted.schema.names
-    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+    assert sorted(rows_of(found), key=repr) == sorted(wanted, key=repr)
+    assert found.schema.names == schema.names
+    assert [f.dataType for f in found.schema] == [f.dataType for f in schema]
 
 
 @pytest.mark.parametrize("text", AGGREGATES + [t for t in MORE_THAN_AGGREGATES if "EXISTS" not in t])
-def test_without_spark_no_data_file_is_opened_either(lake: bitlake.Lake, text: str) -> None:
+def test_without_spark_no_data_file_is_opened_either(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
     """Rows, names and types are those of Spark; of an EXISTS without alias the name is not known."""
-    wanted = lake.spark.sql(text.format("plain_t"))
+    wanted, schema = wanted_of(text)
     found = Result.of(lake, text.format("gone"), 0, "duckdb").rows
     rows = [list(map(plain, row)) for row in zip(*(c.to_pylist() for c in found.columns), strict=True)]
     ordered = text in MORE_THAN_AGGREGATES
-    expected = rows_of(wanted)
-    assert (rows if ordered else sorted(rows, key=repr)) == (expected if ordered else sorted(expected, key=repr))
-    assert found.schema.names == wanted.schema.names
-    assert from_arrow_schema(found.schema).simpleString() == wanted.schema.simpleString()
+    assert (rows if ordered else sorted(rows, key=repr)) == (wanted if ordered else sorted(wanted, key=repr))
+    assert found.schema.names == schema.names
+    assert from_arrow_schema(found.schema).simpleString() == schema.simpleString()
     relation = lake.sql(text.format("gone"), engine="duckdb")
     assert relation.columns == found.schema.names and len(relation.fetchall()) == len(rows)
     (explained,) = lake.sql("EXPLAIN " + text.format("gone"), engine="duckdb")["plan"].to_pylist()
