@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
-from long import halves
+from long import halves, long
 from store_wrappers import CountingStore
 
 import bitlake
@@ -81,8 +81,9 @@ def merged(engine: str, old: Row | None, new: Row) -> Row:
 
 
 @pytest.mark.parametrize(("name", "buffer", "large"), halves(ENGINES, ["256 mb", "1 b"], [False, True]))
+@pytest.mark.parametrize("turns", [3, long(4)])
 def test_a_key_is_in_one_partition(
-    name: str, buffer: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, buffer: str, large: bool, turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``large``: as in a table of many files, of which a write loads the partitions that its rows go to."""
     if large:
@@ -91,7 +92,7 @@ def test_a_key_is_in_one_partition(
     table = made(tmp_path, **ENGINES[name], **{"write-buffer-size": buffer})
     rng = random.Random(name + buffer)
     model: dict[Any, Row] = {}
-    for turn in range(4):
+    for turn in range(turns):
         rows: list[Row] = []
         for i in range(60):
             value = None if rng.random() < 0.2 else turn * 100 + i

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from caches import forget
 from keyed_tables import COLUMNS, made, rows_of
-from long import halves
+from long import halves, long
 from made_entries import made_entries
 
 import bitlake
@@ -66,11 +66,14 @@ def bucket_of_key(table: Table) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("cold", "kind"), halves([True, False], KINDS))
-def test_rows_end_as_in_a_dictionary(tmp_path: Path, kind: str, cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns", [4, long(5)])
+def test_rows_end_as_in_a_dictionary(
+    tmp_path: Path, kind: str, cold: bool, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Upserts, deletes and compactions, and in each round another writer's commit between a write and its commit."""
     large(monkeypatch)
     table, chance, model = made(tmp_path, **KINDS[kind], **{"commit.max-retries": "5"}), random.Random(kind), {}
-    for turn in range(5):
+    for turn in range(turns):
         table = elsewhere(table) if cold else table
         ids = chance.sample(range(100), 30)
         table.upsert(rows_of(ids, f"t{turn}"))

@@ -186,7 +186,7 @@ print(next(iterator).num_rows > 0)
 def test_a_program_ends_with_an_iterator_that_is_not_read_to_its_end(name: str, buckets: str, tmp_path: Path) -> None:
     lake = bitlake.connect(str(tmp_path))
     options = {"page-size": "1 kb", "write-only": "true", "bucket": buckets}
-    data = pa.table({"id": pa.array(range(20_000), pa.int64()), "v": ["x" * 50] * 20_000})
+    data = pa.table({"id": pa.array(range(6_000), pa.int64()), "v": ["x" * 50] * 6_000})
     table = lake.create_table(name, data, primary_key=["id"] if name == "keyed" else [], options=options)
     for _ in range(4):
         table.append(data) if name == "files" else table.upsert(data)

@@ -260,7 +260,7 @@ def _environment() -> dict[str, str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(("work", "after"), [("append", False), ("append", True), ("rewrite", False)])
+@pytest.mark.parametrize(("work", "after"), [long("append", False), ("append", True), ("rewrite", False)])
 def test_killed_at_each_store_call(template: Path, tmp_path: Path, work: str, after: bool) -> None:
     old = contents(template)
     ran = subprocess.run(

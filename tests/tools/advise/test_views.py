@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from long import long
 
 from bitlake.table.table import Table
 from bitlake.tools.advise import policy
@@ -94,10 +95,18 @@ def advised(table: Table, where: str) -> Advice:
     return table.indexes.advise([Query(where, ("id",))], engine="python")
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_three_views_agree(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "which"),
+    [
+        *[("two_files", slice(0, None, 2)), ("partitioned", slice(1, None, 2)), ("indexed", slice(None))],
+        *[("merged", slice(None)), ("small", slice(None)), long("two_files", slice(None))],
+        long("partitioned", slice(None)),
+    ],
+    ids=str,
+)
+def test_three_views_agree(kind: str, which: slice, tmp_path: Path) -> None:
     table = TABLES[kind](tmp_path)
-    for where in WHERE:
+    for where in WHERE[which]:
         check(table, where)
 
 
