@@ -88,12 +88,31 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
+def _remember_java_names() -> None:
+    """Let PySpark look up each class of the JVM once.
+
+    It asks for the same dozen names thousands of times, and the JVM looks for some of them in all of Spark's archives.
+    """
+    from py4j.java_gateway import JavaClass, JavaPackage, JVMView
+
+    for kind in (JVMView, JavaPackage):
+
+        def remembered(self: Any, name: str, look_up: Any = kind.__getattr__) -> Any:
+            found = look_up(self, name)
+            if isinstance(found, (JavaClass, JavaPackage)):
+                self.__dict__[name] = found
+            return found
+
+        kind.__getattr__ = remembered
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The Spark session of this test process, made on first use and stopped at the end.
 
     With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).
     """
+    _remember_java_names()
     if os.environ.get("BITLAKE_TEST_SPARK", "classic") == "connect":
         from connect_client import connected as start
     else:
