@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import long
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
@@ -101,13 +102,13 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("options", ["", PRIMARY_KEY])
-def test_queries_tell_columns_apart_that_differ_in_case(lake: Any, exact: Any, options: str) -> None:
+@pytest.mark.parametrize(("options", "step"), [("", 1), (PRIMARY_KEY, 3), long(PRIMARY_KEY, 1)])
+def test_queries_tell_columns_apart_that_differ_in_case(lake: Any, exact: Any, options: str, step: int) -> None:
+    """``step``: of the queries, every how many-th is asked."""
     wanted = plain(exact, QUERIES, t=twins(lake, options))
     assert REFUSED in wanted and len(QUERIES) > 2 * wanted.count(REFUSED)
-    assert dict(zip(QUERIES, (answer(lake.sql, q) for q in QUERIES), strict=True)) == dict(
-        zip(QUERIES, wanted, strict=True)
-    )
+    found = {q: answer(lake.sql, q) for q in QUERIES[::step]}
+    assert found == {q: w for q, w in zip(QUERIES, wanted, strict=True) if q in found}
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])
@@ -175,11 +176,12 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("options", ["", PRIMARY_KEY])
-def test_statements_change_the_column_that_they_name(lake: Any, exact: Any, options: str) -> None:
+@pytest.mark.parametrize(("options", "step"), [("", 1), (PRIMARY_KEY, 2), long(PRIMARY_KEY, 1)])
+def test_statements_change_the_column_that_they_name(lake: Any, exact: Any, options: str, step: int) -> None:
+    """``step``: of the statements, every how many-th is executed."""
     query = twins(lake, options)
     wanted = plain(exact, [text for _, text in CHANGES], t=query)
-    for (statement, _), rows in zip(CHANGES, wanted, strict=True):
+    for (statement, _), rows in list(zip(CHANGES, wanted, strict=True))[::step]:
         lake.sql(f"INSERT OVERWRITE t VALUES {ROWS}")
         lake.sql(statement)
         assert rows == answer(lake.sql, "SELECT * FROM t"), statement

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from caches import forget
+from long import halves
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
@@ -36,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     forget()
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "lost"])
+@pytest.mark.parametrize(("way", "kind"), halves(["driver", "spark", "pages"], ["corrupt", "lost"]), indirect=["way"])
 def test_a_query_does_without_a_file(lake: bitlake.Lake, files: list[Path], way: str, kind: str) -> None:
     # The options were accepted, and the query failed as without them.
     if kind == "lost":

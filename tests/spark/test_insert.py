@@ -255,7 +255,7 @@ def test_members_of_structs_are_assigned_by_name(lake: bitlake.Lake, key: str) -
             lake.sql(statement)
 
 
-@pytest.mark.parametrize(("door", "key"), [("path", ""), ("uri", ", 'primary-key' = 'id,x,y', 'bucket' = '2'")])
+@pytest.mark.parametrize(("door", "key"), [long("path", ""), ("uri", ", 'primary-key' = 'id,x,y', 'bucket' = '2'")])
 def test_a_table_of_many_files(spark: Any, tmp_path: Path, door: str, key: str) -> None:
     """INSERT, UPDATE and MERGE over several files and more than 1 MB, as Spark reads and writes them itself."""
     folder = tmp_path / "lake"

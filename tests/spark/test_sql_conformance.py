@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from long import long
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
@@ -72,13 +74,15 @@ def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) 
     assert outcome.counts["ran on DuckDB"] >= 0.9 * (ANALYSTS - outcome.counts["refused by both"]), str(outcome)
 
 
-def test_queries_of_tpch_kind_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "count"), [(3, 8), long(1, 22)])
+def test_queries_of_tpch_kind_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path, step: int, count: int) -> None:
+    """Each ``step``-th of 22 queries."""
     lake, outcome = bitlake.connect(tmp_path / "lake", spark=spark), Outcome()
     make_tpch_tables(lake)
     queries = file_queries(Path(analysts.__file__).with_name("market_queries.sql"))
-    compare_engines(lake, lake.sql, queries, outcome)
+    compare_engines(lake, lake.sql, itertools.islice(queries, 0, None, step), outcome)
     assert outcome.differ == []
-    assert dict(outcome.counts) == {"ran on DuckDB": 22}, str(outcome)
+    assert dict(outcome.counts) == {"ran on DuckDB": count}, str(outcome)
 
 
 def _is_answered(both: Both, statement: Any) -> bool:
