@@ -196,9 +196,9 @@ $(READY): pyproject.toml requirements.lock
 	@touch $@
 
 # Spark's classes, kept for the sessions of tests: a stamp, since not every Java can keep them.  A new environment has none.
-$(CLASSES): tests/spark_classes.py | $(READY)
+$(CLASSES): bitlake/spark/class_archive.py | $(READY)
 	@echo "[1/1] $@: Spark's classes, so that sessions of tests start in half the time (half a minute, once)"
-	@$(BIN)/python tests/spark_classes.py $@
+	@$(BIN)/python tests/spark_classes.py
 	@touch $@
 
 # What makes the documentation site, with bitlake's own needs (not Spark) for the notebook.

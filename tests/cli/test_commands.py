@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 from cli.conftest import Cli, environment, orders
 
 import bitlake
+from bitlake.cli import doctor
 from bitlake.cli.app import COMMANDS
 
 
@@ -226,6 +229,23 @@ def test_doctor_says_what_fixes_it(cli: Cli, tmp_path: Path) -> None:
     found = cli("doctor", "--json", at="s3x://nowhere", code=1).json
     [lake] = [c for c in found["checks"] if c["what"] == "lake"]
     assert lake["status"] == "problem" and "s3x" in lake["found"] and lake["fix"]
+
+
+def test_doctor_keeps_sparks_classes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark")
+    kept: list[str] = []
+    monkeypatch.setattr(doctor, "write_class_archive", lambda: kept.append("written"))
+    monkeypatch.setattr(doctor, "class_archive", lambda: Path(__file__) if kept else None)
+
+    def check(*arguments: str) -> dict[str, Any]:
+        doctor.doctor.main(["--json", *arguments], standalone_mode=False)
+        [found] = [c for c in json.loads(capfd.readouterr().out)["checks"] if c["what"] == "Spark's classes"]
+        return found
+
+    before = check()
+    assert (before["status"], before["fix"]) == ("absent", "bitlake doctor --spark-classes") and not kept
+    after = check("--spark-classes")
+    assert after["status"] == "ok" and f"kept in {__file__}" in after["found"] and kept == ["written"]
 
 
 _COMPLETE = """
