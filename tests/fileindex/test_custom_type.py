@@ -189,16 +189,14 @@ OPS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, 
 
 def check_answers(table: Table, rows: pa.Table) -> None:
     """Every predicate's rows equal brute force, and those that the index evaluates skip rows."""
-    values = rows.column("v").to_pylist()
+    ids, values = rows.column("id").to_pylist(), rows.column("v").to_pylist()
     for value in (int(_values[7]), int(_values[100_000]) + 1, 500, 700, -1, 10**9):
         for text, op in OPS.items():
-            expected = [
-                i for i, v in zip(rows.column("id").to_pylist(), values, strict=True) if v is not None and op(v, value)
-            ]
+            expected = [i for i, v in zip(ids, values, strict=True) if v is not None and op(v, value)]
             scan = table.scan(["id"], where=f"v {text} {value}")
             assert scan.to_arrow().column("id").to_pylist() == expected
             assert scan.plan().chosen_rows <= len(expected) + 2 * BLOCK or len(expected) > 0.3 * len(values)
-    nulls = [i for i, v in zip(rows.column("id").to_pylist(), values, strict=True) if v is None]
+    nulls = [i for i, v in zip(ids, values, strict=True) if v is None]
     scan = table.scan(["id"], where="v IS NULL")
     assert scan.to_arrow().column("id").to_pylist() == nulls and 0 < scan.plan().chosen_rows < len(values) / 10
 

@@ -170,7 +170,7 @@ def test_another_files_index_and_future_versions() -> None:
 
 @pytest.mark.parametrize("options", SIZES)
 @pytest.mark.parametrize("kind", ["STRING", "INT", "DOUBLE"])
-@pytest.mark.parametrize("count", [200, long(600)])
+@pytest.mark.parametrize("count", [100, long(200), long(600)])
 def test_mutated_payloads_never_crash(kind: str, options: dict[str, str], count: int) -> None:
     rng = random.Random(9)
     rows = [rng.choice([None, *range(9)]) for _ in range(60)]

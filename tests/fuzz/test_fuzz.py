@@ -21,7 +21,7 @@ SLOW = frozenset({"parquet", "orc", "bsi", "parquet-footer"})
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("count", [400, long(2000)])
+@pytest.mark.parametrize("count", [200, long(400), long(2000)])
 def test_mutations_are_survived(name: str, count: int) -> None:
     bugs = [bug for found in fuzz(name, count // 2 if name in SLOW else count, 60.0) for bug in found.bugs]
     # A busy machine may stop a process for a second: a slow mutation must be slow again.

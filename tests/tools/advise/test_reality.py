@@ -69,7 +69,7 @@ def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert plain < seconds["range-bitmap"] < 2 * plain
 
 
-@pytest.mark.parametrize("engine", ["spark", "python"])
+@pytest.mark.parametrize("engine", ["spark", long("python")])
 def test_orders_looked_at_whole(tmp_path: Path, engine: str) -> None:
     """The benchmark's table: what is looked at whole is foretold nearly to the byte."""
     advice = stored(tmp_path, orders(250_000), 2).indexes.advise(engine=engine)
