@@ -346,8 +346,12 @@ class OrcWriter:
         self._rows = self._waiting = self._flushed = 0
         self._start: int = output.tell()
         self._seen = self._start
+        self._sink = _Sink(output)
         self._writer = arrow_orc.ORCWriter(
-            output, compression=codec, compression_block_size=_BLOCK_BYTES, stripe_size=stripe_bytes
+            pa.PythonFile(self._sink, mode="w"),
+            compression=codec,
+            compression_block_size=_BLOCK_BYTES,
+            stripe_size=stripe_bytes,
         )
 
     @property
@@ -388,6 +392,7 @@ class OrcWriter:
             self._write(self._plain.empty_table())
         try:
             self._writer.close()
+            self._sink.check()
         except (pa.ArrowException, OSError) as e:
             raise failure("write", "an ORC file", e) from e
         mins, maxs, nulls = self._bounds.result()
@@ -397,10 +402,49 @@ class OrcWriter:
         try:
             arrays = [_as(c, f.type) for c, f in zip(table.columns, self._schema, strict=True)]
             self._writer.write(pa.Table.from_arrays(arrays, schema=self._schema))
+            self._sink.check()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError, ValueError) as e:
             raise InvalidRequest(f"cannot write ORC: {e}") from e
         except OSError as e:
             raise failure("write", "an ORC file", e) from e
+
+
+class _Sink:
+    """The output for Arrow's writer, which must not see it fail: :meth:`check` raises the first error instead.
+
+    Arrow's writer does not catch what ORC C++ throws while it writes the last stripe and the footer, and that ends the
+    process.  It writes them when it is closed, and when it is deleted after a failed write, with ``output`` closed.
+    """
+
+    closed = False
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._error: BaseException | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write bytes, unless an earlier write failed."""
+        if self._error is None:
+            try:
+                self._output.write(data)
+            except BaseException as e:  # noqa: BLE001 (an interrupt, too, is for the caller)
+                self._error = e
+        return len(data)
+
+    def check(self) -> None:
+        """Raise the error of a write."""
+        if self._error is not None:
+            raise self._error
+
+    def tell(self) -> int:
+        """The position in the output."""
+        return int(self._output.tell())
+
+    def flush(self) -> None:
+        """Do nothing: the output is flushed by its owner."""
+
+    def close(self) -> None:
+        """Do nothing: the output is closed by its owner."""
 
 
 def _orc_field(field: pa.Field) -> pa.Field:
