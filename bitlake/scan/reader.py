@@ -52,7 +52,7 @@ from bitlake.scan.column_reader import (
 from bitlake.scan.page_pruning import rows_by_pages
 from bitlake.scan.read_ahead import MERGE_THREADS, map_ahead
 from bitlake.schema import merge_spec
-from bitlake.schema.evolution import align, map_fields
+from bitlake.schema.evolution import align, map_fields, stored_alike
 from bitlake.types import DataField, arrow_field, arrow_type
 
 log = logging.getLogger("bitlake")
@@ -350,7 +350,7 @@ class _FileColumns:
             for c in needed
             if c in request.compact
             and (source := self.source(c)) is not None
-            and arrow_type(source.type) == arrow_type(schema.field(c).type)
+            and stored_alike(schema.field(c).type, source.type)
         ]
         """Columns of the file that are read in smaller types, and keep these."""
         self._as_stored = self._mapping.identical and not self._constants and len(stored) == len(needed) > 0

@@ -420,3 +420,22 @@ def test_filters_that_duckdb_applies_are_recorded(tmp_path: Path) -> None:
     first, second = table.indexes.scans()
     assert set(first.where.split(" AND ")) == {"user > 97", "id >= 100"}
     assert second.where == "user = 7"
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR(2)", "CHAR(4)"])
+def test_texts_of_a_changed_length(kind: str, tmp_path: Path) -> None:
+    """Bug: DuckDB saw the texts of older files uncut and without padding, and its filters lost rows."""
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", pa.table({"id": [1, 2, 3], "s": ["banana", "ba", None]}))
+    table.alter_column("s", type=kind)
+    texts = ["ba", "ba"] if kind == "VARCHAR(2)" else ["bana", "ba  "]
+    expected = [*enumerate(texts, 1), (3, None)]
+    connection = duckdb.connect()
+    connection.register("lake", table.dataset())
+    assert connection.sql("SELECT * FROM lake ORDER BY id").fetchall() == expected
+    for sought in ("ba", "bana"):
+        ids = [(i,) for i, text in expected if text is not None and text.rstrip() == sought]
+        assert lake.sql(f"SELECT id FROM t WHERE s = '{sought}' ORDER BY id", engine="duckdb").fetchall() == ids
+        padded = sought.ljust(4) if kind == "CHAR(4)" else sought
+        assert connection.sql(f"SELECT id FROM lake WHERE s = '{padded}' ORDER BY id").fetchall() == ids
+    assert lake.sql("SELECT * FROM t ORDER BY id", engine="duckdb").fetchall() == expected
