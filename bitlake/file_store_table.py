@@ -220,9 +220,11 @@ class FileStoreTable:
         if not new.schema.primary_keys:
             below = incremental.of_files(new, incremental.new_files(old.entries(), new.entries()), merged=True)
             return self._changed(below, below, None, kinds, packed, plain=True)
-        before, after = incremental.differing_files(old.entries(), new.entries())
-        # Rows of both are read with the columns of the later one.
-        earlier = incremental.FilesState(old.name, old.paths, old.store, new.schema, old.snapshot, tuple(before))
+        before, after = incremental.differing_files(old, new)
+        # Rows of both are read with the columns of the later one, and each with its own deletion-vector mode.
+        vectors = {opt.DV_ENABLED.name: str(old.schema.opts.of(opt.DV_ENABLED)).lower()}
+        schema = new.schema.with_options(vectors)
+        earlier = incremental.FilesState(old.name, old.paths, old.store, schema, old.snapshot, tuple(before))
         later = incremental.FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
         return self._changed(new, later, earlier, kinds, packed)
 

@@ -41,6 +41,7 @@ from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.merge.keys import group_rows, same_values
 from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
@@ -54,7 +55,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND, max_level
 from bitlake.snapshot import versions
 from bitlake.snapshot.file_columns import LiveFiles
-from bitlake.snapshot.manifests import PartitionFilter, read_manifest_list, read_manifests
+from bitlake.snapshot.manifests import PartitionFilter, index_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.table_files import TableFiles
@@ -402,14 +403,30 @@ def check_range(state: TableState, between: SnapshotRange) -> list[int]:
     return ids
 
 
-def differing_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -> tuple[list[ManifestEntry], ...]:
+def differing_files(before: TableState, after: TableState) -> tuple[list[ManifestEntry], ...]:
     """The files of buckets that differ: those before, and those after.
 
-    Files that only changed their level count as changed, for merging goes by level.
+    Files that only changed their level count as changed, for merging goes by level, and so do files of which only the
+    deleted rows changed.
     """
-    old, new = by_bucket(before), by_bucket(after)
-    changed = [k for k in {**old, **new} if _names(old.get(k, ())) != _names(new.get(k, ()))]
+    old, new = by_bucket(before.entries()), by_bucket(after.entries())
+    old_vectors, new_vectors = _vector_files(before), _vector_files(after)
+    changed = [
+        k
+        for k in {**old, **new}
+        if _names(old.get(k, ())) != _names(new.get(k, ())) or old_vectors.get(k) != new_vectors.get(k)
+    ]
     return [e for k in changed for e in old.get(k, ())], [e for k in changed for e in new.get(k, ())]
+
+
+def _vector_files(state: TableState) -> dict[tuple[bytes, int], set[str]]:
+    """The index files that hold the deletion vectors of each bucket; none where vectors are switched off."""
+    out: dict[tuple[bytes, int], set[str]] = {}
+    if state.schema.opts.of(opt.DV_ENABLED):
+        for e in index_entries(state.table_files, state.snapshot):
+            if e.index_type == DELETION_VECTORS:
+                out.setdefault((e.partition, e.bucket), set()).add(e.file_name)
+    return out
 
 
 def new_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -> list[ManifestEntry]:

@@ -144,6 +144,32 @@ def test_a_difference_compares_keys(tmp_path: Path) -> None:
     assert values(table.changes(0, before, mode="diff")) == [("+I", i, "old") for i in (1, 2, 3)]
 
 
+def test_a_difference_has_rows_that_only_a_deletion_vector_deletes(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **{"deletion-vectors.enabled": "true"})
+    table.upsert(rows([1, 2, 3], "old"))
+    table.maintenance.compact(full=True)
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.upsert(rows([2], "x"), ["-D"])
+    files = table.scan(snapshot=before).plan().files
+    assert [f.path for f in table.scan().plan().files] == [f.path for f in files]
+    assert values(table.changes(before, mode="diff")) == [("-D", 2, "old")]
+    assert values(table.scan(incremental_between=(before, table.snapshot.id), mode="diff")) == []  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("enable", [True, False])
+def test_a_difference_over_a_switch_of_deletion_vectors(tmp_path: Path, enable: bool) -> None:
+    table = keyed(tmp_path, **{"deletion-vectors.enabled": str(not enable).lower()})
+    table.upsert(rows([1, 2, 3], "old"))
+    table.upsert(rows([2], "x"), ["-D"])
+    table.upsert(rows([3], "new"))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    assert values(table) == [(1, "old"), (3, "new")]
+    table.maintenance.enable_deletion_vectors() if enable else table.maintenance.disable_deletion_vectors()
+    assert values(table.changes(before, mode="diff")) == []
+    table.upsert(rows([3], "newest"))
+    assert values(table.changes(before, mode="diff")) == [("+I", 3, "newest")]
+
+
 def test_nested_values_are_compared_too(tmp_path: Path) -> None:
     table = keyed(tmp_path, NESTED)
 
