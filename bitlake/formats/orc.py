@@ -467,7 +467,33 @@ def _orc_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)
+    made = column if column.type == kind else column.cast(kind)
+    if not _has_struct(kind):
+        return made
+    # Copies begin at 0: of a slice of structs, Arrow's writer stores members of other rows.
+    return pa.chunked_array([_nulls_inside(pa.concat_arrays([c, c.slice(0, 0)])) for c in made.chunks], kind)
+
+
+def _nulls_inside(array: pa.Array) -> pa.Array:
+    """The array with members that are NULL wherever their struct is.
+
+    Arrow's writer stores what other members hold there, and the values of later rows come out as those of earlier ones.
+    """
+    kind = array.type
+    if not _has_struct(kind):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([_nulls_inside(a) for a in array.flatten()], fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        keys, items = _nulls_inside(array.keys), _nulls_inside(array.items)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, _nulls_inside(array.values), type=kind, mask=mask)
+
+
+def _has_struct(kind: pa.DataType) -> bool:
+    inner = (kind.field(i).type for i in range(kind.num_fields))
+    return bool(pa.types.is_struct(kind)) or any(_has_struct(k) for k in inner)
 
 
 def _check_moments(name: str, column: pa.ChunkedArray | pa.Array) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 import json
 from typing import Any
 
@@ -145,3 +146,28 @@ def test_bounds_over_several_batches() -> None:
     mins, maxs, nulls = bounds.result()
     assert (mins, nulls) == ((1, None, 0.0, "a"), (3, 0, 1, 1))
     assert maxs == (1, None, 0.0, "é") and str(mins[2]) == "-0.0" and str(maxs[2]) == "0.0"
+
+
+@pytest.mark.parametrize("file_format", ["orc", "avro"])
+def test_structs_with_null_come_back_from_slices(file_format: str) -> None:
+    """Bug: Arrow's ORC writer stored members of other rows for slices of structs, and for NULL structs in structs."""
+    inner = pa.struct([("x", pa.int64()), ("t", pa.string())])
+    wrapped = pa.struct([("s", inner)])
+    value = {"x": 1, "t": "a"}
+    values = [{"s": None}, {"s": value}, {"s": {"x": None, "t": "b"}}, None, {"s": value | {"x": 2}}, {"s": None}]
+    columns = {
+        "plain": pa.array([None if v is None else v["s"] for v in values], inner),
+        "wrapped": pa.array(values, wrapped),
+        "full": pa.array([v or {"s": None} for v in values], wrapped),
+        "listed": pa.array([[v, None] if i % 3 else None for i, v in enumerate(values)], pa.list_(wrapped)),
+        "mapped": pa.array(
+            [[("k", v)] if i % 3 else None for i, v in enumerate(values)], pa.map_(pa.string(), wrapped)
+        ),
+    }
+    rows = pa.concat_tables([pa.table(columns)] * 5).combine_chunks()
+    starts = [0, 1, 4, 9, 10, 29]
+    slices = [rows.slice(a, b - a) for a, b in itertools.pairwise([*starts, rows.num_rows])]
+    data, _ = file_of(file_format, fields_of(rows.schema), *slices)
+    found = pa.Table.from_batches(READERS[file_format].read_columns(pa.BufferReader(data)))
+    for name in rows.column_names:
+        assert found[name].to_pylist() == rows[name].to_pylist(), name
