@@ -206,9 +206,13 @@ class FileStoreTable:
         """The changes between two moments of a state's table."""
         how = incremental.mode_of(state, between, mode)
         if how != "diff":
-            files = incremental.changed_files(state, between, how)
-            below = incremental.of_files(state, files, merged=how == "delta")
-            return self._changed(below, below, None, kinds, packed, plain=how == "delta")
+            snapshots = incremental.changed_files(state, between, how)
+            files, delta = [e for entries in snapshots for e in entries], how == "delta"
+            below = incremental.of_files(state, files, merged=delta)
+            shifts = incremental.sequence_shifts(snapshots) if delta and state.schema.primary_keys else {}
+            if shifts:
+                return ChangeScan.of(self.scan_of(below), kinded=kinds, packed=packed, shifts=shifts)
+            return self._changed(below, below, None, kinds, packed, plain=delta)
         if between.tags is not None:
             old, new = (state_of(state, s) for s in between.tags)
             if new.snapshot_id is not None and old.snapshot_id is not None and new.snapshot_id < old.snapshot_id:

@@ -3,7 +3,7 @@
 Modes of a read between two snapshots:
 
 * ``delta``: the files that APPEND snapshots after the first up to the second added; rows of one key in them
-  are merged.  COMPACT and OVERWRITE snapshots add nothing.
+  are merged, in the order of the snapshots.  COMPACT and OVERWRITE snapshots add nothing.
 * ``changelog``: the changelog files of these snapshots except OVERWRITE, row by row.
 * ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has.
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
@@ -28,7 +28,7 @@ Source: Paimon's ``$audit_log`` and ``$binlog`` system tables, and its increment
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,16 +116,25 @@ class ChangeSpec:
 class ChangeScan(TableScan):
     """A scan of rows with their kinds; ``columns`` and ``predicate`` are of the view.
 
-    ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds.
+    ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds;
+    ``shifts`` are those of :func:`sequence_shifts`.
     """
 
     base: TableScan | None = None
     before: TableScan | None = None
     kinds: frozenset[int] | None = None
     packed: bool = False
+    shifts: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(base: TableScan, before: TableScan | None = None, *, kinded: bool, packed: bool = False) -> ChangeScan:
+    def of(
+        base: TableScan,
+        before: TableScan | None = None,
+        *,
+        kinded: bool,
+        packed: bool = False,
+        shifts: Mapping[str, int] | None = None,
+    ) -> ChangeScan:
         """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else only additions."""
         base = replace(base, other=None)
         schema = kinds_schema(base.state.schema, packed) if kinded else base.state.schema
@@ -139,6 +148,7 @@ class ChangeScan(TableScan):
             before=before,
             kinds=None if kinded else ADDED,
             packed=packed,
+            shifts=shifts or {},
         )
 
     # --- planning ----------------------------------------------------------------------------------------------------
@@ -167,7 +177,7 @@ class ChangeScan(TableScan):
 
         after = planned(self._base)
         if self.before is None:
-            return [ChangeTask((t,)) for t in tasks_of(after.files, after.schemas)]
+            return [ChangeTask((self._in_order(t),)) for t in tasks_of(after.files, after.schemas)]
         earlier = planned(self.before)
         keys = dict.fromkeys((f.entry.partition, f.entry.bucket) for f in (*earlier.files, *after.files))
         old: dict[tuple[bytes, int], list[FileTask]] = {k: [] for k in keys}
@@ -176,6 +186,13 @@ class ChangeScan(TableScan):
             for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
                 buckets[file.entry.partition, file.entry.bucket].append(task)
         return [ChangeTask(tuple(new[k]), tuple(old[k])) for k in keys]
+
+    def _in_order(self, task: FileTask) -> FileTask:
+        """A task whose files merge in the order of :attr:`shifts`."""
+        if task.merge is None or not self.shifts:
+            return task
+        files = tuple(replace(f, sequence_shift=self.shifts.get(_file_name(f), 0)) for f in task.merge.files)
+        return replace(task, merge=replace(task.merge, files=files))
 
     def plan(self) -> Plan:
         """The files of the underlying table that are read."""
@@ -214,6 +231,10 @@ class ChangeScan(TableScan):
 
         sizes = [sum(f.size for f in (*t.files, *(t.before or ()))) for t in tasks]
         yield from read_in_order(sizes, read, row_limit=self.row_limit, bounded=bounded)
+
+
+def _file_name(task: FileTask) -> str:
+    return task.path.rsplit("/", 1)[-1]
 
 
 def read_changes(store: Store, task: ChangeTask, spec: ChangeSpec) -> Iterator[pa.Table]:
@@ -342,13 +363,13 @@ def mode_of(state: TableState, between: SnapshotRange, mode: str) -> str:
     return "delta" if state.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none" else "changelog"
 
 
-def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[ManifestEntry]:
-    """The files of a range of snapshots, by ``delta`` or ``changelog``.
+def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[list[ManifestEntry]]:
+    """The files of each snapshot of a range, by ``delta`` or ``changelog``.
 
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
     """
     ids = check_range(state, between)
-    metas: list[ManifestFileMeta] = []
+    lists: list[Sequence[ManifestFileMeta]] = []
     for number in _ids_between(state, between, ids):
         try:
             snapshot = versions.load_snapshot(state.table_files, number)
@@ -361,10 +382,27 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
             name = snapshot.changelog_manifest_list
         if name is not None:
             with reading_table(state.name):
-                metas += read_manifest_list(state.table_files, name)
+                lists.append(read_manifest_list(state.table_files, name))
     with reading_table(state.name):
-        manifests = read_manifests(state.table_files, metas)
-    return [e for entries in manifests for e in entries if e.kind is EntryKind.ADD]
+        manifests = iter(read_manifests(state.table_files, [m for metas in lists for m in metas]))
+    return [[e for _ in metas for e in next(manifests) if e.kind is EntryKind.ADD] for metas in lists]
+
+
+def sequence_shifts(snapshots: Iterable[Sequence[ManifestEntry]]) -> dict[str, int]:
+    """What to add to the sequence numbers of files, by name, so that rows of later snapshots come later.
+
+    A compaction that drops the latest rows of a bucket, since they delete, gives their numbers to the next rows.
+    """
+    shifts: dict[str, int] = {}
+    highest: dict[tuple[bytes, int], int] = {}
+    for entries in snapshots:
+        for slot, files in by_bucket(e for e in entries if e.bucket >= 0).items():
+            low = min(e.file.min_sequence_number for e in files)
+            shift = max(highest.get(slot, low - 1) + 1 - low, 0)
+            if shift:
+                shifts.update((e.file.file_name, shift) for e in files)
+            highest[slot] = max(e.file.max_sequence_number for e in files) + shift
+    return shifts
 
 
 def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) -> list[int]:
@@ -609,7 +647,8 @@ class ChangeStream:
                 level = _first_emitted_level(state.schema)
                 return [e for e in entries if e.file.level >= level]
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
-            return changed_files(state, between, mode_of(state, between, "auto"))
+            (files,) = changed_files(state, between, mode_of(state, between, "auto")) or ([],)
+            return files
         except NotFound as e:
             kept = versions.kept_words(self._ids())
             raise NotFound(

@@ -130,6 +130,32 @@ def test_delta_merges_by_key_and_keeps_deletes_where_kinds_are_asked_for(tmp_pat
         table.changes(first).min_max("id")
 
 
+SUMMED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}
+
+
+@pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}, SUMMED])
+def test_changes_of_appends_merge_in_the_order_of_snapshots(tmp_path: Path, options: dict[str, str]) -> None:
+    table = keyed(tmp_path, **options)
+    deletes = "merge-engine" not in options
+    table.upsert(rows([1, 2, 3], "old"))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.upsert(rows([3], "x"))
+    if deletes:
+        # The compaction drops these rows, whose numbers the next ones get.
+        table.upsert(rows([3, 2, 1], "x"), ["-D"] * 3)
+        table.maintenance.compact(full=True)
+    else:
+        table.truncate()
+    table.upsert(rows([3], "new"))
+    table.upsert(rows([1], "newer"))
+    last = table.snapshot.id  # type: ignore[union-attr]
+    wanted = [(1, "newer"), (3, "new" if deletes else "x,new")]
+    assert values(table.scan(incremental_between=(before, last), mode="delta")) == wanted
+    changed = values(table.changes(before, mode="delta"))
+    assert changed == [*(("+I", *row) for row in wanted), *([("-D", 2, "x")] if deletes else [])]
+    assert values(table.changes(before, mode="delta").where("id = 3").select(["v"])) == [wanted[1][1:]]
+
+
 def test_a_difference_compares_keys(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     table.upsert(rows([1, 2, 3], "old"))
