@@ -226,8 +226,7 @@ class FileStoreTable:
             return self._changed(below, below, None, kinds, packed, plain=True)
         before, after = incremental.differing_files(old, new)
         # Rows of both are read with the columns of the later one, and each with its own deletion-vector mode.
-        vectors = {opt.DV_ENABLED.name: str(old.schema.opts.of(opt.DV_ENABLED)).lower()}
-        schema = new.schema.with_options(vectors)
+        schema = incremental.in_vector_mode(new.schema, old.schema)
         earlier = incremental.FilesState(old.name, old.paths, old.store, schema, old.snapshot, tuple(before))
         later = incremental.FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
         return self._changed(new, later, earlier, kinds, packed)

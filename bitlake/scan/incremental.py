@@ -340,6 +340,11 @@ def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool)
     return FilesState(state.name, state.paths, state.store, schema, state.snapshot, tuple(files))
 
 
+def in_vector_mode(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
+    """A schema with the deletion-vector mode of another, in which a snapshot with that schema must be read."""
+    return schema.with_options({opt.DV_ENABLED.name: str(snapshot_schema.opts.of(opt.DV_ENABLED)).lower()})
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
     """The snapshots after ``start`` up to ``end``; ``start`` 0: from the first snapshot on.
@@ -659,8 +664,9 @@ class ChangeStream:
 
     def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
         if at.full:
-            then = state_at(state, at.snapshot).snapshot
-            below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))
+            then = state_at(state, at.snapshot)
+            schema = in_vector_mode(state.schema, then.schema)
+            below = FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(files))
             base = self._table.scan_of(below)
             if state.schema.primary_keys and not _first_emitted_level(state.schema):
                 base = base.with_level_0()

@@ -141,7 +141,7 @@ def test_compactions_and_overwrites_are_no_news(table: Table) -> None:
 )
 def test_kinds_of_rows_make_the_table_again(lake: bitlake.Lake, producer: str, vectors: str) -> None:
     """Whoever applies the feed from any snapshot on, in steps of any size, has the table's rows."""
-    table = keyed(lake, changelog_producer=producer, deletion_vectors_enabled=vectors)
+    table = keyed(lake, changelog_producer=producer, **{"deletion-vectors.enabled": vectors})
     chance = random.Random(producer + vectors)
     feed = ChangeStream(table._core, kinds=True)
     starts: list[tuple[StreamOffset, dict[int, str]]] = [(feed.full(), {})]
@@ -164,6 +164,20 @@ def test_kinds_of_rows_make_the_table_again(lake: bitlake.Lake, producer: str, v
                     rows.pop(key, None)
             at = step.end
         assert rows == expected, start
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_full_snapshot_is_read_in_its_own_deletion_vector_mode(lake: bitlake.Lake, enabled: bool) -> None:
+    table = keyed(lake, **{"deletion-vectors.enabled": str(enabled).lower()})
+    table.upsert(batch(1, 2, 3))
+    table.upsert(batch(2, v="b"), ["-D"])
+    table.upsert(batch(3, v="b"))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.maintenance.disable_deletion_vectors() if enabled else table.maintenance.enable_deletion_vectors()
+    for kinds in (True, False):
+        feed = ChangeStream(table._core, kinds=kinds)
+        rows = [row[-2:] for row in told(feed, feed.at(before, full=True), feed.latest()) if row[0] != "-D"]
+        assert sorted(rows) == [(1, "a"), (3, "b")]
 
 
 def test_rows_taken_back_are_left_out_without_kinds(lake: bitlake.Lake) -> None:
