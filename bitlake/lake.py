@@ -67,7 +67,8 @@ def connect(
 
     ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
     ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
-    local one.  ``timezone`` is the zone of timestamp literals without one in scans (SQL takes the session's).
+    local one, and does so again after that was stopped.  ``timezone`` is the zone of timestamp literals without one in
+    scans (SQL takes the session's).
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
     (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment
@@ -613,6 +614,7 @@ class Lake:
         return explain_query(self._sql_engine().context, text, analyze)
 
     def _sql_engine(self) -> SparkEngine:
+        self._leave_stopped_session()
         if self._engine is None:
             try:
                 from bitlake.spark.engine import SparkEngine
@@ -621,6 +623,26 @@ class Lake:
                 raise _spark_is_missing(e) from e
             self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._session)
         return self._engine
+
+    def _leave_stopped_session(self) -> None:
+        """Forget a session that was stopped, so that the next statement takes the active one or starts another.
+
+        Raises :class:`InvalidRequest` for one that :func:`connect` was given: only the caller can give another.
+        """
+        spark = self._spark if self._engine is None else self._engine.spark
+        if spark is None:
+            return
+        from bitlake.spark.session import is_stopped
+
+        if not is_stopped(spark):
+            return
+        if self._spark is not None:
+            raise InvalidRequest(
+                f"the Spark session of {self!r} was stopped; connect again, with a session that runs: "
+                f"bitlake.connect({self._path!r}, spark=…)"
+            )
+        self._engine = self._session.spark = None
+        self.clear_cache()  # some entries are DataFrames of that session
 
     def _to_spark(self, scan: TableScan) -> Any:
         return self._sql_engine().frame(scan)
@@ -661,6 +683,7 @@ def core_engine(lake: Lake) -> CoreEngine:
     """What runs statements of a lake without Spark, for bitlake's own modules."""
     from bitlake.engine.engine import CoreEngine
 
+    lake._leave_stopped_session()
     if lake._spark is not None:
         lake._sql_engine()  # its settings and views hold for statements here, too
     return CoreEngine(lake._catalog, lake._session, lake._to_spark)

@@ -67,7 +67,8 @@ class EngineContext(Session):
 
     def refresh(self) -> None:
         """Look at the settings once for a statement: each look is a round trip to the JVM."""
-        self.conf.refresh()
+        with spark_errors("reading the session's settings"):
+            self.conf.refresh()
 
     @property
     def settings(self) -> Mapping[str, str]:

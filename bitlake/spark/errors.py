@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -47,6 +47,10 @@ _MISSING_COLUMN = re.compile(
 _NOT_THERE = (
     "the Python of Spark's workers has no bitlake: install the same version where the executors run "
     "(spark.pyspark.python), or name its folder in PYTHONPATH before the session starts"
+)
+_NO_JVM = (
+    "Spark's Java process does not answer; it was killed, or ran out of memory: restart Python (a notebook's kernel), "
+    "since PySpark does not start another one"
 )
 
 
@@ -93,7 +97,9 @@ def spark_errors(doing: str) -> Iterator[None]:
             raise MissingColumn(_unquoted(column.group(1)), [_unquoted(o) for o in offered]) from e
         kind = NotFound if "NOT_FOUND" in str(e) else InvalidRequest
         raise kind(f"{doing}: {_first(e)}") from e
-    except (PySparkException, Py4JError) as e:
+    except (PySparkException, Py4JError, ConnectionError) as e:
+        if _is_lost(e):
+            raise StorageUnavailable(f"{doing}: {_NO_JVM}") from e
         text = str(e)
         if "No module named 'bitlake'" in text:
             raise InvalidRequest(f"{doing}: {_NOT_THERE}") from e
@@ -110,6 +116,13 @@ def spark_errors(doing: str) -> Iterator[None]:
         raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
     finally:
         _translating.reset(token)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the Java process gave no answer: py4j's error of that kind, or its general one without a Java stack."""
+    if isinstance(error, (ConnectionError, Py4JNetworkError)):
+        return True
+    return type(error) is Py4JError and "Trace:" not in str(error)
 
 
 def _unquoted(name: str) -> str:

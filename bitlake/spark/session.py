@@ -51,6 +51,12 @@ def known_session() -> SparkSession | None:
     return session or SparkSession.getActiveSession()
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether this process stopped the session or its context; asks neither the JVM nor a server."""
+    context: Any = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    return bool(getattr(spark, "is_stopped", False)) if context is None else context._jsc is None
+
+
 class SessionConf:
     """The settings of a session as they are at the start of each statement, for one round trip to the JVM."""
 
