@@ -196,3 +196,11 @@ def test_each_door_refuses_a_declaration_without_a_name(run: Any, key: str) -> N
             run(text)
     with pytest.raises(InvalidRequest, match="the index has no name"):
         run("CREATE INDEX `` ON t USING bitmap (email)")
+
+
+@pytest.mark.parametrize(("where", "message"), [("5", "INT, and not a condition"), ("true", "must be text")])
+def test_a_condition_of_another_type_is_refused(run: Any, where: str, message: str) -> None:
+    """Bug: it ended in an AttributeError."""
+    run("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('file-index.bitmap.columns' = 'id')")
+    with pytest.raises(InvalidRequest, match=message):
+        run(f"CALL sys.rewrite_file_index('t', {where})")

@@ -225,7 +225,7 @@ def vacuum(session: Session, statement: Vacuum) -> pa.Table:
 def _rewrite_file_index(a: Arguments) -> pa.Table:
     """Build the file indexes that the table's options name for files that lack them, and drop the others."""
     table = a.table()
-    rewrites = table.rebuild_indexes(a.get("where"))
+    rewrites = table.rebuild_indexes(a.text("where"))
     state = table.state()
     reader = PartitionReader(state.schema, state.paths)
     by_partition: dict[str, list[Rewritten]] = {}
