@@ -94,6 +94,10 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         if _UNITS[source.unit] > _UNITS[target.unit]:
             column = pc.floor_temporal(column, unit=_UNIT_NAMES[target.unit])
+    elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
+        # Arrow takes every number but 0 for TRUE.
+        if not pc.all(pc.or_(pc.equal(column, 0), pc.equal(column, 1)), min_count=0).as_py():
+            raise pa.ArrowInvalid("only the numbers 0 and 1 are booleans")
     elif pa.types.is_integer(source) and pa.types.is_decimal(target):
         # Arrow wants room for any 64-bit number at the target's scale, then checks the values against the precision.
         column = column.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, target.scale))

@@ -35,6 +35,16 @@ def test_timestamps_floor_also_before_the_epoch() -> None:
     assert made.cast(pa.int64()).to_pylist() == [-1, 1]
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint8(), pa.float32(), pa.float64()])
+def test_numbers_that_are_booleans(kind: pa.DataType) -> None:
+    """Bug: every number but 0 became TRUE, so that 0.1 in a BOOLEAN column was stored as TRUE."""
+    numbers = pa.chunked_array([pa.array([0, 1, None], kind), pa.array([], kind)])
+    assert cast_column(numbers, pa.bool_()).to_pylist() == [False, True, None]
+    assert cast_column(numbers.slice(0, 0), pa.bool_()).to_pylist() == []
+    with pytest.raises(pa.ArrowInvalid, match="0 and 1"):
+        cast_column(pa.array([1, 2, None], kind), pa.bool_())
+
+
 def test_text_is_not_parsed() -> None:
     with pytest.raises(pa.ArrowNotImplementedError):
         cast_column(pa.array(["1"]).dictionary_encode(), pa.int64())
