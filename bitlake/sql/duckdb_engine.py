@@ -7,12 +7,22 @@ with bitlake's indexes from the whole WHERE, as for Spark; DuckDB runs the rest 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import EvaluationFailed
+from bitlake.errors import (
+    AccessDenied,
+    BitlakeError,
+    CorruptError,
+    EvaluationFailed,
+    InvalidRequest,
+    NotFound,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
 from bitlake.sql.analyzer import QueryAnalysis
@@ -30,6 +40,16 @@ _Columns = tuple[tuple[str, tuple[DataField, ...]], ...]
 _Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date]
 _TRANSLATIONS: CacheName[_Key, Translation] = CacheName("translated queries")
 """By text, columns, zone, names of the result, and the date, which a text may ask for; one takes 3 to 10 ms to make."""
+_OURS = re.compile(
+    r"Invalid Input Error: reading the stream registered as '\w+' failed: \w+(?: error)?: (?P<message>.*)"
+    r"\. Detail: Python exception: .*\nbitlake\.errors\.(?P<kind>\w+): .*",
+    re.DOTALL,
+)
+"""DuckDB's text for an error of a scan: it has no other trace of the exception."""
+_KINDS: dict[str, type[BitlakeError]] = {
+    k.__name__: k
+    for k in (InvalidRequest, NotFound, StorageUnavailable, AccessDenied, CorruptError, UnsupportedFeature)
+}
 _VALUE_BYTES = 80
 """What a literal of a long list takes in memory, with its place in the list and its text."""
 
@@ -134,7 +154,8 @@ def _named(connection: Any, source: str, names: Sequence[str], with_clause: str 
 def fetch(relation: Any, limit: int = 0) -> pa.Table:
     """The first ``limit`` rows of a relation, or all.
 
-    Raises :class:`EvaluationFailed` for an error of DuckDB's, such as an overflow of a type that Spark has wider.
+    Raises :class:`EvaluationFailed` for an error of DuckDB's, such as an overflow of a type that Spark has wider, and
+    the errors of scans.
     """
     try:
         return (relation.limit(limit) if limit else relation).to_arrow_table()
@@ -142,8 +163,11 @@ def fetch(relation: Any, limit: int = 0) -> pa.Table:
         raise failed(e) from e
 
 
-def failed(error: Exception) -> EvaluationFailed:
-    """An error of DuckDB's while it computes rows."""
+def failed(error: Exception) -> BitlakeError:
+    """An error of DuckDB's while it computes rows, or bitlake's while DuckDB reads a scan."""
+    ours = _OURS.fullmatch(str(error))
+    if ours is not None:
+        return _KINDS.get(ours["kind"], EvaluationFailed)(ours["message"])
     if isinstance(error, import_duckdb().IOException):
         return EvaluationFailed(f"DuckDB cannot read the files; if snapshots expired, query again: {error}")
     if "is not valid UTF8" in str(error):  # DuckDB names the file and the value

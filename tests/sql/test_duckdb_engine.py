@@ -17,7 +17,7 @@ from long import long
 
 import bitlake
 from bitlake.cli.result import Result
-from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import BitlakeError, CorruptError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
 from bitlake.sql.duckdb_engine import fetch
@@ -412,6 +412,24 @@ def test_an_error_of_duckdbs_is_one_of_ours(lake: bitlake.Lake) -> None:
     )
     assert done.returncode == 1 and "DuckDB cannot run the query: Out of Range" in done.stderr, done.stderr
     assert "bug" not in done.stderr
+
+
+def test_an_error_of_a_scan_is_raised_as_it_is(tmp_path: Path) -> None:
+    """Bug: ``bitlake sql`` printed the scan's error with Python's traceback, all in one line."""
+    lake = bitlake.connect(tmp_path)
+    table = lake.create_table("t", pa.table({"id": [1, 2]}), options={"deletion-vectors.enabled": "true"})
+    table.delete("id = 1")
+    (file,) = Path(table.path).glob("bucket-0/*.parquet")
+    data = file.read_bytes()
+    for change, kind, message in (
+        (lambda: file.write_bytes(data[:-4] + b"XXXX"), CorruptError, "table 'default.t': no Parquet magic"),
+        (file.unlink, NotFound, "table 'default.t': data file .* is missing"),
+    ):
+        change()
+        lake.clear_cache()
+        with pytest.raises(kind, match=message) as raised:
+            fetch(lake.sql("SELECT * FROM t", engine="duckdb"))
+        assert "Python exception" not in str(raised.value) and "Traceback" not in str(raised.value)
 
 
 def test_functions_in_this_process_leave_nothing_open_at_the_end(lake: bitlake.Lake) -> None:
