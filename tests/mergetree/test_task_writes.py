@@ -56,7 +56,7 @@ def job_of(table: Table, **more: object) -> TaskJob:
 @pytest.mark.parametrize("vectors", ["false", "true"])
 @pytest.mark.parametrize("write_only", ["false", "true"])
 def test_rows_of_later_tasks_come_later(lake: bitlake.Lake, vectors: str, write_only: str) -> None:
-    table = keyed(lake, deletion_vectors_enabled=vectors, write_only=write_only)
+    table = keyed(lake, **{"deletion-vectors.enabled": vectors}, write_only=write_only)
     chance, model = random.Random(7), dict[int, str]()
     for number in range(4):
         job = job_of(table)
@@ -94,7 +94,7 @@ def test_tasks_replace_all_rows(lake: bitlake.Lake) -> None:
 
 
 def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
-    for table in (lake.create_table("t", SCHEMA), keyed(lake, deletion_vectors_enabled="true")):
+    for table in (lake.create_table("t", SCHEMA), keyed(lake, **{"deletion-vectors.enabled": "true"})):
         mine = Table(table._core.written_by("stream"))
         assert last_identifier(mine._core.state(), "stream") is None
         for number in (0, 1):
@@ -179,7 +179,7 @@ def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
     lake: bitlake.Lake, where: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_writes, "FILE_BYTES", 100)
-    table = placed(lake, where, deletion_vectors_enabled=vectors)
+    table = placed(lake, where, **{"deletion-vectors.enabled": vectors})
     chance, model = random.Random(7), dict[int, str]()
     for number in range(4):
         job = job_of(table)
