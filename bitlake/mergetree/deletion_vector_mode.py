@@ -24,7 +24,7 @@ import contextlib
 
 from pyroaring import BitMap
 
-from bitlake.errors import CommitConflict
+from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.fileindex.selection import Selection
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.commit import MergeTreeTable
@@ -39,6 +39,7 @@ from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.time_travel import state_of
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
 from bitlake.write import append_dml
 from bitlake.write.commit import commit
@@ -99,6 +100,27 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
         return False
     ranges = KeyRanges(state.schema)
     return all(len(interval_partition(files, ranges)) == len(files) for files in by_bucket(upper).values())
+
+
+def check_rollback(state: TableState, target: Snapshot) -> None:
+    """Raise :class:`InvalidRequest` if the table would read other rows of a snapshot than there were in it.
+
+    A rollback keeps the latest schema.  In its deletion-vector mode, a snapshot of the other mode has its rows only if
+    it is settled.
+    """
+    then = state_of(state, target)
+    on = state.schema.opts.of(opt.DV_ENABLED)
+    if then.schema.opts.of(opt.DV_ENABLED) == on:
+        return
+    names = {e.file.file_name for e in then.entries()}
+    if is_settled(then) and names.isdisjoint(vectors_by_file(index_entries(then.table_files, then.snapshot))):
+        return
+    switched, switch_back = ("on", "disable") if on else ("off", "enable")
+    raise InvalidRequest(
+        f"table '{state.name}' cannot go back to snapshot {target.id}: deletion vectors were switched {switched} after "
+        f"it, and its rows would not be the same; call table.maintenance.{switch_back}_deletion_vectors() "
+        f"(CALL sys.{switch_back}_deletion_vectors) first"
+    )
 
 
 def _drop_stale_vectors(table: MergeTreeTable, state: TableState) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
+from bitlake.mergetree.deletion_vector_mode import check_rollback
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import branches, consumers, tags
 from bitlake.snapshot.branches import MAIN
@@ -230,7 +231,7 @@ class TableHistory:
         """Go back to an earlier snapshot; returns the ids of the latest snapshot before and after.
 
         Raises :class:`NotFound` for a snapshot or tag that does not exist (any more), and :class:`InvalidRequest` if a
-        tag holds a later snapshot.
+        tag holds a later snapshot, or if deletion vectors were switched on or off after the snapshot.
 
         >>> table.history.rollback(1)
         (2, 1)
@@ -249,6 +250,7 @@ class TableHistory:
                 raise NotFound(f"table '{self._core.name}' has no snapshot to go back from")
             wanted = When(snapshot, tag, timestamp).of(state, self._core.timezone).snapshot
             assert wanted is not None
+            check_rollback(state, wanted)
             rollback(state, wanted)
             return latest, wanted.id
 

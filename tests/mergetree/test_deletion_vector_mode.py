@@ -515,3 +515,36 @@ def test_a_table_that_never_settles_is_given_up(tmp_path: Path, on: bool, monkey
         deletion_vector_mode.switch_deletion_vectors(table._core, on)
     assert ignored == [not on] * 5 + [True] * 15
     assert table.schema.options[ENABLED] == str(not on).lower()
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("key", ["k", ""])
+def test_a_rollback_over_a_switch_is_refused_unless_the_rows_are_the_same(tmp_path: Path, on: bool, key: str) -> None:
+    table = make(tmp_path, primary_key=key, bucket="2" if key else "", deletion_vectors__enabled=str(on).lower())
+    table.append(batch({1: 1, 2: 2, 3: 3}))
+    table.delete("k = 2")
+    table.append(batch({4: 4}))
+    before = table.snapshot
+    assert before is not None
+    table.history.create_tag("before")
+    switch, back = table.maintenance.disable_deletion_vectors, table.maintenance.enable_deletion_vectors
+    switch, back = (switch, back) if on else (back, switch)
+    switch()
+    after = table.snapshot
+    assert after is not None
+    table.append(batch({5: 5}))
+    if key or on:
+        call = "enable" if on else "disable"
+        with pytest.raises(InvalidRequest, match=rf"go back to snapshot {before.id}: .*{call}_deletion_vectors"):
+            table.history.rollback(before.id)
+        with pytest.raises(InvalidRequest, match=f"go back to snapshot {before.id}"):
+            table.history.rollback(tag="before")
+        assert rows_of(table) == {1: 1, 3: 3, 4: 4, 5: 5}
+        # The compaction before the switch left the same rows in both modes.
+        table.history.rollback(after.id - 1)
+        assert rows_of(table) == {1: 1, 3: 3, 4: 4}
+        back()
+    table.history.rollback(tag="before")
+    assert rows_of(table) == {1: 1, 3: 3, 4: 4}
+    table.append(batch({3: 33} if key else {6: 6}))
+    assert rows_of(table) == ({1: 1, 3: 33, 4: 4} if key else {1: 1, 3: 3, 4: 4, 6: 6})
