@@ -84,7 +84,7 @@ def _packed(column: DataField) -> DataField:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """Files to read together; with ``before``, compared with these earlier files of the same bucket."""
+    """Files to read together; with ``before``, compared with these earlier files of the same keys."""
 
     files: tuple[FileTask, ...]
     before: tuple[FileTask, ...] | None = None
@@ -169,7 +169,7 @@ class ChangeScan(TableScan):
         return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed)
 
     def tasks(self) -> list[ChangeTask]:
-        """The files to read, one task for each file, or for each bucket to compare."""
+        """The files to read, one task for each file, or for each bucket to compare, or partition with other buckets."""
         request = self.spec().request
 
         def planned(scan: TableScan) -> Plan:
@@ -179,13 +179,17 @@ class ChangeScan(TableScan):
         if self.before is None:
             return [ChangeTask((self._in_order(t),)) for t in tasks_of(after.files, after.schemas)]
         earlier = planned(self.before)
-        keys = dict.fromkeys((f.entry.partition, f.entry.bucket) for f in (*earlier.files, *after.files))
-        old: dict[tuple[bytes, int], list[FileTask]] = {k: [] for k in keys}
-        new: dict[tuple[bytes, int], list[FileTask]] = {k: [] for k in keys}
-        for plan, buckets in ((earlier, old), (after, new)):
+        counts: dict[bytes, set[int]] = {}
+        for file in (*earlier.files, *after.files):
+            counts.setdefault(file.entry.partition, set()).add(file.entry.total_buckets)
+        compared: dict[tuple[bytes, int], tuple[list[FileTask], list[FileTask]]] = {}
+        for plan, place in ((earlier, 0), (after, 1)):
             for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
-                buckets[file.entry.partition, file.entry.bucket].append(task)
-        return [ChangeTask(tuple(new[k]), tuple(old[k])) for k in keys]
+                entry = file.entry
+                # Of another number of buckets, a key may be in another one.
+                bucket = entry.bucket if len(counts[entry.partition]) == 1 else -1
+                compared.setdefault((entry.partition, bucket), ([], []))[place].append(task)
+        return [ChangeTask(tuple(new), tuple(old)) for old, new in compared.values()]
 
     def _in_order(self, task: FileTask) -> FileTask:
         """A task whose files merge in the order of :attr:`shifts`."""
@@ -258,7 +262,7 @@ def _all(store: Store, files: tuple[FileTask, ...], request: ReadRequest) -> pa.
 def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Table:
     """Rows that ``before`` lacks or has with other values, and rows that only ``before`` has, as -D.
 
-    Each has one row for each key of a bucket.
+    Each has one row for each key.
     """
     both = pa.concat_tables([retyped(before, after.schema), after])
     if not both.num_rows:

@@ -196,6 +196,26 @@ def test_a_difference_over_a_switch_of_deletion_vectors(tmp_path: Path, enable: 
     assert values(table.changes(before, mode="diff")) == [("+I", 3, "newest")]
 
 
+@pytest.mark.parametrize("parts", [[], ["v"]])
+def test_a_difference_over_another_number_of_buckets_has_no_unchanged_rows(tmp_path: Path, parts: list[str]) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    table = lake.create_table("k", COLUMNS, primary_key=["id", *parts], partition_by=parts, options={"bucket": "3"})
+    table.upsert(pa.concat_tables([rows(list(range(20)), "a"), rows(list(range(20, 40)), "b")]))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.maintenance.rescale(4)
+    assert values(table.changes(before, mode="diff")) == []
+    table.upsert(rows([1, 50], "a" if parts else "new"))
+    table.upsert(rows([25], "b"), ["-D"])
+    changed = [("+I", 50, "a")] if parts else [("+I", 1, "new"), ("+I", 50, "new")]
+    assert values(table.changes(before, mode="diff")) == [*changed, ("-D", 25, "b")]
+    assert (
+        values(table.scan(incremental_between=(before, table.snapshot.id), mode="diff"))
+        == [  # type: ignore[union-attr]
+            row[1:] for row in changed
+        ]
+    )
+
+
 def test_nested_values_are_compared_too(tmp_path: Path) -> None:
     table = keyed(tmp_path, NESTED)
 
