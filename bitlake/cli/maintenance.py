@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from bitlake.cli.output import Screen
 from bitlake.cli.run import Integer, Run, command, duration, partitions_option, table_argument, yes_option
 from bitlake.errors import InvalidRequest
 from bitlake.formatting import DAY_MS, counted, human_bytes
+from bitlake.metadata.option_types import timedelta_of
 from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.paths import partition_spec
 from bitlake.runtime import REQUESTS, LocalRunner
@@ -153,9 +153,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
     limit.check(state.schema.partition_keys)
     fields = state.schema.partition_fields
     specs = [partition_spec(fields, list(p.values()), legacy=False) for p in expired_partitions(state, limit)]
-    return _Plan(
-        {"partitions": specs}, lambda: table().maintenance.expire_partitions(timedelta(milliseconds=limit.limit_ms))
-    )
+    return _Plan({"partitions": specs}, lambda: table().maintenance.expire_partitions(timedelta_of(limit.limit_ms)))
 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.named_index import name_of_index
 from bitlake.fileindex.registry import index_type_named
 from bitlake.metadata import options as opt
+from bitlake.metadata.option_types import timedelta_of
 from bitlake.metadata.schema import SetTableComment, assign_ids, near
 from bitlake.schema.create import ColumnSpec
 from bitlake.snapshot.schema_commit import replaced_schema
@@ -163,7 +163,7 @@ def alter_tag(session: Session, statement: AlterTag) -> pa.Table:
     """ALTER TABLE … CREATE, REPLACE, DELETE or RENAME TAG."""
     table = session.table(session.identify(statement.table))
     snapshot = statement.snapshot
-    retain = None if statement.retained_ms is None else timedelta(milliseconds=statement.retained_ms)
+    retain = None if statement.retained_ms is None else timedelta_of(statement.retained_ms)
     history = TableHistory(table)
     match statement.change:
         case TagChange.CREATE:

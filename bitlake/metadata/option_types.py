@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from bitlake.errors import InvalidRequest
@@ -131,6 +132,11 @@ def parse_memory(text: str) -> int:
 def parse_duration_ms(text: str) -> int:
     """A duration such as ``1 h`` in whole milliseconds; a bare number is milliseconds."""
     return _quantity(text, _DURATION_UNITS) // 1_000_000
+
+
+def timedelta_of(ms: int) -> timedelta:
+    """Milliseconds as a timedelta; more than 2.7 million years, which it cannot hold, are as many."""
+    return timedelta(milliseconds=min(ms, timedelta.max // timedelta(milliseconds=1)))
 
 
 def _quantity(text: str, units: dict[str, int]) -> int:

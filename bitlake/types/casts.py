@@ -180,6 +180,8 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
     Raises :class:`ValueError` for a value that has no counterpart, as Paimon fails to read it, and for types that
     :func:`why_not_cast` refuses.
     """
+    if target.root not in STRINGS and (why := why_not_cast(source, target, explicit=True)) is not None:
+        raise ValueError(why)  # the column had a third type in between, from and to which values can be cast
     if not isinstance(source, AtomicType):
         return _fit_text(_nested_text(array, source, timezone), target)
     a, b = source.root, target.root

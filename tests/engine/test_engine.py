@@ -180,3 +180,18 @@ def test_without_duckdb_queries_run_on_spark(lake: bitlake.Lake, monkeypatch: py
         Result.of(lake, "SELECT sum(id) FROM t", 0, "auto")
     with pytest.raises(InvalidRequest, match=f"CACHE … needs Spark.*`{spark}`$"):
         Result.of(lake, "CACHE TABLE t", 0, "auto")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "VACUUM t RETAIN 99999999999999999999 HOURS DRY RUN",
+        "CALL sys.create_tag('t', 'x', 1, '999999999999999999 d')",
+        "ALTER TABLE t CREATE TAG x RETAIN 99999999999 DAYS",
+        "CALL sys.compact(table => 't', partition_idle_time => '99999999999999999 d')",
+    ],
+)
+def test_spans_longer_than_python_has(lake: bitlake.Lake, text: str) -> None:
+    """Bug: they ended in an OverflowError."""
+    lake.sql(text, engine="duckdb")
+    assert lake.table("t").count() == 3

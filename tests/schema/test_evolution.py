@@ -123,6 +123,27 @@ def test_a_value_without_counterpart_is_named(lake: bitlake.Lake) -> None:
         table.scan().to_arrow()
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (pa.scalar([1]), "BIGINT"),
+        (pa.scalar(dt.date(2024, 1, 1)), "TINYINT"),
+        (pa.scalar(True), "DATE"),
+        (pa.scalar(dt.time(1, 2), pa.time32("ms")), "INT"),
+        (pa.scalar(b"12"), "DOUBLE"),
+        (pa.scalar(dt.datetime(2024, 1, 1)), "BOOLEAN"),
+    ],
+)
+def test_types_without_a_cast_are_not_read_by_way_of_a_third(lake: bitlake.Lake, value: pa.Scalar, kind: str) -> None:
+    """Bug: a day became a number of days, cut to its last byte, and lists and times ended in errors of Arrow."""
+    table = made(lake, pa.table({"id": [1], "v": pa.array([value])}))
+    table.alter_column("v", type="STRING")
+    table.alter_column("v", type=kind)
+    with pytest.raises(InvalidRequest, match=f"column 'v' was .* is {kind} now.* (become|converted to) {kind}"):
+        table.to_arrow()
+    assert table.to_arrow(["id"]).num_rows == 1
+
+
 def test_texts_are_cut_to_a_shorter_length(lake: bitlake.Lake) -> None:
     table = made(lake, pa.table({"v": ["abcdef", "ab", None]}), **{"file-index.bitmap.columns": "v"})
     table.alter_column("v", type="VARCHAR(3)")

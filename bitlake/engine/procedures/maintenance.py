@@ -32,6 +32,7 @@ from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
+from bitlake.metadata.option_types import timedelta_of
 from bitlake.metadata.options import Option, Options, PartitionAge
 from bitlake.metadata.paths import render_value
 from bitlake.runtime import LocalRunner, Runner
@@ -214,7 +215,7 @@ def _expire_snapshots(a: Arguments) -> pa.Table:
 def vacuum(session: Session, statement: Vacuum) -> pa.Table:
     """VACUUM of Delta Lake: expiry by age, then the removal of orphan files, which are at least a day old."""
     table = session.session_table(session.identify(statement.table))
-    maintenance, age = TableMaintenance(table, session.runner()), timedelta(hours=statement.hours)
+    maintenance, age = TableMaintenance(table, session.runner()), timedelta_of(int(statement.hours * 3_600_000))
     expiry = maintenance.expire_snapshots(older_than=age, dry_run=statement.dry_run)
     orphans = maintenance.remove_orphan_files(max(age, timedelta(days=1)), dry_run=statement.dry_run)
     files = len(expiry.data_files) + len(expiry.metadata_files) + len(orphans)
@@ -310,7 +311,7 @@ def _expire_partitions(a: Arguments) -> pa.Table:
         raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
     shown = []
     for values in TableMaintenance(table).expire_partitions(
-        timedelta(milliseconds=age.limit_ms),
+        timedelta_of(age.limit_ms),
         formatter=age.formatter,
         pattern=age.pattern,
         strategy=age.strategy,

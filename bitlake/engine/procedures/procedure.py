@@ -14,7 +14,7 @@ import pyarrow as pa
 from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
-from bitlake.metadata.option_types import parse_duration_ms
+from bitlake.metadata.option_types import parse_duration_ms, timedelta_of
 from bitlake.sql.parser import parse_table_name
 
 
@@ -113,7 +113,7 @@ class Arguments:
         if given is None:
             return None
         try:
-            return timedelta(milliseconds=parse_duration_ms(given))
+            return timedelta_of(parse_duration_ms(given))
         except ValueError as e:
             raise InvalidRequest(f"'{name}' is a duration such as '12 h' or '1 d', not '{given}'") from e
 
