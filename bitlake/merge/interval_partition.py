@@ -106,16 +106,30 @@ def check_no_common_keys(
     schema: TableSchema, table: str, new: Sequence[ManifestEntry], taken: Sequence[ManifestEntry]
 ) -> None:
     """Raise :class:`CommitConflict` if a file of ``new`` overlaps one of ``taken`` in the same bucket."""
+    common = files_with_common_keys(schema, new, taken)
+    if common is not None:
+        one, other = common
+        raise CommitConflict(
+            f"data file {one.file.file_name} was added to bucket {one.bucket} of {table} while the bucket was "
+            f"compacted, and may hold keys of {other.file.file_name}; read the table again and retry"
+        )
+
+
+def files_with_common_keys(
+    schema: TableSchema, new: Sequence[ManifestEntry], others: Sequence[ManifestEntry]
+) -> tuple[ManifestEntry, ManifestEntry] | None:
+    """A file of each sequence whose key ranges overlap in the same bucket; None without such two files.
+
+    Each file of ``new`` is compared with each of ``others`` in its bucket.
+    """
     key_range = KeyRanges(schema)
-    ranges: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for e in taken:
-        ranges.setdefault((e.partition, e.bucket), []).append(e)
+    ranges: dict[tuple[bytes, int], list[tuple[Any, Any, ManifestEntry]]] = {}
+    for e in others:
+        first, last = map(comparable_key, key_range(e))
+        ranges.setdefault((e.partition, e.bucket), []).append((first, last, e))
     for e in new:
         low, high = map(comparable_key, key_range(e))
-        for other in ranges.get((e.partition, e.bucket), ()):
-            first, last = map(comparable_key, key_range(other))
+        for first, last, other in ranges.get((e.partition, e.bucket), ()):
             if first <= high and low <= last:
-                raise CommitConflict(
-                    f"data file {e.file.file_name} was added to bucket {e.bucket} of {table} while the bucket was "
-                    f"compacted, and may hold keys of {other.file.file_name}; read the table again and retry"
-                )
+                return e, other
+    return None

@@ -66,6 +66,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _WAIT_MS = 50
+FREE_NUMBERS = 1 << 20
+"""Sequence numbers left free when files are renumbered a second time: a writer of large files, or one whose jobs take a
+second to start, was overtaken by quick writers at each of its tries."""
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ class Publisher:
             except SequenceTaken:
                 if not tries_left or not renumber:
                     raise
-                renumbered = self._renumber(state, adds)
+                renumbered = self._renumber(state, adds, FREE_NUMBERS if tries_left < COMPACT_TRIES - 1 else 0)
             finally:
                 if surely_failed:
                     kept = set() if renumbered is None else {e.identity for e in (*renumbered, *changelog)}
@@ -241,15 +244,18 @@ class Publisher:
             adds, surely_failed = renumbered, False
         raise AssertionError("the last try returns or raises")
 
-    def _renumber(self, state: TableState, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """Write files again with sequence numbers after all live rows of their buckets; unaffected files stay."""
+    def _renumber(self, state: TableState, adds: Sequence[ManifestEntry], free: int) -> list[ManifestEntry]:
+        """Write files again with sequence numbers after all live rows of their buckets; unaffected files stay.
+
+        ``free`` numbers between them are for rows of writers that commit in the meantime.
+        """
         states = bucket_states(self.now(), {(e.partition, e.bucket) for e in adds})
         first, kept, jobs = _first_sequences(adds), [], []
         for e in adds:
             slot = (e.partition, e.bucket)
             shift = states[slot].next_sequence - first[slot] if slot in states and slot in first else 0
             if shift > 0:
-                jobs.append(Renumbering(e, shift))
+                jobs.append(Renumbering(e, shift + free))
             else:
                 kept.append(e)
 

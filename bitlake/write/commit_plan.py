@@ -29,7 +29,7 @@ import pyarrow as pa
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io import Store
-from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys
+from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys, files_with_common_keys
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -49,7 +49,7 @@ from bitlake.types import arrow_type
 
 
 class SequenceTaken(CommitConflict):
-    """Another writer used sequence numbers of this commit's rows in the same bucket."""
+    """Another writer used sequence numbers of this commit's rows in the same bucket, in a file of their key range."""
 
 
 class BatchCommitted(CommitConflict):
@@ -97,7 +97,7 @@ class CommitPlan:
 
     ``changelog`` holds changelog files; an overwrite has none, as in Paimon.  ``index`` holds at most one change for
     each (partition, bucket, type).  ``sequences`` are the lowest sequence numbers of new rows by bucket: a live file
-    that reaches them is a conflict (:class:`SequenceTaken`).
+    that reaches them, and whose key range overlaps a new file's, is a conflict (:class:`SequenceTaken`).
 
     ``computed_on`` is the id of the snapshot (0: none yet) in which a compaction looked up old rows: a newer file above
     level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
@@ -338,10 +338,12 @@ class PlanResolver:
     def _check_sequences(self, rest: Sequence[ManifestEntry]) -> None:
         lowest = self.plan.sequences
         taken = [e for e in rest if e.file.max_sequence_number >= lowest.get((e.partition, e.bucket), 2**63)]
-        if taken:
+        # The numbers order rows of one key only.
+        common = files_with_common_keys(self.schema, self.plan.adds, taken) if taken else None
+        if common is not None:
             raise SequenceTaken(
-                f"another writer added rows to bucket {taken[0].bucket} of {self.paths.root} meanwhile; "
-                "read the table again and retry"
+                f"another writer added rows to bucket {common[1].bucket} of {self.paths.root} meanwhile, in the range "
+                "of these keys; read the table again and retry"
             )
 
     def _check_history(self, latest: Snapshot | None) -> None:

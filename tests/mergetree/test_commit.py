@@ -62,6 +62,59 @@ def test_rows_written_before_another_commit_get_later_numbers(tmp_path: Path) ->
     assert read(table) == {1: "mine", 2: "mine", 3: "theirs"}
 
 
+def test_a_writer_that_quick_ones_overtake_each_time_is_done_at_the_second_renumbering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    job = written(table, rows_of([1, 2], "mine"))
+    theirs, renumber = [], Publisher._renumber
+
+    def overtaken(self: Publisher, *args: Any) -> Any:
+        renumbered = renumber(self, *args)
+        theirs.append(len(theirs))
+        table.upsert(rows_of([2, 3 + theirs[-1]], f"theirs {theirs[-1]}"))
+        return renumbered
+
+    table.upsert(rows_of([1], "before"))
+    monkeypatch.setattr(Publisher, "_renumber", overtaken)
+    finish(job)
+    assert len(theirs) == 2
+    assert read(table) == {1: "mine", 2: "mine", 3: "theirs 0", 4: "theirs 1"}
+    table.upsert(rows_of([1], "later"))
+    assert read(table)[1] == "later"
+    assert strays(table) == set()
+
+
+@pytest.mark.parametrize("options", [{}, DV, {"bucket": "-1"}])
+def test_rows_of_other_keys_are_no_conflict(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Sequence numbers order the rows of one key: both an update and an upsert keep theirs.
+    table = made(tmp_path, **options)
+    table.upsert(rows_of(range(20), "old"))
+    updating, upserting = (written(table, rows_of(keys, "mine")) for keys in ([3, 6], [15, 18]))
+    table.upsert(rows_of([7, 8, 14, 19], "theirs"))
+    table.upsert(rows_of([1, 2], "theirs"))
+    renumbered, renumber = [], Publisher._renumber
+
+    def counted(self: Publisher, state: Any, adds: Any, free: int) -> Any:
+        renumbered.append(len(adds))
+        return renumber(self, state, adds, free)
+
+    monkeypatch.setattr(Publisher, "_renumber", counted)
+    publisher, state, changes = updating
+    publisher.publish(state, changes, operation="UPDATE", renumber=False)
+    assert not renumbered
+    finish(upserting)
+    assert renumbered == [1]  # a file of 7 to 19 may hold 15
+    finish(written(table, rows_of([6, 7], "later")))
+    expected = dict.fromkeys(range(20), "old") | dict.fromkeys([7, 8, 14, 19, 1, 2], "theirs")
+    expected |= {3: "mine", 6: "later", 7: "later", 15: "mine", 18: "mine"}
+    assert read(table) == expected
+    table.maintenance.compact(full=True)
+    assert read(table) == expected
+
+
 # --- other writers in between -----------------------------------------------------------------------------------------
 
 
