@@ -152,6 +152,8 @@ class TableSchema:
         for f in self.fields:
             if f.name == name:
                 return f
+        if not isinstance(name, str):
+            raise InvalidRequest(f"invalid column name {name!r}; expected a string")
         folded = [f for f in self.fields if names.same(f.name, name)]
         if len(folded) == 1:
             return folded[0]

@@ -99,7 +99,10 @@ class TableScan:
         if isinstance(columns, str):
             raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
         metadata = metadata_fields(())
-        names = tuple(c.lower() if c.lower() in metadata else self.state.schema.field(c).name for c in columns)
+        folded = [str(c).lower() for c in columns]
+        names = tuple(
+            f if f in metadata else self.state.schema.field(c).name for f, c in zip(folded, columns, strict=True)
+        )
         twice = [n for i, n in enumerate(names) if n in names[:i]]
         if twice:
             raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")

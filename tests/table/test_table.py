@@ -348,3 +348,16 @@ def test_scans_read_zoneless_timestamps_in_the_lakes_zone(tmp_path: Path) -> Non
     for zone, count in (("UTC", 0), ("America/New_York", 1)):
         table = bitlake.connect(str(tmp_path), timezone=zone).table("t")
         assert table.scan(where="at = TIMESTAMP '2024-01-01 00:00:00'").count() == count
+
+
+def test_a_column_is_given_by_a_string(tmp_path: Path) -> None:
+    table = bitlake.connect(tmp_path).create_table("t", pa.table({"id": [1, 2]}))
+    for call in (
+        lambda: table.scan().min_max(["id"]),  # type: ignore[arg-type]
+        lambda: table.scan().group_count(["id"]),  # type: ignore[arg-type]
+        lambda: table.scan([1]).to_arrow(),  # type: ignore[list-item]
+        lambda: table.scan().aggregate({1: "sum"}),  # type: ignore[dict-item]
+        lambda: table.update({1: 2}),  # type: ignore[dict-item]
+    ):
+        with pytest.raises(InvalidRequest, match=r"invalid column name (\['id'\]|1); expected a string"):
+            call()
