@@ -11,6 +11,7 @@ the later snapshots, and ``sys.rollback`` deletes them.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -471,8 +472,10 @@ def vacuum(c: Cursor) -> Statement | None:
         number = c.expression("HOURS")
         try:
             hours = float(number)
-        except ValueError as e:
-            raise InvalidRequest(f"VACUUM {table} RETAIN {number} HOURS: expected a number of hours") from e
+        except ValueError:
+            hours = math.nan
+        if not 0 <= hours < math.inf:
+            raise InvalidRequest(f"VACUUM {table} RETAIN {number} HOURS: expected a number of hours")
         c.expect("HOURS")
     dry_run = c.accept("DRY", "RUN")
     return st.Vacuum(table, hours, dry_run) if table.catalog is None else None

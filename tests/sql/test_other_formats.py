@@ -161,6 +161,8 @@ def test_snapshots_expire_after_five_days_as_in_iceberg(monkeypatch: pytest.Monk
         ("CREATE TABLE t CLUSTER BY (a) AS SELECT 1 AS a", UnsupportedFeature, "CALL sys.compact(table => 't', order_"),
         ("ALTER TABLE t DROP FEATURE deletionVectors", UnsupportedFeature, "ALTER TABLE t SET TBLPROPERTIES"),
         ("VACUUM t RETAIN many HOURS", InvalidRequest, "RETAIN many HOURS: expected a number of hours"),
+        ("VACUUM t RETAIN -1 HOURS", InvalidRequest, "HOURS: expected a number of hours"),
+        ("VACUUM t RETAIN 1e999 HOURS", InvalidRequest, "HOURS: expected a number of hours"),
     ],
 )
 def test_what_is_refused_names_the_statement_to_use(text: str, kind: type[BitlakeError], message: str) -> None:
