@@ -86,6 +86,9 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
 
     Raises :class:`pyarrow.ArrowInvalid` or :class:`pyarrow.ArrowNotImplementedError`.
     """
+    if _has_view(column.type):
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        column = pa.chunked_array([_lists(c) for c in chunks], _list_type(column.type))
     source = column.type
     if source == target:
         return column
@@ -102,6 +105,52 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
         # Arrow wants room for any 64-bit number at the target's scale, then checks the values against the precision.
         column = column.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, target.scale))
     return column.cast(target)
+
+
+def _has_view(kind: pa.DataType) -> bool:
+    return _is_view(kind) or any(_has_view(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _list_type(kind: pa.DataType) -> pa.DataType:
+    """The type with lists for list views."""
+    if not _has_view(kind):
+        return kind
+    inside = [kind.field(i) for i in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        inside = [kind.key_field, kind.item_field]
+    fields = [f.with_type(_list_type(f.type)) for f in inside]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields)
+    return pa.list_(fields[0], kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.large_list(fields[0])
+
+
+def _lists(array: pa.Array) -> pa.Array:
+    """The array with lists for list views, of which Arrow's cast gives other values where the array is a slice."""
+    kind = array.type
+    if not _has_view(kind):
+        return array
+    made = _list_type(kind)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        children = [_lists(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(made), mask=mask)
+    if pa.types.is_fixed_size_list(kind):
+        start = array.offset * kind.list_size
+        values = array.values.slice(start, len(array) * kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(_lists(values), type=made, mask=mask)
+    if pa.types.is_map(kind):
+        # Offsets that are a slice cannot go with a mask.
+        offsets = pa.array(array.offsets.to_numpy())
+        return pa.MapArray.from_arrays(offsets, _lists(array.keys), _lists(array.items), type=made, mask=mask)
+    sizes = pc.fill_null(pc.list_value_length(array), 0)
+    offsets = np.concatenate([[0], np.cumsum(sizes.to_numpy(), dtype=np.int64)])
+    return pa.LargeListArray.from_arrays(offsets, _lists(array.flatten()), type=made, mask=mask)
 
 
 _UNITS = {"s": 0, "ms": 1, "us": 2, "ns": 3}

@@ -60,3 +60,37 @@ def test_null_structs_with_members_that_are_not_null_can_be_written() -> None:
     pq.write_table(pa.table({"s": column}), sink)
     assert pq.read_table(pa.BufferReader(sink.getvalue()))["s"].null_count == 3
     assert null_column(2, pa.int32()).equals(pa.nulls(2, pa.int32()))
+
+
+VIEWS = pa.ListViewArray.from_arrays(
+    pa.array([4, 2, 0, 3], pa.int32()),
+    pa.array([1, 2, 9, 0], pa.int32()),
+    pa.array(range(9), pa.int8()),
+    mask=pa.array([False, False, True, False]),
+)
+LARGE_VIEWS = pa.LargeListViewArray.from_arrays([4, 2, 0, 3], [1, 2, 9, 0], VIEWS.values, mask=VIEWS.is_null())
+ITEMS = [[4], [2, 3], None, []]
+
+
+@pytest.mark.parametrize("column", [VIEWS, LARGE_VIEWS])
+def test_slices_of_list_views_keep_their_values(column: pa.Array) -> None:
+    """Bug: of a sliced list view, Arrow's cast to a list gave other values, or lists that ended the process."""
+    kind = column.type
+    struct = pa.StructArray.from_arrays([column], ["v"], mask=pa.array([False, False, False, True]))
+    pairs = pa.MapArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), pa.array(["a", "b", "c", "d"]), column)
+    fixed = pa.FixedSizeListArray.from_arrays(column, type=pa.list_(kind, 2))
+    views = pa.ListViewArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array([1, 2, 1], pa.int32()), column)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), column)
+    inner = pa.list_(pa.int8())
+    for array, target, expected in [
+        (column, inner, ITEMS),
+        (struct, pa.struct([("v", inner)]), [{"v": [4]}, {"v": [2, 3]}, {"v": None}, None]),
+        (pairs, pa.map_(pa.string(), inner), [[("a", [4]), ("b", [2, 3])], [("c", None)], [("d", [])]]),
+        (fixed, pa.list_(inner), [[[4], [2, 3]], [None, []]]),
+        (views, pa.list_(inner), [[[4]], [[2, 3], None], [[]]]),
+        (lists, pa.list_(inner), [[[4]], [[2, 3], None], [[]]]),
+    ]:
+        for start in range(len(expected) + 1):
+            found = cast_column(pa.chunked_array([array.slice(start), array.slice(0, start)]), target)
+            found.validate(full=True)
+            assert found.type == target and found.to_pylist() == expected[start:] + expected[:start], (target, start)
