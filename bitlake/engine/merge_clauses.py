@@ -328,8 +328,8 @@ def terms(node: exp.Expr | None) -> list[exp.Expr]:
 
 def _of_target(target: StatementTarget, source: MergeSource, node: exp.Expr) -> DataField | None:
     names, fields = source.names, {source.names.key(f.name): f for f in target.state.schema.fields}
-    mine = names.key(target.alias or target.name)
-    key = column_key(node, () if mine in fields else [(mine,)], names, source.columns)
+    # Also where a column has the table's name: in both engines `t.id` is its member only if the table has no `id`.
+    key = column_key(node, [(names.key(target.alias or target.name),)], names, source.columns)
     return None if key is None else fields.get(key)
 
 

@@ -61,7 +61,7 @@ class StatementTarget:
         """Names a column of a parsed expression; None for one that is not the target's."""
         names = self.context.names
         fields, mine = names.clear(self.state.schema.field_names), names.key(self.alias or self.name)
-        qualifiers: list[tuple[str, ...]] = [] if mine in fields else [(mine,)]
+        qualifiers: list[tuple[str, ...]] = [(mine,)]
         if self.alias is None:
             qualifiers.append((names.key(self.database), mine))
 

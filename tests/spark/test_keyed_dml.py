@@ -266,3 +266,25 @@ def test_rows_that_wait_are_deleted_and_overwritten_where_no_delete_rows_are_tak
     )  # its 20 was replaced, in others it is 20 or 25
     assert found == [after, {1: 2, 2: 6, 3: 31, 4: 9 if name == "aggregation" else 5}]
     lake.drop_table("t")
+
+
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+@pytest.mark.parametrize("kind", ["DATE", "STRUCT<id: INT, x: INT>"])
+def test_a_column_may_have_the_tables_name(lake: bitlake.Lake, engine: str, kind: str) -> None:
+    # In Spark, `t.id` is the table's column `id`, also if its column `t` has a member of that name.  MERGE took ON not
+    # to say that the keys are equal, and refused UPDATE SET *.
+    lake.sql(f"CREATE TABLE t (id INT, v INT, t {kind}, PRIMARY KEY (id) NOT ENFORCED) TBLPROPERTIES ('bucket' = '1')")
+    value = "DATE'2024-01-02'" if kind == "DATE" else "named_struct('id', 99, 'x', 7)"
+    lake.sql(f"INSERT INTO t SELECT CAST(id AS INT), 0, {value} FROM range(5)")
+    lake.sql(f"CREATE TABLE s AS SELECT CAST(id AS INT) AS id, 1 AS v, {value} AS t FROM range(3, 7)")
+
+    def run(text: str) -> None:
+        lake.sql(text, engine=engine)
+
+    run("MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    run("UPDATE t SET v = v + 2 WHERE t.id = 4")
+    run("DELETE FROM t WHERE t.id < 2")
+    if kind != "DATE":
+        run("UPDATE t SET v = 9 WHERE t.x = 7 AND t.id = 2")
+    found = sorted(tuple(r) for r in lake.sql("SELECT id, v FROM t").collect())
+    assert found == [(2, 0 if kind == "DATE" else 9), (3, 1), (4, 3), (5, 1), (6, 1)]
