@@ -20,7 +20,8 @@ def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schem
     """The columns ``fields`` of a batch, by name, as ``schema`` (the fields' Arrow schema).
 
     Extra columns, in any order, are an error, as is a missing column that is NOT NULL; a missing nullable column is
-    NULL.  Timestamps are floored to the column's unit, as Paimon does; any other loss raises.
+    NULL.  Timestamps are floored to the column's unit, as Paimon does; any other loss raises, and so does a value that
+    would get another meaning: a number as a time, whose unit is not known, or bytes as a number.
     Raises :class:`InvalidRequest` naming the column.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
@@ -76,9 +77,54 @@ def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
     if column.type == target.type:
         return column
     try:
+        reason = _other_meaning(column.type, target.type)
+        if reason is not None:
+            raise pa.ArrowNotImplementedError(reason)
+        if pa.types.is_timestamp(column.type) and pa.types.is_date(target.type):
+            _check_midnight(column)
         return cast_column(column, target.type)
     except (pa.ArrowException, ValueError) as e:
         raise InvalidRequest(f"column '{field.name}' is {field.type}, but a value of {column.type} is not: {e}") from e
+
+
+def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
+    """Why values of a type, or of its members, must not be cast to another that Arrow would cast them to."""
+    if pa.types.is_dictionary(source):
+        source = source.value_type
+    for before, after in _members(source, target):
+        reason = _other_meaning(before, after)
+        if reason is not None:
+            return reason
+    if pa.types.is_duration(source):
+        return "a duration is stored in no column type; cast it to a number first"
+    if pa.types.is_temporal(source) and _is_number(target):
+        return f"a time is not taken as a number; cast it to {target} first"
+    if _is_number(source) and pa.types.is_temporal(target):
+        return f"a number is not taken as a time, since its unit is not known; cast it to {target} first"
+    if pa.types.is_timestamp(source) and pa.types.is_time(target):
+        return f"the day would be lost; cast it to {target} first"
+    if _is_bytes(source) and _is_number(target):
+        return f"bytes are not parsed; cast them to {target} first"
+    return None
+
+
+def _members(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
+    """The types inside two nested types that a cast pairs."""
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        names = {f.name: f.type for f in target}
+        return [(f.type, names[f.name]) for f in source if f.name in names]
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return [(source.key_type, target.key_type), (source.item_type, target.item_type)]
+    if hasattr(source, "value_type") and hasattr(target, "value_type"):
+        return [(source.value_type, target.value_type)]
+    return []
+
+
+def _check_midnight(column: Column) -> None:
+    """Raise :class:`pyarrow.ArrowInvalid` unless timestamps are whole days, in their own zone: pandas has no dates."""
+    local = column if column.type.tz is None else pc.local_timestamp(column)
+    if not pc.all(pc.equal(pc.floor_temporal(local, unit="day"), local), min_count=0).as_py():
+        raise pa.ArrowInvalid("a timestamp has a time of day, which a DATE would lose; cast it first")
 
 
 def cast_column(column: Column, target: pa.DataType) -> Column:
@@ -161,6 +207,15 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
 
 
 def _check_nested(array: pa.Array, name: str) -> None:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -7,6 +11,7 @@ import pytest
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import cast_column, conform, null_column
 from bitlake.types import DataField, arrow_schema, parse_type
+from bitlake.types.datatypes import type_from_json
 
 FIELDS = [DataField(0, "a", parse_type("INT NOT NULL")), DataField(1, "t", parse_type("TIMESTAMP(3)"))]
 SCHEMA = arrow_schema(FIELDS, ids=True)
@@ -48,6 +53,73 @@ def test_numbers_that_are_booleans(kind: pa.DataType) -> None:
 def test_text_is_not_parsed() -> None:
     with pytest.raises(pa.ArrowNotImplementedError):
         cast_column(pa.array(["1"]).dictionary_encode(), pa.int64())
+
+
+def fitted(column: pa.Array, kind: Any) -> pa.ChunkedArray:
+    fields = [DataField(0, "v", type_from_json(kind))]
+    return conform(pa.table({"v": column}), fields, arrow_schema(fields)).column("v")
+
+
+NOON = datetime(2024, 1, 2, 12)
+INSIDE = {"type": "ROW", "fields": [{"id": 2, "name": "y", "type": "BIGINT"}]}
+ROWS = {"type": "ROW", "fields": [{"id": 1, "name": "x", "type": INSIDE}]}
+OTHERS: list[tuple[pa.Array, Any, str]] = [
+    (pa.array([1_700_000_000]), "TIMESTAMP(6)", "unit is not known"),
+    (pa.array([1_700_000_000]), "TIMESTAMP(6) WITH LOCAL TIME ZONE", "unit is not known"),
+    (pa.array([19_000], pa.int32()), "DATE", "unit is not known"),
+    (pa.array([1], pa.int32()), "TIME", "unit is not known"),
+    (pa.array([date(2024, 1, 2)]), "INT", "not taken as a number"),
+    (pa.array([NOON], pa.timestamp("us", "UTC")), "BIGINT", "not taken as a number"),
+    (pa.array([NOON.time()]), "BIGINT", "not taken as a number"),
+    (pa.array([NOON]), "TIME", "the day would be lost"),
+    (pa.array([timedelta(1)]), "BIGINT", "duration"),
+    (pa.array([timedelta(1)]), "STRING", "duration"),
+    (pa.array([b"12"]), "INT", "not parsed"),
+    (pa.array([b"12"], pa.binary(2)), "DECIMAL(5, 2)", "not parsed"),
+    (pa.array([[1, 2]]), {"type": "ARRAY", "element": "TIMESTAMP(3)"}, "unit is not known"),
+    (
+        pa.array([[("k", NOON)]], pa.map_(pa.string(), pa.timestamp("s"))),
+        {"type": "MAP", "key": "STRING", "value": "BIGINT"},
+        "a number",
+    ),
+    (pa.array([{"x": {"y": NOON}}]), ROWS, "a number"),
+    (pa.array([5]).dictionary_encode(), "TIMESTAMP(3)", "unit is not known"),
+    (pa.array([datetime(2024, 1, 2), None, NOON]), "DATE", "time of day"),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "why"), OTHERS, ids=lambda v: str(getattr(v, "type", v)))
+def test_values_that_would_get_another_meaning_are_refused(column: pa.Array, kind: Any, why: str) -> None:
+    # Arrow casts them: seconds since the epoch, appended to a TIMESTAMP column, became microseconds of 1970.
+    with pytest.raises(InvalidRequest, match=f"column 'v' is .*{why}"):
+        fitted(column, kind)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "expected"),
+    [
+        (pa.array([7, None]), "INT", [7, None]),
+        (pa.array([2.0]), "BIGINT", [2]),
+        (pa.array([True, False]), "INT", [1, 0]),
+        (pa.array([Decimal("1.20")]), "DOUBLE", [1.2]),
+        (pa.array([datetime(2024, 1, 2), None]), "DATE", [date(2024, 1, 2), None]),
+        (pa.array([], pa.timestamp("ns")), "DATE", []),
+        (pa.array([None], pa.null()), "TIMESTAMP(3)", [None]),
+        (pa.array([date(2024, 1, 2)]), "TIMESTAMP(3)", [datetime(2024, 1, 2)]),
+        (pa.array([b"ab"]), "STRING", ["ab"]),
+    ],
+    ids=lambda v: str(getattr(v, "type", v)),
+)
+def test_values_that_fit(column: pa.Array, kind: str, expected: list[Any]) -> None:
+    assert fitted(column, kind).to_pylist() == expected
+
+
+def test_a_day_is_that_of_the_timestamps_own_zone() -> None:
+    # 23:00 in UTC is midnight in Berlin.
+    berlin = pa.array([datetime(2024, 1, 1, 23)], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Europe/Berlin"))
+    assert fitted(berlin, "DATE").to_pylist() == [date(2024, 1, 2)]
+    with pytest.raises(InvalidRequest, match="time of day"):
+        fitted(berlin.cast(pa.timestamp("us", "UTC")), "DATE")
 
 
 def test_null_structs_with_members_that_are_not_null_can_be_written() -> None:
