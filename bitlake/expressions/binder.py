@@ -93,7 +93,7 @@ class _Binder:
 
     def _leaf(self, node: Leaf, negated: bool) -> Predicate:
         column = node.column
-        if not isinstance(column, MapKey) and self.columns.member(column):
+        if self.columns.member(column.column if isinstance(column, MapKey) else column):
             test = TermTest(ColumnTerm(column), replace(node, column=VALUE))
             return self._pruning(test.bound(self.fields, self.timezone, negated))
         field = self.columns.map_value(column) if isinstance(column, MapKey) else self.columns.field(column)

@@ -143,7 +143,7 @@ def parse_indexed(text: str, fields: Sequence[DataField], timezone: str) -> str:
         _check_one_row(text)
     if term.function == "column":
         return str(term.parameter)
-    if term.function == "map value":
+    if term.function == "map value" and term.arguments[0].function == "column":
         return MapKey(str(term.arguments[0].parameter), term.parameter)
     expression = indexed_expression(term)
     if expression is None:

@@ -30,7 +30,7 @@ from bitlake.expressions.numeric_functions import (
     comparison_kernel,
 )
 from bitlake.expressions.sql_text import name as column_sql
-from bitlake.expressions.sql_text import python_literal, to_sql
+from bitlake.expressions.sql_text import python_literal, quote, to_sql
 from bitlake.expressions.terms import (
     BINARY,
     BOOLEAN,
@@ -93,9 +93,7 @@ class Columns:
     def map_value(self, leaf: MapKey) -> DataField:
         """The values of a map's key, as a column."""
         field = self.field(leaf.column)
-        made = field.type
-        if not isinstance(made, MapType) or not isinstance(made.key, AtomicType) or made.key.root is not Root.VARCHAR:
-            raise InvalidRequest(f"column '{field.name}' of type {made} is not a map with STRING keys")
+        made = map_of_texts(f"column '{field.name}'", field.type)
         bound = MapKey(field.name, leaf.key)
         if bound in self.exact:
             raise InvalidRequest(f"'{bound}' is also the name of a column; it cannot name the value of a map's key")
@@ -127,6 +125,13 @@ class Columns:
         if len(same) > 1:
             raise InvalidRequest(f"column '{name}' is ambiguous: {', '.join(f.name for f in same)}")
         return same[0] if same else None
+
+
+def map_of_texts(what: str, made: DataType) -> MapType:
+    """The type, which is that of a map with STRING keys; raises :class:`InvalidRequest` for another."""
+    if not isinstance(made, MapType) or not isinstance(made.key, AtomicType) or made.key.root is not Root.VARCHAR:
+        raise InvalidRequest(f"{what} of type {made} is not a map with STRING keys")
+    return made
 
 
 VALUE = "value"
@@ -339,6 +344,11 @@ class TermBinder:
         raise AssertionError(term)
 
     def _column(self, name: str) -> Typed:
+        if isinstance(name, MapKey) and self.columns.member(name.column):
+            source = self._column(name.column)
+            kind = map_of_texts(f"'{source.sql}'", source.type).value
+            sql = f"{source.sql}[{quote(name.key)}]"
+            return Typed("map value", term_type(replace(kind, nullable=True)), (source,), name.key, sql)
         if isinstance(name, MapKey):
             value = self.columns.map_value(name)
             column = self.columns.field(name.column)

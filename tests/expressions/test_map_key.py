@@ -15,7 +15,7 @@ from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import Comparison, In, IsNull, MapKey, Op, columns_of, sources_of
-from bitlake.types import AtomicType, DataField, MapType, Root
+from bitlake.types import AtomicType, DataField, MapType, Root, RowType
 
 TEXT = AtomicType(Root.VARCHAR, length=2147483647)
 FIELDS = (
@@ -100,3 +100,37 @@ def test_statistics_say_nothing() -> None:
     bound = bind(parse_predicate("m['a'] = 'x'"), FIELDS)
     stats = {"M": ColumnStats(None, None, 6, False), "M[a]": ColumnStats("y", "z", 0, False)}
     assert test_stats(bound, stats, 6) is Verdict.SOME
+
+
+INSIDE = (DataField(0, "s", RowType((DataField(1, "m", FIELDS[0].type), DataField(2, "n", FIELDS[2].type)))),)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("s.m['a'] = 'x'", [2, 5]),
+        ("t.S.M['a'] <> 'x'", [4]),
+        ("element_at(s.m, 'a') IN ('x', 'z')", [2, 4, 5]),
+        ("s.m['a'] IS NULL", [0, 1, 3, 6]),
+        ("NOT (s.m['a'] LIKE 'z%')", [2, 5]),
+        ("s.m['b'] = 'y' AND upper(s.m['a']) = 'Z'", [4]),
+        ("s.m['a'] < s.m['b']", []),
+        ("s.m['a'] > s.m['b']", [4]),
+    ],
+)
+def test_maps_inside_structs(text: str, rows: list[int]) -> None:
+    """Bug: refused as a member of a struct that is no column."""
+    values = [{"m": m, "n": None} for m in ROWS] + [None]
+    kind = pa.struct([("m", pa.map_(pa.string(), pa.string())), ("n", pa.map_(pa.int32(), pa.string()))])
+    array = pa.array([None, *values], kind).slice(1)
+    bound = bind(parse_predicate(text), INSIDE)
+    answers = evaluate(bound, pa.table({"s": array}), INSIDE).to_pylist()
+    assert [i for i, v in enumerate(answers) if v] == rows
+    assert sources_of(bound) == {"s"}
+    assert bind(parse_predicate(to_sql(bound, INSIDE)), INSIDE) == bound
+
+
+def test_other_members_have_no_text_keys() -> None:
+    for text in ("s.n['a'] = 'x'", "upper(s.n['a']) = 'X'"):
+        with pytest.raises(InvalidRequest, match=r"'s.n' of type MAP<INT.* is not a map with STRING keys"):
+            bind(parse_predicate(text), INSIDE)

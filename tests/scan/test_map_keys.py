@@ -91,3 +91,20 @@ def test_the_fixture_of_paimon() -> None:
         scan = table.scan(where=where)
         assert (len(scan.plan().files), scan.to_arrow().num_rows) == (files, count)
     assert table.scan(where="m['a'] = 'v1'").plan().chosen_rows == 54
+
+
+def test_an_index_of_a_key_inside_a_struct(tmp_path: Path) -> None:
+    kind = pa.struct([("m", SCHEMA.field("n").type)])
+    schema = pa.schema([("id", pa.int32()), ("s", kind)])
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema)
+    table.append(pa.Table.from_pylist([{"id": r["id"], "s": {"m": r["n"]}} for r in rows(0)], schema))
+    expected = [r["id"] for r in rows(0) if dict(r["n"]).get("x") == 2]
+    assert table.to_arrow(["id"], "s.m['x'] = 2")["id"].to_pylist() == expected
+    table.indexes.create("s.m['x']", "bitmap", name="x")
+    table.indexes.rebuild()
+    for name in ("s", "q"):
+        scan = table.scan(["id"], f"{name}.m['x'] = 2")
+        assert scan.to_arrow()["id"].to_pylist() == expected and f"{len(expected)} of 40 rows" in str(scan.explain())
+        if name == "s":
+            table.indexes.drop("x")
+            table.rename_column("s", "q")
