@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bitlake.catalog import REST, connect_catalog
@@ -160,6 +161,11 @@ class Lake:
     def __repr__(self) -> str:
         return f"Lake({self._path!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets of it, and of its tables and scans: all but the Spark session."""
+        session = SessionState(self._session.database, dict(self._session.settings))
+        return {**vars(self), "_spark": None, "_engine": None, "_session": session}
+
     def _repr_html_(self) -> str:
         from bitlake.tools.notebook import lake_html
 
@@ -234,7 +240,7 @@ class Lake:
         # Imported lazily: questions about names and schemas need no table.
         from bitlake.table.table import Table
 
-        return Table(core_table(self, name), lambda frame, mode: self.write(frame, name, mode))
+        return Table(core_table(self, name), partial(self._write_frame, name))
 
     def create_table(
         self,
@@ -468,6 +474,9 @@ class Lake:
         if is_spark_frame(frame):
             return self._sql_engine().write(table, frame, mode, partition_by, options or {})
         return self._write_rows(frame, table, mode, partition_by, options or {})
+
+    def _write_frame(self, name: str, frame: Any, mode: str) -> int:
+        return self.write(frame, name, mode)
 
     def _write_rows(
         self, rows: Rows, name: Identifier, mode: str, partition_by: Sequence[str], options: Mapping[str, str]

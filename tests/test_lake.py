@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,22 @@ def test_any_name_of_a_folder(tmp_path: Path, form: str, name: str) -> None:
     lake.create_table("t", SCHEMA).append(pa.table({"i": [1, 2]}, schema=SCHEMA))
     assert lake.table("t").scan(where="i = 2").to_arrow().to_pylist() == [{"i": 2}]
     assert (tmp_path / name / "default.db" / "t").is_dir()
+
+
+def test_lakes_and_tables_can_be_pickled(tmp_path: Path) -> None:
+    # For multiprocessing, Dask and Ray; a table held a function of its lake's, which cannot be sent.
+    lake = bitlake.connect(tmp_path, cache_bytes=5 << 20)
+    lake.create_database("d")
+    lake.sql("USE d", engine="duckdb")
+    table = lake.create_table("t", pa.table({"i": pa.array([1, 2], pa.int32())}))
+    sent = (lake, table, table.scan(where="i = 2"), table.maintenance, table.history, table.dataset())
+    other, received, scan, maintenance, history, dataset = pickle.loads(pickle.dumps(sent))
+    assert other.database == "d" and other.tables() == ["t"] and repr(other) == repr(lake)
+    assert received.append(pa.table({"i": pa.array([3], pa.int32())})).id == 2
+    assert table.count() == received.count() == other.table("t").count() == dataset.count_rows() + 1 == 3
+    assert scan.to_arrow().to_pylist() == [{"i": 2}]
+    assert maintenance.compact(full=True).id == 3
+    assert [s.id for s in history.snapshots()] == [1, 2, 3]
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A lake whose Spark session was stopped, and one whose Java process died."""
+"""A lake whose Spark session was stopped, whose Java process died, or that is sent to a process without them."""
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_a_lake_says_that_the_session_it_was_given_is_stopped(
         with pytest.raises(InvalidRequest, match=r"session of Lake\('.*'\) was stopped; connect again.*spark=…\)"):
             ask()
     assert table.to_arrow().equals(ROWS)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_lake_and_its_tables_are_sent_to_workers_without_the_session(spark: Any, tmp_path: Path, given: bool) -> None:
+    lake = bitlake.connect(tmp_path, spark=spark if given else None)
+    table = lake.create_table("t", ROWS)
+    assert lake.sql("SELECT sum(a) FROM t WHERE a + 0 > 0").collect()[0][0] == 3  # there is a session now
+    for sent in (lake.table("t"), table, pickle.loads(pickle.dumps(lake)).table("t")):
+
+        def count(batches: Any, sent: bitlake.Table = sent) -> Any:
+            for batch in batches:
+                found = [sent.scan(where=f"a = {a}").to_arrow().num_rows for a in batch.column("id").to_pylist()]
+                yield pa.RecordBatch.from_pydict({"n": pa.array(found, pa.int64())})
+
+        assert [r.n for r in spark.range(1, 4, 1, 1).mapInArrow(count, "n BIGINT").collect()] == [1, 1, 0]
+    received = pickle.loads(pickle.dumps(table))
+    received.append(spark.createDataFrame([(3, "z")], "a BIGINT, b STRING"))
+    assert received.scan(where="a > 1").to_spark().count() == 2
 
 
 def test_what_pyspark_says_of_a_session(spark: Any) -> None:
