@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -137,3 +137,20 @@ def test_batch_commits_expire_partitions(lake: Any, key: str) -> None:
         lake.sql(statement)
         found = sorted((r.id, r.v) for r in lake.sql("SELECT id, v FROM e").collect())
         assert found == left, statement
+
+
+def test_partitions_of_an_hour_that_comes_twice(lake: Any) -> None:
+    """Both instants are 01:30 in New York's clocks, and were stored in the partition of the first one's group."""
+    rows = [(1, datetime(2024, 11, 3, 5, 30, tzinfo=UTC)), (2, datetime(2024, 11, 3, 6, 30, tzinfo=UTC)), (3, None)]
+    lake.sql("CREATE TABLE twice (id INT, at TIMESTAMP) PARTITIONED BY (at)")
+    before = lake.spark.conf.get("spark.sql.session.timeZone")
+    lake.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = lake.spark.range(1, 4, 1, 1).selectExpr(
+            "CAST(id AS INT) AS id", "CASE WHEN id < 3 THEN timestamp_seconds(1730608200 + 3600 * id) END AS at"
+        )
+        lake.write(frame, "twice")
+    finally:
+        lake.spark.conf.set("spark.sql.session.timeZone", before)
+    stored = lake.table("twice").to_arrow()
+    assert sorted(zip(*stored.to_pydict().values(), strict=True)) == rows

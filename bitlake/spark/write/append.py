@@ -171,11 +171,13 @@ def group_column(schema: TableSchema) -> Column | None:
     """A text naming a row's partition and bucket; None for a table with neither.
 
     Values are spelt in hexadecimal with a mark for NULL, since Spark's own partition folders take NULL and the empty
-    string for the same.
+    string for the same.  Instants are numbers: the text of two can be the same when clocks are set back.
     """
     parts: list[Column] = []
-    for key in schema.partition_keys:
-        text = F.hex(F.col(quoted(key)).cast("string"))
+    for field in schema.partition_fields:
+        column = F.col(quoted(field.name))
+        is_instant = isinstance(field.type, AtomicType) and field.type.root is Root.TIMESTAMP_LTZ
+        text = F.hex((F.unix_micros(column) if is_instant else column).cast("string"))
         parts.append(F.coalesce(F.concat(F.lit("v"), text), F.lit("n")))
     bucket = bucket_column(schema)
     if bucket is not None:
