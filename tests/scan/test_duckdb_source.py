@@ -261,7 +261,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     relation = lake.sql("SELECT sum(a) AS s FROM t", engine="duckdb")
     (file,) = table.dataset().files
     Path(file).unlink()
-    with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
+    with pytest.raises(bitlake.errors.NotFound, match="data file .* is missing"):
         fetch(relation)
 
 
@@ -312,7 +312,7 @@ def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(duckdb_binding, "RANGE_ROWS", 1000)
     (file,) = lake.table("big").scan(where="id = 1").dataset().files
     Path(file).unlink()
-    with pytest.raises(bitlake.errors.EvaluationFailed, match="data file .* is missing"):
+    with pytest.raises(bitlake.errors.NotFound, match="data file .* is missing"):
         fetch(lake.sql("SELECT sum(id) AS s FROM big", engine="duckdb"))
 
 

@@ -19,7 +19,7 @@ from long import long
 
 import bitlake
 from bitlake.catalog.catalog import Identifier
-from bitlake.errors import EvaluationFailed
+from bitlake.errors import EvaluationFailed, NotFound
 from bitlake.scan import page_pruning
 from bitlake.sql import duckdb_binding, spark_types
 from bitlake.sql.duckdb_engine import fetch
@@ -229,7 +229,7 @@ def test_a_file_that_is_gone(lake: bitlake.Lake) -> None:
     shutil.rmtree(Path(table.dataset().files[0]).parent)
     with pytest.raises(EvaluationFailed, match="DuckDB cannot read the files; if snapshots expired, query again"):
         fetch(bound)
-    with pytest.raises(EvaluationFailed, match="its snapshot has expired meanwhile"):
+    with pytest.raises(NotFound, match="its snapshot has expired meanwhile"):
         fetch(lake.sql(QUERY, engine="duckdb"))
 
 
