@@ -84,6 +84,12 @@ class UnsupportedFeature(BitlakeError):
     """A valid format feature that this version of bitlake does not implement."""
 
 
+REPORTED = {
+    k.__name__: k
+    for k in (InvalidRequest, NotFound, StorageUnavailable, AccessDenied, CorruptError, UnsupportedFeature)
+}
+"""The errors that reach a process only as text, through an engine that runs bitlake's code, by their names."""
+
 # The first that fits is raised: AccessDenied is a StorageUnavailable.
 _NAMED = (NotFound, EvaluationFailed, AccessDenied, StorageUnavailable, UnsupportedFeature)
 

@@ -210,9 +210,7 @@ class FileStoreTable:
             files, delta = [e for entries in snapshots for e in entries], how == "delta"
             below = incremental.of_files(state, files, merged=delta)
             shifts = incremental.sequence_shifts(snapshots) if delta and state.schema.primary_keys else {}
-            if shifts:
-                return ChangeScan.of(self.scan_of(below), kinded=kinds, packed=packed, shifts=shifts)
-            return self._changed(below, below, None, kinds, packed, plain=delta)
+            return self._changed(below, below, None, kinds, packed, plain=delta and not shifts, shifts=shifts)
         if between.tags is not None:
             old, new = (state_of(state, s) for s in between.tags)
             if new.snapshot_id is not None and old.snapshot_id is not None and new.snapshot_id < old.snapshot_id:
@@ -240,11 +238,13 @@ class FileStoreTable:
         packed: bool,
         *,
         plain: bool = False,
+        shifts: Mapping[str, int] | None = None,
     ) -> TableScan:
         base = self.scan_of(below)
         if plain and not kinds:
             return base  # merging leaves out what was deleted, and indexes may help
-        return ChangeScan.of(base, None if before is None else self.scan_of(before), kinded=kinds, packed=packed)
+        earlier = None if before is None else self.scan_of(before)
+        return ChangeScan.of(base, earlier, kinded=kinds, packed=packed, shifts=shifts)
 
     def _between(self, state: TableState, start: Moment, end: Moment | None) -> incremental.SnapshotRange:
         names = set(tag_names(state.table_files))

@@ -240,7 +240,7 @@ class Lake:
         # Imported lazily: questions about names and schemas need no table.
         from bitlake.table.table import Table
 
-        return Table(core_table(self, name), partial(self._write_frame, name))
+        return Table(core_table(self, name), partial(self.write, name=name))
 
     def create_table(
         self,
@@ -475,9 +475,6 @@ class Lake:
             return self._sql_engine().write(table, frame, mode, partition_by, options or {})
         return self._write_rows(frame, table, mode, partition_by, options or {})
 
-    def _write_frame(self, name: str, frame: Any, mode: str) -> int:
-        return self.write(frame, name, mode)
-
     def _write_rows(
         self, rows: Rows, name: Identifier, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
     ) -> int:
@@ -692,8 +689,9 @@ def core_engine(lake: Lake) -> CoreEngine:
     """What runs statements of a lake without Spark, for bitlake's own modules."""
     from bitlake.engine.engine import CoreEngine
 
-    lake._leave_stopped_session()
-    if lake._spark is not None:
+    if lake._spark is None:
+        lake._leave_stopped_session()
+    else:
         lake._sql_engine()  # its settings and views hold for statements here, too
     return CoreEngine(lake._catalog, lake._session, lake._to_spark)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import compute as pc
+from bitlake.types.arrow import holds
 from bitlake.types.datatypes import DataField
 
 Column = Any
@@ -96,7 +97,7 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
         if reason is not None:
             return reason
     if pa.types.is_duration(source):
-        return "a duration is stored in no column type; cast it to a number first"
+        return "no column type stores a duration; cast it to a number first"
     if pa.types.is_temporal(source) and _is_number(target):
         return f"a time is not taken as a number; cast it to {target} first"
     if _is_number(source) and pa.types.is_temporal(target):
@@ -132,7 +133,7 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
 
     Raises :class:`pyarrow.ArrowInvalid` or :class:`pyarrow.ArrowNotImplementedError`.
     """
-    if _has_view(column.type):
+    if holds(column.type, _is_view):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         column = pa.chunked_array([_lists(c) for c in chunks], _list_type(column.type))
     source = column.type
@@ -153,17 +154,13 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
     return column.cast(target)
 
 
-def _has_view(kind: pa.DataType) -> bool:
-    return _is_view(kind) or any(_has_view(kind.field(i).type) for i in range(kind.num_fields))
-
-
 def _is_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def _list_type(kind: pa.DataType) -> pa.DataType:
     """The type with lists for list views."""
-    if not _has_view(kind):
+    if not holds(kind, _is_view):
         return kind
     inside = [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
@@ -179,7 +176,7 @@ def _list_type(kind: pa.DataType) -> pa.DataType:
 def _lists(array: pa.Array) -> pa.Array:
     """The array with lists for list views, of which Arrow's cast gives other values where the array is a slice."""
     kind = array.type
-    if not _has_view(kind):
+    if not holds(kind, _is_view):
         return array
     made = _list_type(kind)
     mask = array.is_null() if array.null_count else None

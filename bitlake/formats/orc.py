@@ -59,7 +59,7 @@ from bitlake.io.local import failure
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import orc as arrow_orc
 from bitlake.metadata.stats import TableBounds
-from bitlake.types.arrow import arrow_schema
+from bitlake.types.arrow import arrow_schema, holds
 from bitlake.types.datatypes import DataField
 
 
@@ -468,7 +468,7 @@ def _orc_type(kind: pa.DataType) -> pa.DataType:
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     made = column if column.type == kind else column.cast(kind)
-    if not _has_struct(kind):
+    if not holds(kind, pa.types.is_struct):
         return made
     # Copies begin at 0: of a slice of structs, Arrow's writer stores members of other rows.
     return pa.chunked_array([_nulls_inside(pa.concat_arrays([c, c.slice(0, 0)])) for c in made.chunks], kind)
@@ -480,7 +480,7 @@ def _nulls_inside(array: pa.Array) -> pa.Array:
     Arrow's writer stores what other members hold there, and the values of later rows come out as those of earlier ones.
     """
     kind = array.type
-    if not _has_struct(kind):
+    if not holds(kind, pa.types.is_struct):
         return array
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind):
@@ -489,11 +489,6 @@ def _nulls_inside(array: pa.Array) -> pa.Array:
         keys, items = _nulls_inside(array.keys), _nulls_inside(array.items)
         return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
     return pa.ListArray.from_arrays(array.offsets, _nulls_inside(array.values), type=kind, mask=mask)
-
-
-def _has_struct(kind: pa.DataType) -> bool:
-    inner = (kind.field(i).type for i in range(kind.num_fields))
-    return bool(pa.types.is_struct(kind)) or any(_has_struct(k) for k in inner)
 
 
 def _check_moments(name: str, column: pa.ChunkedArray | pa.Array) -> None:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.lazy_modules import compute as pc
 from bitlake.merge.functions import Accumulator, Choice, LastNonNull, accumulator
 from bitlake.merge.keys import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
 from bitlake.schema.merge_spec import (
@@ -39,6 +40,12 @@ from bitlake.schema.merge_spec import (
 )
 
 Bools = npt.NDArray[np.bool_]
+
+
+def with_higher_sequence(rows: pa.Table, shift: int) -> pa.Table:
+    """The rows with a number added to each ``_SEQUENCE_NUMBER``."""
+    at = rows.column_names.index(SEQUENCE_NUMBER)
+    return rows.set_column(at, rows.field(at), pc.add(rows.column(at), pa.scalar(shift, pa.int64())))
 
 
 def merge_rows(

@@ -29,12 +29,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-import pyarrow as pa
-
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.io import Store
-from bitlake.lazy_modules import compute as pc
+from bitlake.merge.engine import with_higher_sequence
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.bucket import (
     BucketChange,
@@ -54,7 +52,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
-from bitlake.schema.merge_spec import SEQUENCE_NUMBER, is_cross_partition, max_level, needs_lookup
+from bitlake.schema.merge_spec import is_cross_partition, max_level, needs_lookup
 from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
@@ -446,9 +444,7 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
     )
     with writer:
         for rows in reader.read(entry, reader.columns):
-            at = rows.column_names.index(SEQUENCE_NUMBER)
-            shifted = pc.add(rows.column(at), pa.scalar(job.shift, pa.int64()))
-            writer.write(rows.set_column(at, SEQUENCE_NUMBER, shifted))
+            writer.write(with_higher_sequence(rows, job.shift))
         return tuple(replace(e, kind=entry.kind) for e in writer.finish())
 
 

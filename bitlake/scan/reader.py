@@ -30,8 +30,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
 from bitlake.io import Store
-from bitlake.lazy_modules import compute as pc
-from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows, with_higher_sequence
 from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -617,15 +616,11 @@ def _runs_to_merge(
     def rows(run: Sequence[tuple[FileTask, ReadCounts]]) -> Iterator[pa.Table]:
         for file, cost in run:
             for table in read_file(store, replace(file, file_schema=_extended(file.file_schema)), request, cost):
-                table = _shifted(table, file.sequence_shift) if file.sequence_shift else table
+                if file.sequence_shift:
+                    table = with_higher_sequence(table, file.sequence_shift)
                 yield _with_level(table, file.level) if with_level else table
 
     return [SortedSource(rows(run), ", ".join(file.path for file, _ in run)) for run in runs.values()]
-
-
-def _shifted(rows: pa.Table, shift: int) -> pa.Table:
-    at = rows.column_names.index(merge_spec.SEQUENCE_NUMBER)
-    return rows.set_column(at, rows.field(at), pc.add(rows.column(at), pa.scalar(shift, pa.int64())))
 
 
 def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: np.ndarray) -> pa.Table:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import REPORTED, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata.schema import MissingColumn
 
 # Error classes that mean the data or the query is wrong, not the machine.
@@ -105,8 +105,7 @@ def spark_errors(doing: str) -> Iterator[None]:
             raise InvalidRequest(f"{doing}: {_NOT_THERE}") from e
         raised = _RAISED.search(text)
         if raised is not None:
-            kinds = (InvalidRequest, CorruptError, NotFound, UnsupportedFeature, StorageUnavailable)
-            raise next(k for k in kinds if k.__name__ == raised.group(1))(raised.group(2).strip()) from e
+            raise REPORTED[raised.group(1)](raised.group(2).strip()) from e
         value = _VALUES.search(text)
         if value is not None:
             message = value.group(2).split("SQLSTATE")[0].strip()

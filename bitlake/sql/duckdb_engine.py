@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import (
-    AccessDenied,
-    BitlakeError,
-    CorruptError,
-    EvaluationFailed,
-    InvalidRequest,
-    NotFound,
-    StorageUnavailable,
-    UnsupportedFeature,
-)
+from bitlake.errors import REPORTED, BitlakeError, EvaluationFailed
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
 from bitlake.sql.analyzer import QueryAnalysis
@@ -46,10 +37,6 @@ _OURS = re.compile(
     re.DOTALL,
 )
 """DuckDB's text for an error of a scan: it has no other trace of the exception."""
-_KINDS: dict[str, type[BitlakeError]] = {
-    k.__name__: k
-    for k in (InvalidRequest, NotFound, StorageUnavailable, AccessDenied, CorruptError, UnsupportedFeature)
-}
 _VALUE_BYTES = 80
 """What a literal of a long list takes in memory, with its place in the list and its text."""
 
@@ -167,7 +154,7 @@ def failed(error: Exception) -> BitlakeError:
     """An error of DuckDB's while it computes rows, or bitlake's while DuckDB reads a scan."""
     ours = _OURS.fullmatch(str(error))
     if ours is not None:
-        return _KINDS.get(ours["kind"], EvaluationFailed)(ours["message"])
+        return REPORTED.get(ours["kind"], EvaluationFailed)(ours["message"])
     if isinstance(error, import_duckdb().IOException):
         return EvaluationFailed(f"DuckDB cannot read the files; if snapshots expired, query again: {error}")
     if "is not valid UTF8" in str(error):  # DuckDB names the file and the value

@@ -57,7 +57,7 @@ class Table:
     [{'order_id': 1, 'amount': 10.0}, {'order_id': 3, 'amount': 7.25}, {'order_id': 6, 'amount': 33.0}]
     """
 
-    def __init__(self, core: FileStoreTable, write_frame: Callable[[Any, str], int] | None = None) -> None:
+    def __init__(self, core: FileStoreTable, write_frame: Callable[..., int] | None = None) -> None:
         self._core = core
         self._write_frame = write_frame
         self.indexes = TableIndexes(core)
@@ -352,7 +352,7 @@ class Table:
     def _write_on_spark(self, frame: Any, mode: str) -> Snapshot | None:
         if self._write_frame is None:
             raise InvalidRequest(f"table '{self.name}' was opened without Spark: use lake.write(frame, name)")
-        return self.snapshot if self._write_frame(frame, mode) else None
+        return self.snapshot if self._write_frame(frame, mode=mode) else None
 
     @tracked("overwriting", core_of)
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:

@@ -8,7 +8,7 @@ need: milliseconds up to precision 3, microseconds up to 6, nanoseconds above.  
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from bitlake.errors import InvalidRequest
@@ -110,6 +110,11 @@ def _field(field: DataField, ids: bool) -> pa.Field:
 def arrow_schema(fields: Iterable[DataField], *, ids: bool = False) -> pa.Schema:
     """The Arrow schema of a list of columns."""
     return pa.schema([arrow_field(f, ids=ids) for f in fields])
+
+
+def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Whether an Arrow type, or one inside it, passes a test."""
+    return test(kind) or any(holds(kind.field(i).type, test) for i in range(kind.num_fields))
 
 
 def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | None = None) -> DataType:

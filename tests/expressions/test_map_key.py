@@ -119,7 +119,7 @@ INSIDE = (DataField(0, "s", RowType((DataField(1, "m", FIELDS[0].type), DataFiel
     ],
 )
 def test_maps_inside_structs(text: str, rows: list[int]) -> None:
-    """Bug: refused as a member of a struct that is no column."""
+    """Bug: scans looked the map up as a column, did not find it, and refused the condition."""
     values = [{"m": m, "n": None} for m in ROWS] + [None]
     kind = pa.struct([("m", pa.map_(pa.string(), pa.string())), ("n", pa.map_(pa.int32(), pa.string()))])
     array = pa.array([None, *values], kind).slice(1)

@@ -62,7 +62,7 @@ from bitlake.formats.parquet.footer import footer_stats
 from bitlake.io.local import failure
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
-from bitlake.types.arrow import arrow_schema
+from bitlake.types.arrow import arrow_schema, holds
 from bitlake.types.datatypes import DataField
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -150,7 +150,7 @@ class ParquetWriter:
             "data_page_size": _PAGE_END_BYTES,
             "write_batch_size": _BATCH_VALUES,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.
-            "use_deprecated_int96_timestamps": any(map(_has_nanoseconds, self._schema.types)),
+            "use_deprecated_int96_timestamps": any(holds(k, _is_nanoseconds) for k in self._schema.types),
             "data_page_version": "1.0",
             "dictionary_pagesize_limit": dictionary_bytes,
         }
@@ -290,10 +290,8 @@ def _leaves(path: str, kind: pa.DataType) -> list[str]:
     return [leaf for field in inner for leaf in _leaves(f"{path}.{field.name}", field.type)]
 
 
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+def _is_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 # --- pages of clusters ------------------------------------------------------------------------------------------------
