@@ -218,3 +218,23 @@ def test_an_executors_error_is_told_and_its_files_are_gone(lake: bitlake.Lake, s
     table = lake.table("d.t")
     assert table.snapshot is None
     assert not list(Path(table.path).rglob("data-*"))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'p,k.x', 'bucket' = '2')",
+        "PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')",
+        "TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')",
+        "TBLPROPERTIES ('file.format' = 'orc')",
+    ],
+    ids=["fixed", "keys over partitions", "dynamic", "orc"],
+)
+def test_names_with_dots_and_backquotes(lake: bitlake.Lake, spark: SparkSession, table: str) -> None:
+    """PySpark itself reads a dot in a column's name as the way to a struct's member."""
+    lake.sql("DROP TABLE IF EXISTS dotted")
+    lake.sql(f"CREATE TABLE dotted (k STRUCT<x: INT>, `k.x` INT NOT NULL, p INT, `a``b` INT) {table}")
+    rows = frame_of(spark, [((7, 7), 1, 1, 1), ((8, 8), 2, 1, 2)], "k STRUCT<x: INT, y: INT>, i INT, p INT, j INT")
+    lake.sql(f"INSERT INTO dotted SELECT named_struct('x', k.x), i, p, j FROM {rows}")
+    lake.sql(f"INSERT INTO dotted SELECT named_struct('x', k.x), i + 1, p + 1, j FROM {rows} WHERE i = 2")
+    assert rows_of(lake, "dotted") == [((7,), 1, 1, 1), ((8,), 2, 1, 2), ((8,), 3, 2, 2)]

@@ -260,7 +260,7 @@ def write_files(
         yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
 
     with spark_errors(f"writing to table '{table}'"):
-        found = frame.select(*[quoted(c) for c in columns]).mapInArrow(work, "result binary")
+        found = map_columns(frame, columns, work, "result binary")
         results = [loads(value) for value in found.toArrow().column("result").to_pylist()]
     done: list[Written] = [written for error, written in results if error is None]
     entries = [entry for made, _ in done for entry in made]
@@ -326,6 +326,25 @@ _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.B
 def quoted_columns(name: str) -> Column:
     """A column by its exact name."""
     return F.col(spark_dialect.quoted(name))
+
+
+def map_columns(
+    frame: DataFrame,
+    columns: Sequence[str],
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    result: T.StructType | str,
+) -> DataFrame:
+    """``mapInArrow`` of columns with any names.
+
+    PySpark's own looks columns up by their names, in which it reads a dot as the way to a struct's member.
+    """
+    names = list(columns)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work(batch.rename_columns(names) for batch in batches)
+
+    numbered = [quoted_columns(c).alias(f"c{i}") for i, c in enumerate(names)]
+    return frame.select(*numbered).mapInArrow(named, result)
 
 
 def hash_column(fields: Sequence[DataField]) -> Column:

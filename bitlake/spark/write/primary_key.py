@@ -73,6 +73,7 @@ from bitlake.spark.write.append import (
     differing_bucket_column,
     hash_column,
     is_local,
+    map_columns,
     quoted_columns,
     tagged,
 )
@@ -197,7 +198,7 @@ def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -
         yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
 
     columns = [*sent, KEY_HASH] if job.hashed else sent
-    found = rows.select(*[quoted_columns(c) for c in columns]).mapInArrow(work, "result binary").toArrow()
+    found = map_columns(rows, columns, work, "result binary").toArrow()
     results = [loads(value) for value in found.column("result").to_pylist()]
     changes = [change for _, made in results for change in made]
     error = next((e for e, _ in results if e is not None), None)
@@ -459,7 +460,8 @@ def rerouted(
     rows = rows.repartitionById(how.assigners, F.col(_CHANNEL))
     rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], arrival)
     places = [cross_partition.OLD_BUCKET, *[cross_partition.OLD_PREFIX + p for p in schema.partition_keys]]
-    rows = rows.select(*[quoted_columns(c) for c in (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)])
+    columns = (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)
+    rows = rows.select(*[quoted_columns(c) for c in columns])
     call = dumps((schema, how, stored))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -479,7 +481,8 @@ def rerouted(
             yield from rest.to_batches()
 
     out = [f for f in rows.schema.fields if f.name not in (*places, _CHANNEL)]
-    return rows.mapInArrow(work, T.StructType([*out, T.StructField(cross_partition.NEW_BUCKET, T.IntegerType())]))
+    out.append(T.StructField(cross_partition.NEW_BUCKET, T.IntegerType()))
+    return map_columns(rows, columns, work, T.StructType(out))
 
 
 _FILE_SHIFT = 40
