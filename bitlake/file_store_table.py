@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 from bitlake import _clock
@@ -81,7 +81,6 @@ class FileStoreTable:
         self.timezone = timezone
         self.to_spark = to_spark
         self.runtime = Runtime(store.caches) if runtime is None else runtime
-        self._user = _clock.new_uuid()
         self._options: Mapping[str, str] = {}
         if not opened:
             self.state()
@@ -102,6 +101,11 @@ class FileStoreTable:
     def runner(self) -> Runner:
         """A runner of heavy work."""
         return self.runtime.runner()
+
+    @cached_property
+    def _user(self) -> str:
+        """The user of the table's commits; tables that are only read need none."""
+        return _clock.new_uuid()
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -149,7 +153,8 @@ class FileStoreTable:
 
     def scan(self, when: When | None = None) -> TableScan:
         """A scan of the table, or of what it was at a moment, which is recorded; see :meth:`query_scan`."""
-        return replace(self.query_scan(when or When()), _recorder=self.runtime.recorder)
+        scan, recorder = self.query_scan(when or When()), self.runtime.recorder
+        return scan if recorder is None else replace(scan, _recorder=recorder)
 
     def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""

@@ -11,7 +11,6 @@ table part may be ``t$branch_dev``, ``t$snapshots`` or ``t$branch_dev$files``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -27,7 +26,7 @@ from bitlake.metadata.schema import Names, TableSchema, near
 from bitlake.runtime import Runtime
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import latest_schema
+from bitlake.snapshot.versions import has_schema, latest_schema
 from bitlake.types import DataField
 from bitlake.types.datatypes import field_from_json, field_to_json
 
@@ -275,6 +274,14 @@ class Catalog(ABC):
         folded = _match_folded(name.table, tables)
         return Identifier(database, folded), folded in tables
 
+    def check_table(self, name: Identifier) -> None:
+        """Raise :class:`NotFound`, naming similar tables, unless the table exists; its schema is not read."""
+        path = self.table_path(name)
+        with reading_table(str(name)):
+            exists = has_schema(TableFiles(self.store, TablePaths(path)))
+        if not exists:
+            raise self._schema_not_found(name, path)
+
     def load_schema(self, name: Identifier) -> TableSchema:
         """The latest schema of a table; raises :class:`NotFound`, naming similar tables."""
         path = self.table_path(name)
@@ -429,12 +436,12 @@ def open_state(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) 
     if system is not None:
         raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{table}'")
     try:
-        catalog.load_schema(table)
+        catalog.check_table(table)
     except NotFound:
         match = catalog.find(table, names)
         if match == table:
             raise
-        catalog.load_schema(match)
+        catalog.check_table(match)
         table = match
     state = load_state(display_name(table, branch), catalog.table_files(table, branch))
     if state is None:
@@ -450,8 +457,7 @@ def locate(catalog: Catalog, name: Identifier) -> tuple[str, TablePaths]:
     table, branch, system = resolve(catalog, catalog.find(name))
     if system is not None:
         raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{table}'")
-    with contextlib.suppress(CorruptError):  # the table exists, even if its schema cannot be read
-        catalog.load_schema(table)
+    catalog.check_table(table)
     paths = catalog.table_files(table, branch).paths
     if branch is not None and not catalog.store.dir_exists(paths.branch_root):
         raise NotFound(f"table '{table}' has no branch '{branch}'")

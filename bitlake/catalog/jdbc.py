@@ -386,11 +386,19 @@ class JdbcCatalog(Catalog):
         with self._database.transaction() as t:
             return self._has_table(t, name)
 
+    def check_table(self, name: Identifier) -> None:
+        """Raise :class:`NotFound`, naming similar tables, unless a row names the table and it has a schema."""
+        self._check_row(name)
+        super().check_table(name)
+
     def load_schema(self, name: Identifier) -> TableSchema:
         """The latest schema of a table; raises :class:`NotFound`, naming similar tables."""
+        self._check_row(name)
+        return super().load_schema(name)
+
+    def _check_row(self, name: Identifier) -> None:
         if not self.table_exists(name):
             raise self._table_not_found(name)
-        return super().load_schema(name)
 
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:
         self._check_database(name.database)

@@ -155,7 +155,7 @@ def refresh_table(session: Session, statement: RefreshTable) -> pa.Table:
     """REFRESH TABLE: nothing of a table is kept from statement to statement that another writer could make wrong."""
     name = session.identify(statement.table)
     if not identifier_exists(session.catalog, name, session.names):
-        session.catalog.load_schema(name)  # says what there is
+        session.catalog.check_table(name)  # says what there is
     return nothing()
 
 
@@ -200,7 +200,7 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
     if statement.if_not_exists and there:
         return nothing()
     if statement.must_exist and not there:
-        session.catalog.load_schema(name)  # says what there is
+        session.catalog.check_table(name)  # says what there is
     columns: Sequence[ColumnSpec] = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
     rows = None if statement.query is None else session.query_rows(statement.query)
     if rows is not None:

@@ -346,6 +346,8 @@ def _number_span(field: DataField, kind: AtomicType, value: Any) -> Span:
         raise _cannot(field, value)
     if isinstance(value, float):
         return _double_span(value, scale, limits(kind))
+    if isinstance(value, int):
+        return (value * 10**scale, value * 10**scale + 1)
     exact = Fraction(value) * 10**scale
     low = math.ceil(exact)
     return (low, low + 1) if low == exact else (low, low)

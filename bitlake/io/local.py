@@ -43,8 +43,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 def strip_scheme(path: str) -> str:
     """The local path of a plain path or ``file:`` URI (``file:/p``, ``file:///p``, ``file://localhost/p``)."""
+    if path.startswith("/"):
+        return path
     if not path.startswith("file:"):
-        if not path.startswith("/") and scheme_of(path) != "file":
+        if scheme_of(path) != "file":
             raise InvalidRequest(f"'{path}' is not a local path")
         return path
     rest = path[len("file:") :]

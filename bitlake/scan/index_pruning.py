@@ -147,10 +147,10 @@ def prune_by_index(
     ``fail``.
     """
     started = time.perf_counter()
-    if not options.get(opt.INDEX_READ):
+    asked = [f for f in files if has_index(f.entry.file) and not f.selection.exact]
+    if not asked or not options.get(opt.INDEX_READ):
         return PlanStep(StepName.INDEXES, files, ms=(time.perf_counter() - started) * 1000)
     strict = options.get(opt.INDEX_ON_UNREADABLE) == "fail"
-    asked = [f for f in files if has_index(f.entry.file) and not f.selection.exact]
     # One question for each schema, not for each file.
     questions = {i: _Question(mapped[i], schemas[i], exact) for i in {f.entry.file.schema_id for f in asked}}
 

@@ -166,7 +166,10 @@ class TableScan:
         other = None
         if type(self) is TableScan and type(self.state) is TableState:
             other = other_branch(self.state, when, self.timezone, options or self.state.schema.options)
-        return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
+        ignored = IgnoredFiles.of(self.state.schema.options)
+        if ignored == self.ignored and other is self.other:
+            return self
+        return replace(self, ignored=ignored, other=other, _planned=[])
 
     def with_level_0(self) -> TableScan:
         """Also read level 0 of a primary-key table with deletion vectors or first-row, and merge it in."""

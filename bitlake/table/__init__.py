@@ -40,7 +40,7 @@ def open_table(
 
     found, branch, system = resolve(catalog, name, names)
     if not exists:
-        catalog.load_schema(found)
+        catalog.check_table(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
     runtime = catalog.runtime  # the same one for all tables, unless they run elsewhere

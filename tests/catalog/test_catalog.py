@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from store_wrappers import CountingStore
 
 import bitlake
 from bitlake.catalog.catalog import Catalog, Identifier, View, identifier_exists, open_state
@@ -186,7 +187,18 @@ def test_a_schema_that_cannot_be_read_does_not_hide_the_table(lake: bitlake.Lake
     (path / "schema" / "schema-0").write_text("{")
     with pytest.raises(CorruptError, match=r"default\.t"):
         state_of(lake, "t")
+    with pytest.raises(CorruptError, match=r"default\.t"):
+        lake.table("t").scan()
     assert not lake.verify("t").ok
+
+
+def test_a_schema_is_read_by_what_needs_it_and_not_to_open_the_table(lake: bitlake.Lake) -> None:
+    lake.create_table("t", ROWS)
+    store = lake._catalog.store = CountingStore(lake._catalog.store)
+    table = lake.table("t")
+    assert store.calls["read"] == 0
+    table.scan()
+    assert [path.rpartition("/")[2] for call, path in store.paths if call == "read"].count("schema-0") == 1
 
 
 def test_catalogs_share_a_base_class_and_no_implementation() -> None:

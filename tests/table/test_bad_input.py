@@ -306,7 +306,7 @@ class _Forbidden:
         return getattr(os, name)
 
 
-READING = {"open", "stat", "scandir"}
+READING = {"open", "stat", "scandir", "listdir"}
 WRITING = {"makedirs", "link", "replace", "unlink", "mkdir", "rename"}
 
 
