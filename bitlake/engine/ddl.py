@@ -18,6 +18,7 @@ from bitlake.engine.session import COUNTS, Rows, Session, nothing, result
 from bitlake.engine.show import DESCRIBED, like_names, shown_type
 from bitlake.engine.show import describe as describe_table
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.named_index import name_of_index
 from bitlake.fileindex.registry import index_type_named
@@ -76,14 +77,17 @@ def use_database(session: Session, statement: st.UseDatabase) -> pa.Table:
 
 
 def drop_table(session: Session, statement: st.DropTable) -> pa.Table:
-    """DROP TABLE."""
+    """DROP TABLE; as in Spark, a temporary view of that name is dropped in its place."""
+    if session.is_temporary(statement.name):
+        text = SqlText(f"DROP VIEW {quoted(statement.name.table)}")
+        return session.spark_view(st.DropView(statement.name, statement.if_exists, text))
     session.catalog.drop_table(session.identify(statement.name), if_exists=statement.if_exists)
     return nothing()
 
 
 def alter_set(session: Session, statement: st.AlterTableSet) -> pa.Table:
     """ALTER TABLE … SET TBLPROPERTIES."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     options = dict(statement.properties)
     comment = options.pop(_COMMENT, None)
     if comment is not None:  # Spark's way to say what the table is, and no option
@@ -95,7 +99,7 @@ def alter_set(session: Session, statement: st.AlterTableSet) -> pa.Table:
 
 def alter_unset(session: Session, statement: st.AlterTableUnset) -> pa.Table:
     """ALTER TABLE … UNSET TBLPROPERTIES; without IF EXISTS every key must be set."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     have = table.schema.options
     if _COMMENT in statement.keys and _COMMENT not in have:
         table.alter(SetTableComment(None))
@@ -109,7 +113,7 @@ def alter_unset(session: Session, statement: st.AlterTableUnset) -> pa.Table:
 
 def create_index(session: Session, statement: st.CreateIndex) -> pa.Table:
     """CREATE INDEX: declare an index by name; files that are written from now on have it."""
-    indexes = TableIndexes(session.table(session.identify(statement.table)))
+    indexes = TableIndexes(session.table(session.identify_table(statement.table)))
     try:
         indexes.create(
             str(statement.expression),
@@ -125,7 +129,7 @@ def create_index(session: Session, statement: st.CreateIndex) -> pa.Table:
 
 def drop_index(session: Session, statement: st.DropIndex) -> pa.Table:
     """DROP INDEX: stop declaring an index; files keep theirs until they are rewritten."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     indexes = TableIndexes(table)
     if name_of_index(table.stored_state().schema.options, statement.name) is not None:
         indexes.drop(statement.name)
@@ -137,13 +141,13 @@ def drop_index(session: Session, statement: st.DropIndex) -> pa.Table:
 
 def alter_columns(session: Session, statement: st.AlterColumns) -> pa.Table:
     """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN."""
-    session.table(session.identify(statement.table)).alter(*statement.changes, names=session.names)
+    session.table(session.identify_table(statement.table)).alter(*statement.changes, names=session.names)
     return nothing()
 
 
 def rename_table(session: Session, statement: st.RenameTable) -> pa.Table:
     """ALTER TABLE … RENAME TO; without a database the table stays in its own."""
-    old = session.identify(statement.table)
+    old = session.identify_table(statement.table)
     if statement.new_name.catalog is not None:
         raise InvalidRequest(f"table '{old}' cannot move to another catalog, '{statement.new_name.catalog}'")
     new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
@@ -161,7 +165,7 @@ def refresh_table(session: Session, statement: RefreshTable) -> pa.Table:
 
 def alter_tag(session: Session, statement: AlterTag) -> pa.Table:
     """ALTER TABLE … CREATE, REPLACE, DELETE or RENAME TAG."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     snapshot = statement.snapshot
     retain = None if statement.retained_ms is None else timedelta_of(statement.retained_ms)
     history = TableHistory(table)
@@ -194,7 +198,7 @@ def delete_tags(table: FileStoreTable, given: str, lenient: bool = False) -> Non
 
 def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
     """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
-    name = session.identify_written(statement.name)
+    name = session.identify_written(statement.name, created=True)
     _check_using(name, statement.using)
     there = session.catalog.table_exists(name)
     if statement.if_not_exists and there:
@@ -261,7 +265,7 @@ def _replace(
 
 def create_table_like(session: Session, statement: CreateTableLike) -> pa.Table:
     """CREATE TABLE … LIKE: columns, keys, comment and options of another table or branch; no rows."""
-    name, source = session.identify(statement.name), session.identify(statement.source)
+    name, source = session.identify(statement.name), session.identify_table(statement.source)
     _check_using(name, statement.using)
     if statement.source.catalog is not None or not identifier_exists(session.catalog, source, session.names):
         known = session.catalog.tables(source.database) if session.catalog.database_exists(source.database) else []
@@ -290,7 +294,7 @@ def _check_using(name: Identifier, using: str | None) -> None:
 
 def analyze(session: Session, statement: st.Analyze) -> pa.Table:
     """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
-    table = session.session_table(session.identify(statement.table))
+    table = session.session_table(session.identify_table(statement.table))
     listed = [table.schema.field(c, session.names).name for c in statement.columns or ()]
     analyze_table(session, table, None if statement.all_columns else listed)
     return nothing()
@@ -353,7 +357,7 @@ def _check_reads_others(session: Session, name: Identifier, query: SqlText) -> N
 def alter_view(session: Session, statement: st.AlterView) -> Any:
     """ALTER VIEW … AS: another query for the session's view of that name, or for the catalog's."""
     name = _identifier(session, statement.name)
-    if _is_temporary(session, statement.name) or not session.catalog.keeps_views:
+    if session.is_temporary(statement.name) or not session.catalog.keeps_views:
         return session.spark_view(statement)
     if session.catalog.find_view(name) is None:
         raise NotFound(f"view '{name}' does not exist{near(name.table, session.catalog.views(name.database))}")
@@ -365,7 +369,7 @@ def drop_view(session: Session, statement: st.DropView) -> Any:
     if session.view(statement.name) is not None:
         session.catalog.drop_view(_identifier(session, statement.name))
         return nothing()
-    if _is_temporary(session, statement.name) or not session.catalog.keeps_views:
+    if session.is_temporary(statement.name) or not session.catalog.keeps_views:
         return session.spark_view(statement)
     if statement.if_exists:
         return nothing()
@@ -413,7 +417,3 @@ def _describe_view(name: Identifier, view: View, statement: st.Describe) -> pa.T
 
 def _identifier(session: Session, name: TableName) -> Identifier:
     return Identifier(name.database or session.database, name.table)
-
-
-def _is_temporary(session: Session, name: TableName) -> bool:
-    return name.database is None and session.is_view(name.table)

@@ -165,7 +165,7 @@ class CoreEngine:
     def _run(self, written: str) -> pa.Table | QueryResult:
         session = self.session
         begun = session.begin(written)
-        statement = parse_statement(begun)
+        statement = parse_statement(begun, wall_clocks=session.wall_clocks)
         if isinstance(statement, st.Query):
             return run_query(session, statement.text)
         refuse_markers(written)

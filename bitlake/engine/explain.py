@@ -51,7 +51,7 @@ def explained(session: Session, text: SqlText) -> Explained:
             start = "INSERT OVERWRITE" if statement.overwrite else "INSERT INTO"
             return Explained(default_as_null(statement.query), f"{start} {name}: writes the rows of this query")
         case st.CreateTable() if statement.query is not None:
-            session.identify_written(statement.name)
+            session.identify_written(statement.name, created=True)
             return Explained(statement.query, f"CREATE TABLE {statement.name}: writes the rows of this query")
         case st.MergeInto():
             target = StatementTarget.of(session, statement.table, statement.alias)

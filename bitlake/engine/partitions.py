@@ -22,7 +22,7 @@ from bitlake.sql.statements import AddPartitions, DropPartitions
 
 def truncate(session: Session, statement: st.Truncate) -> pa.Table:
     """TRUNCATE TABLE, or one of its partitions."""
-    table = session.session_table(session.identify(statement.table))
+    table = session.session_table(session.identify_table(statement.table))
     state = table.state()
     spec = partition_spec(session, state, statement.partition)
     missing = [k for k, v in spec.items() if v is None]
@@ -37,7 +37,7 @@ def drop_partitions(session: Session, statement: DropPartitions) -> pa.Table:
 
     As in Paimon, one that all columns name must exist, without IF EXISTS.
     """
-    table = session.session_table(session.identify(statement.table))
+    table = session.session_table(session.identify_table(statement.table))
     state = table.state()
     keys = state.schema.partition_keys
     specs = [session.partition_values(state, partition_spec(session, state, s)) for s in statement.partitions]
@@ -53,7 +53,7 @@ def drop_partitions(session: Session, statement: DropPartitions) -> pa.Table:
 
 def add_partitions(session: Session, statement: AddPartitions) -> pa.Table:
     """ALTER TABLE … ADD PARTITION: a partition exists where it has rows, so there is nothing to add, as in Paimon."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     state = table.state()
     for given in statement.partitions:
         spec = whole_partition(session, state, given)

@@ -26,7 +26,7 @@ from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFe
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, cast, constant
 from bitlake.expressions.literals import zone
-from bitlake.expressions.sql_text import quote
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
 from bitlake.io.base import run_at_once
@@ -70,6 +70,7 @@ TIME_ZONE = "spark.sql.session.timeZone"
 COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
 """The result of a statement that writes rows."""
 CASE_SENSITIVE = "spark.sql.caseSensitive"
+TIMESTAMP_TYPE = "spark.sql.timestampType"
 PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
 OPTION = "spark.paimon."
 """The settings that are options of tables begin so."""
@@ -154,7 +155,13 @@ class Session:
         double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
             "spark.sql.ansi.enabled", default=True
         )
-        made = normalize(SqlText(text), self.database, double_quoted=double_quoted, evaluate=self.evaluate)
+        made = normalize(
+            SqlText(text),
+            self.database,
+            double_quoted=double_quoted,
+            wall_clocks=self.wall_clocks,
+            evaluate=self.evaluate,
+        )
         self.original = made
         if self.catalog.keeps_views:
             made = expand_views(made, self.view, self.names)
@@ -201,6 +208,11 @@ class Session:
         return self.settings.get(TIME_ZONE, "UTC")
 
     @property
+    def wall_clocks(self) -> bool:
+        """Whether the type TIMESTAMP is TIMESTAMP_NTZ."""
+        return self.settings.get(TIMESTAMP_TYPE, "").strip().upper() == "TIMESTAMP_NTZ"
+
+    @property
     def names(self) -> Names:
         """How the session compares names."""
         return Names.EXACT if self.is_on(CASE_SENSITIVE) else Names.FOLDED
@@ -219,6 +231,10 @@ class Session:
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""
         return self.state.spark is not None and self.state.spark.is_view(name)
+
+    def is_temporary(self, name: TableName) -> bool:
+        """Whether a name means a temporary view of the session."""
+        return name.catalog is None and name.database is None and self.is_view(name.table)
 
     def view(self, name: TableName) -> str | None:
         """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
@@ -269,9 +285,22 @@ class Session:
         known = self._existing.get(name)
         return known or self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
 
-    def identify_written(self, name: TableName) -> Identifier:
-        """As :meth:`identify`, of a table that the statement writes: its own queries then read the latest rows."""
-        identifier = self.identify(name)
+    def identify_table(self, name: TableName) -> Identifier:
+        """As :meth:`identify`, in a statement that takes tables alone.
+
+        Raises :class:`InvalidRequest` for a temporary view, which hides a table of its name, as in Spark.
+        """
+        if self.is_temporary(name):
+            table = quoted(self.database, name.table)
+            raise InvalidRequest(f"'{name}' is a temporary view, and the statement takes a table: {table} is one")
+        return self.identify(name)
+
+    def identify_written(self, name: TableName, *, created: bool = False) -> Identifier:
+        """As :meth:`identify_table`, of a table that the statement writes: its queries then read the latest rows.
+
+        ``created``: a temporary view may have the name.
+        """
+        identifier = self.identify(name) if created else self.identify_table(name)
         self._written.add(identifier)
         return identifier
 

@@ -65,7 +65,7 @@ def tables(session: Session, statement: st.ShowTables) -> pa.Table:
 
 def create_table(session: Session, statement: st.ShowCreateTable) -> pa.Table:
     """SHOW CREATE TABLE: a statement that makes the same table again."""
-    name = session.identify(statement.table)
+    name = session.identify_table(statement.table)
     schema = session.catalog.load_schema(name)
     columns = []
     for f in schema.fields:

@@ -99,7 +99,7 @@ class EngineContext(Session):
     def millis(self, expression: str) -> int:
         """A time as Spark understands it, in ms since the epoch: numbers are seconds, text is in the session's zone."""
         with spark_errors(f"reading the time {expression}"):
-            rows = self.spark.sql(f"SELECT unix_millis(CAST(({expression}) AS TIMESTAMP))").collect()
+            rows = self.spark.sql(f"SELECT unix_millis(CAST(({expression}) AS TIMESTAMP_LTZ))").collect()
         millis = rows[0][0]
         if millis is None:
             raise InvalidRequest(f"AS OF takes a time, and {expression} is NULL")

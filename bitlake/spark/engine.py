@@ -335,10 +335,12 @@ class SparkEngine:
         if not isinstance(value, Column):
             return value
         frame = self.spark.range(1).select(value)
-        return SqlText(f"CAST({literal(frame.collect()[0][0])} AS {frame.schema[0].dataType.simpleString()})")
+        kind = frame.schema[0].dataType.simpleString().replace("timestamp_ntz", "TIMESTAMP_NTZ")
+        kind = kind.replace("timestamp", "TIMESTAMP_LTZ")  # TIMESTAMP is what a setting says
+        return SqlText(f"CAST({literal(frame.collect()[0][0])} AS {kind})")
 
     def _run(self, text: SqlText) -> DataFrame:
-        statement = parse_statement(text)
+        statement = parse_statement(text, wall_clocks=self.context.wall_clocks)
         if not isinstance(statement, st.Query):
             refuse_markers(text)
         if isinstance(statement, st.ExecuteImmediate):

@@ -524,7 +524,8 @@ class _Types:
         if word in ("BINARY", "BYTES"):
             return AtomicType(Root.VARBINARY, length=MAX_LENGTH)
         if word in ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"):
-            return self._timestamp(start, Root.TIMESTAMP if word == "TIMESTAMP_NTZ" else Root.TIMESTAMP_LTZ)
+            local = word == "TIMESTAMP_NTZ" or (word == "TIMESTAMP" and cursor.wall_clocks)
+            return self._timestamp(start, Root.TIMESTAMP if local else Root.TIMESTAMP_LTZ)
         if word == "TIME":
             precision = self._numbers(1)[0] if cursor.looking_at("(") else 6
             return AtomicType(Root.TIME, precision=min(precision, 3))

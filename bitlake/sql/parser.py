@@ -165,13 +165,14 @@ _SPARKS = frozenset(
 )
 
 
-def parse_statement(text: str) -> Statement:
+def parse_statement(text: str, *, wall_clocks: bool = False) -> Statement:
     """The statement of a text; comments and a closing semicolon are fine.
 
+    ``wall_clocks``: columns of type TIMESTAMP are TIMESTAMP_NTZ.
     Raises :class:`InvalidRequest` with line, column and what was expected, and :class:`UnsupportedFeature` for
     statements about tables that are not implemented.
     """
-    cursor = Cursor(SqlText(text))
+    cursor = Cursor(SqlText(text), wall_clocks=wall_clocks)
     try:
         return _statement(cursor, text)
     except (InvalidRequest, UnsupportedFeature):

@@ -49,9 +49,17 @@ _ENDS_ITEM = _AFTER_LIST | {",", ")", "|>", ";"}
 
 
 def normalize(
-    text: SqlText, database: str, *, double_quoted: bool = False, evaluate: Callable[[str], str | None] | None = None
+    text: SqlText,
+    database: str,
+    *,
+    double_quoted: bool = False,
+    wall_clocks: bool = False,
+    evaluate: Callable[[str], str | None] | None = None,
 ) -> SqlText:
-    """The text in plain syntax; ``evaluate`` gives the text of a constant expression that is not a plain literal."""
+    """The text in plain syntax; ``evaluate`` gives the text of a constant expression that is not a plain literal.
+
+    ``wall_clocks``: TIMESTAMP means TIMESTAMP_NTZ, in literals and casts; types of columns are the parser's.
+    """
     lower = text.lower()
     try:
         if "$" in text:
@@ -62,9 +70,38 @@ def normalize(
             text = _named(text, evaluate)
         if "current_" in lower:
             text = text.edit(_current(text, database))
+        if wall_clocks and "timestamp" in lower:
+            text = text.edit(_wall_clocks(text))
     except (InvalidRequest, NotFound):
         pass  # the parser, or Spark, reports what is wrong
     return text
+
+
+_WALL_CLOCK = re.compile(r"\s*[+-]?\d+(-\d+){0,2}([ T]\d+(:\d+){0,2}(\.\d*)?)?\s*")
+"""A timestamp's text without a time zone."""
+
+
+def _wall_clocks(text: SqlText) -> list[Edit]:
+    """TIMESTAMP_NTZ for TIMESTAMP in literals and casts; a literal with a time zone is TIMESTAMP_LTZ, as in Spark."""
+    edits: list[Edit] = []
+    brackets: list[tuple[bool, bool]] = []  # of a cast, and whether AS came before
+    words = text.words
+    for at, (token, word) in enumerate(zip(text.tokens, words, strict=True)):
+        before = words[at - 1] if at else ""
+        if word == "(":
+            brackets.append((before in ("CAST", "TRY_CAST"), False))
+        elif word == ")" and brackets:
+            brackets.pop()
+        elif word == "AS" and brackets:
+            brackets[-1] = (brackets[-1][0], True)
+        elif word == "TIMESTAMP":
+            after = text.tokens[at + 1] if at + 1 < len(text.tokens) else None
+            if after is not None and after.token_type in STRINGS:
+                made = "TIMESTAMP_NTZ" if _WALL_CLOCK.fullmatch(after.text) else "TIMESTAMP_LTZ"
+                edits.append((token.start, token.end + 1, made))
+            elif before == "::" or (brackets and brackets[-1] == (True, True)):
+                edits.append((token.start, token.end + 1, "TIMESTAMP_NTZ"))
+    return edits
 
 
 def _dollar_names(text: SqlText) -> list[Edit]:

@@ -176,10 +176,14 @@ def quote_name(name: str) -> str:
 
 
 class Cursor:
-    """Walks the tokens of one statement, word by word; comments and closing semicolons are left out."""
+    """Walks the tokens of one statement, word by word; comments and closing semicolons are left out.
 
-    def __init__(self, text: str, tokens: Sequence[Token] | None = None) -> None:
+    ``wall_clocks``: the type TIMESTAMP is TIMESTAMP_NTZ.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token] | None = None, *, wall_clocks: bool = False) -> None:
         self.text = SqlText(text)
+        self.wall_clocks = wall_clocks
         found = list(self.text.tokens if tokens is None else tokens)
         while found and found[-1].token_type is TokenType.SEMICOLON:
             found.pop()

@@ -170,7 +170,8 @@ def _moment(text: SqlText, use: TableUse) -> tuple[Moment, int, bool]:
 _UNITS = frozenset(
     f"{unit}{many}" for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND") for many in ("", "S")
 )
-_JOINING = frozenset(("+", "-", "*", "/", "%", "||", "::", ".", "AND", "OR", "NOT", "INTERVAL", "DATE", "TIMESTAMP"))
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+_JOINING = frozenset(("+", "-", "*", "/", "%", "||", "::", ".", "AND", "OR", "NOT", "INTERVAL", *_TIMES))
 
 
 def _expression_end(text: SqlText, at: int) -> int:

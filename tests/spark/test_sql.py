@@ -13,7 +13,8 @@ from answers import rows_of
 from builders import EVERY_TYPE, every_type
 from fixtures import copy_warehouse
 from pyspark.sql import Row
-from pyspark.sql.functions import udtf
+from pyspark.sql.functions import lit, udtf
+from pyspark.sql.types import TimestampType
 
 import bitlake
 from bitlake.demo import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
@@ -231,6 +232,69 @@ def test_any_query_of_spark(lake: bitlake.Lake) -> None:
         assert ask(lake, "SELECT * FROM orders") == [[1]], "a temporary view shadows a table, as in Spark"
     finally:
         lake.spark.catalog.dropTempView("orders")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM t WHERE id = 1",
+        "UPDATE t SET id = 5",
+        "MERGE INTO t USING (SELECT 1 AS k) s ON id = k WHEN MATCHED THEN DELETE",
+        "INSERT INTO t VALUES (1)",
+        "INSERT OVERWRITE t VALUES (1)",
+        "TRUNCATE TABLE t",
+        "ALTER TABLE t ADD COLUMN b INT",
+        "ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t SET TBLPROPERTIES ('a' = 'b')",
+        "CREATE INDEX by_id ON t USING bitmap (id)",
+        "ANALYZE TABLE t COMPUTE STATISTICS",
+    ],
+)
+def test_a_temporary_view_hides_a_table_from_statements_too(lake: bitlake.Lake, statement: str) -> None:
+    """Plain Spark refuses each of them for a view."""
+    lake.sql("CREATE TABLE t (id INT)")
+    lake.sql("INSERT INTO t VALUES (1), (2)")
+    lake.spark.range(1).createOrReplaceTempView("t")
+    database = lake.sql("SELECT current_database()").collect()[0][0]
+    try:
+        for engine in ("spark", "duckdb"):
+            with pytest.raises(InvalidRequest, match=f"'t' is a temporary view, .* `{database}`.`t` is one"):
+                lake.sql(statement, engine=engine)
+        assert ask(lake, f"SELECT * FROM {database}.t ORDER BY id") == [[1], [2]]
+        assert lake.table("t").schema.field_names == ("id",)
+        lake.sql("CREATE TABLE copied AS SELECT * FROM t")
+        assert ask(lake, "SELECT * FROM copied") == [[0]]
+        assert lake.sql(f"DELETE FROM {database}.t WHERE id = 1").collect()[0][0] == 1
+        lake.sql("DROP TABLE t")  # the view, as in Spark
+        assert ask(lake, "SELECT * FROM t") == [[2]]
+    finally:
+        lake.spark.catalog.dropTempView("t")
+
+
+def test_timestamp_is_the_type_that_the_session_says(lake: bitlake.Lake) -> None:
+    spark = lake.spark
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    gap, later = dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 3, 31, 3, 30)
+    try:
+        lake.sql("CREATE TABLE n (id INT, x TIMESTAMP, y TIMESTAMP_LTZ, timestamp TIMESTAMP)")
+        lake.sql("ALTER TABLE n ADD COLUMN z ARRAY<TIMESTAMP>")
+        shown = [row[1] for row in ask(lake, "DESCRIBE n")]
+        assert shown == ["int", "timestamp_ntz", "timestamp", "timestamp_ntz", "array<timestamp_ntz>"]
+        # In Berlin there is no 02:30: as an instant it is 03:30.
+        lake.sql(f"INSERT INTO n (id, x) VALUES (1, TIMESTAMP'{gap}'), (2, CAST('{later}' AS TIMESTAMP))")
+        for value in (f"TIMESTAMP'{gap}'", f"CAST('{gap}' AS TIMESTAMP)", f"'{gap}'::TIMESTAMP"):
+            for engine in ("spark", "duckdb"):
+                rows = lake.sql(f"SELECT id, x FROM n WHERE x = {value}", engine=engine)
+                found = rows.collect() if engine == "spark" else rows.fetchall()
+                assert [tuple(r) for r in found] == [(1, gap)], (engine, value)
+        assert lake.sql(f"DELETE FROM n WHERE x = TIMESTAMP'{later}'").collect()[0][0] == 1
+        assert ask(lake, "SELECT id FROM n") == [[1]]
+        value = lit(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+        assert lake.sql("SELECT :v AS v", {"v": value}).schema["v"].dataType == TimestampType()
+    finally:
+        for name in ("spark.sql.session.timeZone", "spark.sql.timestampType"):
+            spark.conf.unset(name)
 
 
 def test_or_and_in_are_pushed_and_residuals_stay(lake: bitlake.Lake) -> None:

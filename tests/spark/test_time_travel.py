@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from answers import rows_of
@@ -56,6 +57,7 @@ def ask(lake: bitlake.Lake, text: str) -> list[list[Any]]:
         ("SELECT id FROM t FOR SYSTEM_TIME AS OF '9999-12-31'", [1, 2, 3, 4]),
         ("SELECT id FROM t TIMESTAMP AS OF DATE '9999-12-31' x WHERE x.id = 1", [1]),
         ("SELECT id FROM t TIMESTAMP AS OF 253402300799", [1, 2, 3, 4]),
+        ("SELECT id FROM t TIMESTAMP AS OF TIMESTAMP_NTZ '9999-12-31' x WHERE x.id = 1", [1]),
         ("SELECT count(*) FROM t VERSION AS OF 1", [1]),
         ("SELECT max(id) FROM t VERSION AS OF 'two'", [2]),
         ("SELECT id FROM `t$branch_dev`", [1, 2]),
@@ -202,3 +204,23 @@ def test_options_of_the_session(lake: bitlake.Lake) -> None:
 def test_what_cannot_be_says_so(lake: bitlake.Lake, text: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         lake.sql(text)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_a_time_as_wall_clock_is_one_of_the_sessions_zone(lake: bitlake.Lake, zone: str, engine: str) -> None:
+    spark = lake.spark
+    (snapshot,) = (s for s in lake.table("t").history.snapshots() if s.id == 2)
+    at = datetime.fromtimestamp(snapshot.time_millis / 1000, UTC)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        clock = at.astimezone(ZoneInfo(zone)).replace(tzinfo=None).isoformat(" ")
+        utc = at.astimezone(UTC).isoformat(" ")
+        for time in (f"'{clock}'", f"TIMESTAMP '{clock}'", f"TIMESTAMP_NTZ '{clock}'", f"TIMESTAMP '{utc}'"):
+            found = lake.sql(f"SELECT count(*) FROM t TIMESTAMP AS OF {time}", engine=engine)
+            rows = found.collect() if engine == "spark" else found.fetchall()
+            assert [tuple(row) for row in rows] == [(2,)], time
+    finally:
+        for name in ("spark.sql.timestampType", "spark.sql.session.timeZone"):
+            spark.conf.unset(name)

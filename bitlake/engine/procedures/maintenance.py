@@ -214,7 +214,7 @@ def _expire_snapshots(a: Arguments) -> pa.Table:
 
 def vacuum(session: Session, statement: Vacuum) -> pa.Table:
     """VACUUM of Delta Lake: expiry by age, then the removal of orphan files, which are at least a day old."""
-    table = session.session_table(session.identify(statement.table))
+    table = session.session_table(session.identify_table(statement.table))
     maintenance, age = TableMaintenance(table, session.runner()), timedelta_of(int(statement.hours * 3_600_000))
     expiry = maintenance.expire_snapshots(older_than=age, dry_run=statement.dry_run)
     orphans = maintenance.remove_orphan_files(max(age, timedelta(days=1)), dry_run=statement.dry_run)

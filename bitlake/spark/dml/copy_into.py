@@ -69,7 +69,7 @@ class _Counted:
 
 def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> pa.Table:
     """COPY INTO table: one row for each file, with what became of it."""
-    table = context.session_table(context.identify(statement.table))
+    table = context.session_table(context.identify_table(statement.table))
     state = table.state()
     table.check_writable(state, keyed=True)
     fields = _targets(state, statement, context.names)
