@@ -111,11 +111,14 @@ class FileRanges:
         return source
 
     def stats(self, file: PlannedFile) -> ColumnStats | None:
-        """The column's statistics in a file; None if unknown, as for an expression."""
+        """The column's statistics in a file; None if unknown, as for an expression or files that are merged."""
         if isinstance(self.order.column, IndexedExpression):
             return None
         if self.field.name in self._schema.partition_keys:
             return self._partitions.stats(file.entry.partition)[self.field.name]
+        if file.merge is not None:
+            # The files may have different schemas, and a merged row may have the value of any of them.
+            return None
         column, usable = self.source(file.entry.file.schema_id)
         if column is None:
             return ColumnStats(None, None, file.row_count)

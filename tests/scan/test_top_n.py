@@ -178,3 +178,16 @@ def test_columns_that_changed(lake: bitlake.Lake) -> None:
     assert table.scan(["k"]).top_n([("new", "desc"), "k"], 3).to_arrow().column("k").to_pylist() == [2**40, 1, 2]
     assert table.scan(["k"]).top_n(["new", "k"], 2).to_arrow().column("k").to_pylist() == [1, 2]
     assert table.scan().count("new") == 1 and table.scan().min_max("k") == (1, 2**40)
+
+
+@pytest.mark.parametrize("direction", ["asc", "desc"])
+def test_column_that_only_newer_merged_files_have(lake: bitlake.Lake, direction: str) -> None:
+    """The oldest of the merged files lacks the column, which said that all merged rows were NULL."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = lake.create_table("t", schema, primary_key=["id"], options={"bucket": "2"})
+    table.upsert(pa.table({"id": [1, 2, 3, 4, 5, 6]}))
+    table.add_column("v", "INT")
+    table.upsert(pa.table({"id": [1, 2], "v": pa.array([7, 3], pa.int32())}))
+    table.upsert(pa.table({"id": [3, 4, 5, 6], "v": pa.array([1, 9, 4, 5], pa.int32())}))
+    values = table.scan(["v"]).top_n([("v", direction, "last")], 2).to_arrow().column("v").to_pylist()
+    assert values == ([1, 3] if direction == "asc" else [9, 7])
