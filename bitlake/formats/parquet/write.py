@@ -348,14 +348,25 @@ def _exact(column: pa.ChunkedArray, first: int, last: int) -> tuple[int, int] | 
     start = max(0, first * _STRIDE - reach)
     rows = column.slice(start, last * _STRIDE + reach - start)
     value = rows[first * _STRIDE - start]
-    equal = pc.equal(rows, value).fill_null(False) if value.is_valid else rows.is_null()
-    places = np.flatnonzero(equal.to_numpy()) + start
+    places = np.flatnonzero(_equal(rows, value)) + start
     ends = np.flatnonzero(np.diff(places) > reach)
     low, high = np.searchsorted(places[ends], (first * _STRIDE, last * _STRIDE))
     left = places[ends[low - 1] + 1] if low else places[0]
     right = places[ends[high]] if high < len(ends) else places[-1]
     inside = np.searchsorted(places, right, "right") - np.searchsorted(places, left)
     return (int(left), int(right) + 1) if inside >= (right + 1 - left) * _DENSE else None
+
+
+def _equal(rows: pa.ChunkedArray, value: pa.Scalar) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows have the value, where NULL and NaN equal themselves."""
+    if not value.is_valid:
+        equal = rows.is_null()
+    elif pa.types.is_floating(value.type) and value.as_py() != value.as_py():
+        equal = pc.is_nan(rows).fill_null(False)
+    else:
+        equal = pc.equal(rows, value).fill_null(False)
+    found: np.ndarray[Any, np.dtype[np.bool_]] = equal.to_numpy()
+    return found
 
 
 def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:

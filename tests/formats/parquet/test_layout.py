@@ -33,6 +33,15 @@ def test_clusters_of_a_rare_value_are_found_to_the_row(start: int, stop: int) ->
     assert clusters(statuses((start, stop, None))) == [(start, stop)]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_clusters_of_nan(kind: pa.DataType) -> None:
+    """NaN equals no value, and a file with a cluster of NaN ended in an IndexError."""
+    values = np.arange(ROWS, dtype=np.float64) % 1000
+    values[4_000:7_000] = np.nan
+    nulls = pa.array(np.arange(ROWS) == 5_000)
+    assert clusters(pa.chunked_array([pa.array(values, kind, mask=nulls.to_numpy(False))])) == [(4_000, 7_000)]
+
+
 def test_what_is_frequent_short_or_thin_is_no_cluster() -> None:
     assert clusters(statuses()) == []
     assert clusters(statuses((500, 600, "PENDING"))) == []
