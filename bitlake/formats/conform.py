@@ -133,9 +133,7 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
 
     Raises :class:`pyarrow.ArrowInvalid` or :class:`pyarrow.ArrowNotImplementedError`.
     """
-    if holds(column.type, _is_view):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        column = pa.chunked_array([_lists(c) for c in chunks], _list_type(column.type))
+    column = addressable(column)
     source = column.type
     if source == target:
         return column
@@ -154,18 +152,72 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
     return column.cast(target)
 
 
-def _is_view(kind: pa.DataType) -> bool:
+_CHUNK_BYTES = 1 << 30
+"""The most that a chunk takes whose text, bytes and lists are to be addressed with 32 bits; these reach 2 GiB."""
+
+
+def addressable(column: Column) -> Column:
+    """The column without views, in chunks whose values can be addressed with 32 bits.
+
+    Arrow refuses to cast large strings beyond 2 GiB to strings, and a slice of them, too, and makes invalid strings of
+    such string views (as of Arrow 26).  Polars has such columns: its text is large, and often in one chunk.
+    """
+    if not holds(column.type, _is_wide):
+        return column
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    pieces = [piece for chunk in chunks for piece in _pieces(_without_views(chunk))]
+    if len(pieces) == 1 and isinstance(column, pa.Array):
+        return pieces[0]
+    return pa.chunked_array(pieces, _type_without_views(column.type))
+
+
+def _pieces(array: pa.Array) -> list[pa.Array]:
+    """The array in pieces of at most :data:`_CHUNK_BYTES`, or of one value, whose offsets begin at 0."""
+    if len(array) > 1 and _decoded_bytes(array) > _CHUNK_BYTES:
+        half = len(array) // 2
+        return [*_pieces(array.slice(0, half)), *_pieces(array.slice(half))]
+    if array.offset and holds(array.type, _is_large):
+        return [pa.concat_arrays([array, array.slice(0, 0)])]  # copies, so that offsets begin at 0
+    return [array]
+
+
+def _decoded_bytes(array: pa.Array) -> int:
+    """What an array takes without a dictionary, in bytes."""
+    kind = array.type
+    if not pa.types.is_dictionary(kind) or not (_is_text(kind.value_type) or _is_bytes(kind.value_type)):
+        return int(array.nbytes)
+    return pc.sum(pc.binary_length(array.dictionary).take(array.indices), min_count=0).as_py() or 0
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind))
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
-def _list_type(kind: pa.DataType) -> pa.DataType:
-    """The type with lists for list views."""
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(_is_list_view(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether values of a type may take more than 32 bits address."""
+    return _is_large(kind) or _is_view(kind) or bool(pa.types.is_dictionary(kind))
+
+
+def _type_without_views(kind: pa.DataType) -> pa.DataType:
+    """The type with large strings and large bytes for views, and large lists for lists of views and for list views."""
     if not holds(kind, _is_view):
         return kind
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
     inside = [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
         inside = [kind.key_field, kind.item_field]
-    fields = [f.with_type(_list_type(f.type)) for f in inside]
+    fields = [f.with_type(_type_without_views(f.type)) for f in inside]
     if pa.types.is_struct(kind):
         return pa.struct(fields)
     if pa.types.is_map(kind):
@@ -173,27 +225,33 @@ def _list_type(kind: pa.DataType) -> pa.DataType:
     return pa.list_(fields[0], kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.large_list(fields[0])
 
 
-def _lists(array: pa.Array) -> pa.Array:
-    """The array with lists for list views, of which Arrow's cast gives other values where the array is a slice."""
+def _without_views(array: pa.Array) -> pa.Array:
+    """The array as :func:`_type_without_views`.
+
+    Arrow's cast gives other values where a list view is a slice.
+    """
     kind = array.type
     if not holds(kind, _is_view):
         return array
-    made = _list_type(kind)
+    made = _type_without_views(kind)
+    if not pa.types.is_nested(kind):
+        return array.cast(made)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind):
-        children = [_lists(array.field(i)) for i in range(kind.num_fields)]
+        children = [_without_views(array.field(i)) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(made), mask=mask)
     if pa.types.is_fixed_size_list(kind):
         start = array.offset * kind.list_size
         values = array.values.slice(start, len(array) * kind.list_size)
-        return pa.FixedSizeListArray.from_arrays(_lists(values), type=made, mask=mask)
+        return pa.FixedSizeListArray.from_arrays(_without_views(values), type=made, mask=mask)
     if pa.types.is_map(kind):
         # Offsets that are a slice cannot go with a mask.
         offsets = pa.array(array.offsets.to_numpy())
-        return pa.MapArray.from_arrays(offsets, _lists(array.keys), _lists(array.items), type=made, mask=mask)
+        keys, items = _without_views(array.keys), _without_views(array.items)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=made, mask=mask)
     sizes = pc.fill_null(pc.list_value_length(array), 0)
     offsets = np.concatenate([[0], np.cumsum(sizes.to_numpy(), dtype=np.int64)])
-    return pa.LargeListArray.from_arrays(offsets, _lists(array.flatten()), type=made, mask=mask)
+    return pa.LargeListArray.from_arrays(offsets, _without_views(array.flatten()), type=made, mask=mask)
 
 
 _UNITS = {"s": 0, "ms": 1, "us": 2, "ns": 3}

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.formats.conform import conform
+from bitlake.formats.conform import addressable, conform
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
@@ -66,7 +66,7 @@ def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
     if not isinstance(declared, AtomicType) or declared.length is None or declared.length == MAX_LENGTH:
         return rows
     at = rows.column_names.index(field.name)
-    column = rows.column(at)
+    column = addressable(rows.column(at))
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if declared.root in (Root.CHAR, Root.VARCHAR):

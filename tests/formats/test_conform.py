@@ -4,6 +4,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -166,3 +167,64 @@ def test_slices_of_list_views_keep_their_values(column: pa.Array) -> None:
             found = cast_column(pa.chunked_array([array.slice(start), array.slice(0, start)]), target)
             found.validate(full=True)
             assert found.type == target and found.to_pylist() == expected[start:] + expected[:start], (target, start)
+
+
+TEXTS = [f"text {i:04} " * (i % 7) for i in range(200)]
+
+
+def wide(kind: pa.DataType, texts: list[str]) -> tuple[pa.Array, pa.DataType, list[Any]]:
+    """Texts as an array of a type that may address more than 32 bits, a table's type for it, and the values."""
+    large = pa.array(texts, pa.large_string())
+    ids = pa.array(range(len(texts)))
+    if kind == "struct":
+        made, target = pa.StructArray.from_arrays([large], ["t"]), pa.struct([("t", pa.string())])
+    elif kind == "list":
+        made, target = pa.LargeListArray.from_arrays(range(len(texts) + 1), large), pa.list_(pa.string())
+    elif kind == "map":
+        offsets = pa.array(range(len(texts) + 1), pa.int32())
+        made, target = pa.MapArray.from_arrays(offsets, ids, large), pa.map_(pa.int64(), pa.string())
+    elif kind == "list of views":
+        views = large.cast(pa.string_view())
+        made = pa.ListArray.from_arrays(pa.array(range(len(texts) + 1), pa.int32()), views)
+        target = pa.list_(pa.string())
+    elif kind == "dictionary":
+        made, target = pa.array(texts).dictionary_encode(), pa.string()
+    else:
+        made, target = large.cast(kind), pa.binary() if "binary" in str(kind) else pa.string()
+    return made, target, made.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_string(),
+        pa.string_view(),
+        pa.large_binary(),
+        pa.binary_view(),
+        "struct",
+        "list",
+        "map",
+        "list of views",
+        "dictionary",
+    ],
+    ids=str,
+)
+def test_long_texts_are_cast_in_pieces(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: more than 2 GiB of a Polars frame's text could not be written, and Arrow makes invalid strings of views."""
+    monkeypatch.setattr("bitlake.formats.conform._CHUNK_BYTES", 2000)
+    array, target, expected = wide(kind, TEXTS)
+    for start, length in [(0, 200), (57, 143), (199, 1), (10, 0)]:
+        found = cast_column(pa.chunked_array([array.slice(start, length)]), target)
+        found.validate(full=True)
+        assert found.type == target and found.to_pylist() == expected[start : start + length]
+        assert all(c.nbytes <= 2500 for c in found.chunks)
+    assert cast_column(array, target).to_pylist() == expected
+
+
+def test_a_slice_beyond_2_gib_is_cast() -> None:
+    first = 1 << 31
+    data = pa.py_buffer(np.zeros(first + 6, np.uint8))  # pages that are not touched take no memory
+    offsets = pa.py_buffer(np.array([0, first, first + 2, first + 2, first + 6]))
+    texts = pa.Array.from_buffers(pa.large_string(), 4, [None, offsets, data])
+    assert cast_column(texts.slice(1), pa.string()).to_pylist() == ["\0\0", "", "\0" * 4]
+    assert cast_column(pa.chunked_array([texts.slice(2)]), pa.string()).to_pylist() == ["", "\0" * 4]

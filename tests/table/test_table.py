@@ -258,6 +258,7 @@ def test_a_reader_keeps_its_snapshot(lake: bitlake.Lake) -> None:
         (pa.table({"id": [2**40]}), "id"),
         (pa.table({"id": ["text"]}), "id"),
         (pa.table({"id": [1], "status": ["toolong"]}), "longer than column 'status'"),
+        (pa.table({"id": [1], "status": pa.array(["toolong"], pa.string_view())}), "longer than column 'status'"),
     ],
 )
 def test_rows_that_do_not_fit_leave_nothing_behind(lake: bitlake.Lake, rows: pa.Table, message: str) -> None:
