@@ -43,6 +43,7 @@ from bitlake.merge.keys import group_rows, same_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta, by_bucket
+from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.column_reader import FileTask, ReadCounts
@@ -642,6 +643,17 @@ class ChangeStream:
             if files:
                 yield self._scan(state, at, files)
             at = StreamOffset(at.snapshot + 1)
+
+    def moves_keys(self, start: StreamOffset, end: StreamOffset) -> bool:
+        """Whether a key may be in one bucket of its partition at ``start`` and in another one before ``end``.
+
+        Overwrites place keys in buckets again (a rescale is one).  Postponed rows are not in the bucket of their key.
+        """
+        state = self._state()
+        if not state.schema.primary_keys or state.schema.num_buckets == POSTPONE_BUCKET:
+            return bool(state.schema.primary_keys)
+        between = range(start.snapshot + 1, end.snapshot)
+        return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
     def _units(self, state: TableState, at: StreamOffset) -> list[StreamUnit]:
         files = self._files(state, at)

@@ -107,6 +107,23 @@ def test_a_changelog_with_its_kinds(plain: bitlake.Lake) -> None:
         assert len(reader.partitions(start, latest(reader, start))) == 1, "little is read by one task"
 
 
+@pytest.mark.parametrize("buckets", [2, 3, 4])
+def test_rows_of_a_key_keep_their_order_over_a_rescale(plain: bitlake.Lake, buckets: int) -> None:
+    table = plain.create_table("moving", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.upsert(batch(*range(8)))
+    reader = reader_of(plain, "moving", snapshot="1", row_kind="true")
+    start = reader.initialOffset()
+    for number, count in enumerate((buckets, 1)):
+        table.upsert(batch(*range(8), v=f"{number} before"), ["-D"] * 8)
+        table.maintenance.rescale(count)
+        table.upsert(batch(*range(8), v=f"{number} after"))
+    found: dict[int, str] = {}
+    for part in reader.partitions(start, latest(reader, start)):  # the writers number rows by this order
+        for row in (r for b in reader.read(part) for r in b.to_pylist()):
+            found.pop(row["id"], None) if row["rowkind"] == "-D" else found.update({row["id"]: row["v"]})
+    assert found == content(table) == dict.fromkeys(range(8), "1 after")
+
+
 @limited
 def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, maxFilesPerTrigger="2", maxRowsPerTrigger="10")

@@ -8,7 +8,8 @@ are lost without an error.  The option ``where`` prunes instead.
 
 A stream's reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets
 (:class:`bitlake.scan.incremental.StreamOffset`) in the checkpoint.  The reader decides where a query begins, how much a
-micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their snapshots.
+micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their snapshots;
+where keys have moved between the buckets of a partition, so are all rows of the partition.
 """
 
 from __future__ import annotations
@@ -295,11 +296,12 @@ class _StreamReader(DataSourceStreamReader):
         """What the tasks of a micro-batch read."""
         where = self._options.get("where")
         groups: dict[object, list[Part]] = {}
-        keyed = bool(self._table.schema.primary_keys)
-        for scan in self._feed.scans(StreamOffset.from_dict(start), StreamOffset.from_dict(end)):
+        first, last = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
+        keyed, moved = bool(self._table.schema.primary_keys), self._feed.moves_keys(first, last)
+        for scan in self._feed.scans(first, last):
             made = scan if where is None else scan.where(where)
             for part in parts_of(made.select(self._types.names)):
-                groups.setdefault(_place(part) if keyed else len(groups), []).append(part)
+                groups.setdefault(_place(part, moved) if keyed else len(groups), []).append(part)
         return packed_groups(list(groups.values()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -314,11 +316,11 @@ class _StreamReader(DataSourceStreamReader):
             reset_consumer(self._table.state(), consumer, at.snapshot)
 
 
-def _place(part: Part) -> object:
-    """The bucket that a part is of."""
+def _place(part: Part, moved: bool) -> object:
+    """The bucket that a part is of; where keys have ``moved``, its partition."""
     what = part.what
     task = (*what.files, *(what.before or ()))[0] if isinstance(what, ChangeTask) else what
-    return task.partition, task.bucket  # type: ignore[union-attr]
+    return task.partition, None if moved else task.bucket  # type: ignore[union-attr]
 
 
 class AllAtOnceReader(_StreamReader):
