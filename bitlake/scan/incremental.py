@@ -8,11 +8,12 @@ Modes of a read between two snapshots:
 * ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has.
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
 
-A stream reads step by step.  A :class:`StreamOffset` names the next unit of a snapshot to read.  The units of a
+A stream reads step by step.  A :class:`StreamOffset` names the next unit of a snapshot to read, and identifies the last
+snapshot read, since a rollback gives ids to other snapshots, and so does a table created again.  The units of a
 snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
-stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table writes one,
-else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.
+stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
+then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.
 
 Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``) and
 streaming readers.
@@ -500,18 +501,28 @@ class StreamOffset:
     snapshot: int
     index: int = 0
     full: bool = False
+    read: str | None = field(default=None, compare=False)
+    """What identifies the snapshot :attr:`last_read`; None if that is unknown."""
 
-    def to_dict(self) -> dict[str, int]:
+    @property
+    def last_read(self) -> int:
+        """The last snapshot that was read before, or is being read."""
+        return self.snapshot if self.full or self.index else self.snapshot - 1
+
+    def to_dict(self) -> dict[str, int | str]:
         """The offset as a checkpoint stores it."""
-        return {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+        kept: dict[str, int | str] = {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+        return kept if self.read is None else {**kept, "read": self.read}
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
         """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
         numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
-        if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        read = kept.get("read")
+        known = len(kept) == 3 + ("read" in kept) and (read is None or isinstance(read, str))
+        if not known or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise InvalidRequest(f"invalid stream offset {dict(kept)}; is this the checkpoint of another source?")
-        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
+        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]), read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,7 +583,7 @@ class ChangeStream:
     def latest(self) -> StreamOffset:
         """The offset after the latest snapshot."""
         state = self._state()
-        return StreamOffset((versions.latest_snapshot_id(state.table_files) or 0) + 1)
+        return _identified(state, StreamOffset((versions.latest_snapshot_id(state.table_files) or 0) + 1))
 
     def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
         """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
@@ -585,12 +596,13 @@ class ChangeStream:
             raise NotFound(
                 f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {versions.kept_words(ids)}"
             )
-        return StreamOffset(snapshot, 0, full)
+        at = StreamOffset(snapshot, 0, full)
+        return _identified(self._state(), at) if full else at
 
     def full(self, *, earliest: bool = False) -> StreamOffset:
         """The offset of all rows of the latest snapshot (or the earliest), then the changes after it."""
         ids = self._ids()
-        return StreamOffset(ids[0 if earliest else -1], 0, True) if ids else StreamOffset(1)
+        return _identified(self._state(), StreamOffset(ids[0 if earliest else -1], 0, True)) if ids else StreamOffset(1)
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
@@ -607,9 +619,11 @@ class ChangeStream:
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
                 "the table was rolled back, or is another one; start again with another checkpoint"
             )
+        _check_read(state, start)
         end = StreamOffset(last) if until is None or until.snapshot >= last else until
         if limits is None:
-            return StreamStep(end, 0)
+            # A step without news ends at the very same offset, whether or not that identifies a snapshot.
+            return StreamStep(start if start == end else _identified(state, end), 0)
         files = size = rows = 0
         at = start
         while at.snapshot < end.snapshot:
@@ -622,14 +636,15 @@ class ChangeStream:
                     or (limits.rows is not None and rows + unit.rows > limits.rows)
                 )
                 if over and files:
-                    return StreamStep(StreamOffset(at.snapshot, number, at.full), rows)
+                    return StreamStep(_identified(state, StreamOffset(at.snapshot, number, at.full)), rows)
                 files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
             at = StreamOffset(at.snapshot + 1)
-        return StreamStep(at, rows)
+        return StreamStep(start if at == start else _identified(state, at), rows)
 
     def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
         """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
         state = self._state()
+        _check_read(state, start)
         at = start
         while (at.snapshot, at.index) < (end.snapshot, end.index):
             units = self._units(state, at)
@@ -663,12 +678,12 @@ class ChangeStream:
 
     def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
         try:
+            then = self._then(state, at)
             if at.full:
-                entries = state_at(state, at.snapshot).entries()
-                level = _first_emitted_level(state.schema)
-                return [e for e in entries if e.file.level >= level]
+                level = _first_emitted_level(then.schema)
+                return [e for e in then.entries() if e.file.level >= level]
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
-            (files,) = changed_files(state, between, mode_of(state, between, "auto")) or ([],)
+            (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
             return files
         except NotFound as e:
             kept = versions.kept_words(self._ids())
@@ -679,18 +694,30 @@ class ChangeStream:
             ) from e
 
     def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
+        then = self._then(state, at)
         if at.full:
-            then = state_at(state, at.snapshot)
             schema = in_vector_mode(state.schema, then.schema)
             below = FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(files))
             base = self._table.scan_of(below)
-            if state.schema.primary_keys and not _first_emitted_level(state.schema):
+            if state.schema.primary_keys and not _first_emitted_level(then.schema):
                 base = base.with_level_0()
             return ChangeScan.of(base, kinded=True) if self._kinds else base
         between = SnapshotRange(at.snapshot - 1, at.snapshot)
-        delta = mode_of(state, between, "auto") == "delta"
+        delta = mode_of(then, between, "auto") == "delta"
         base = self._table.scan_of(of_files(state, files, merged=delta))
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
+
+    @staticmethod
+    def _then(state: TableState, at: StreamOffset) -> TableState:
+        """The table at an offset's snapshot; ``state`` for an id that a rollback left unused."""
+        if not at.full and not state.schema.primary_keys:
+            return state
+        try:
+            return state_at(state, at.snapshot)
+        except NotFound:
+            if at.full:
+                raise
+            return state
 
     def _state(self) -> TableState:
         state = self._table.state()
@@ -704,6 +731,37 @@ class ChangeStream:
     def _ids(self) -> list[int]:
         state = self._state()
         return versions.snapshot_ids(state.table_files)
+
+
+def _identity(snapshot: Snapshot) -> str:
+    """What no other snapshot has; the uuid is missing in snapshots of old writers."""
+    return snapshot.uuid or snapshot.delta_manifest_list
+
+
+def _identified(state: TableState, offset: StreamOffset) -> StreamOffset:
+    """The offset with what identifies the last snapshot read."""
+    if state.snapshot is not None and state.snapshot.id == offset.last_read:
+        return replace(offset, read=_identity(state.snapshot))
+    ids = [offset.last_read] if offset.last_read else []
+    found = next(versions.existing_snapshots(state.table_files, ids), None)
+    return replace(offset, read=None if found is None else _identity(found))
+
+
+def _check_read(state: TableState, offset: StreamOffset) -> None:
+    """Raise :class:`NotFound` if the last snapshot read is not part of the table's history any more.
+
+    One that has expired is not checked.
+    """
+    now = _identified(state, offset).read
+    if offset.read is None or offset.read == now:
+        return
+    ids = versions.snapshot_ids(state.table_files)
+    if now is not None or not ids or offset.last_read > ids[0]:
+        raise NotFound(
+            f"table '{state.name}': the stream stands at snapshot {offset.snapshot}, and the snapshot "
+            f"{offset.last_read} that it has read is not in the table's history: the table was rolled back, or is "
+            "another one; start again with another checkpoint"
+        )
 
 
 def _first_emitted_level(schema: TableSchema) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,74 @@ def test_a_table_that_was_rolled_back_is_noticed(table: Table) -> None:
     table.history.rollback(3)
     with pytest.raises(NotFound, match="rolled back"):
         feed.step(at)
+
+
+def rolled_back(lake: bitlake.Lake) -> Table:
+    table = lake.table("t")
+    table.history.rollback(3)
+    return table
+
+
+def created_again(lake: bitlake.Lake) -> Table:
+    lake.drop_table("t")
+    return lake.create_table("t", SCHEMA)
+
+
+@pytest.mark.parametrize("other", [rolled_back, created_again])
+@pytest.mark.parametrize("limits", [None, Limits(files=1)])
+def test_other_snapshots_under_the_ids_of_a_stream_are_noticed(
+    lake: bitlake.Lake, table: Table, other: Callable[[bitlake.Lake], Table], limits: Limits | None
+) -> None:
+    feed = ChangeStream(table._core, kinds=False)
+    full = feed.full()
+    kept = [feed.latest(), feed.step(feed.at(4), Limits(files=1)).end, full, feed.step(full, Limits(files=1)).end]
+    kept = [StreamOffset.from_dict(json.loads(json.dumps(at.to_dict()))) for at in kept]
+    again = other(lake)
+    for n in range(7):
+        again.append(batch(100 + n))
+    feed = ChangeStream(again._core, kinds=False)
+    for at in kept:
+        with pytest.raises(NotFound, match="rolled back, or is another one"):
+            feed.step(at, limits)
+        with pytest.raises(NotFound, match="rolled back, or is another one"):
+            list(feed.scans(at, feed.latest()))
+
+
+def test_a_stream_that_a_rollback_leaves_alone_goes_on(table: Table) -> None:
+    feed = ChangeStream(table._core, kinds=False)
+    at = feed.step(feed.at(1), Limits(files=3)).end
+    assert at == StreamOffset(4)
+    table.history.rollback(3)
+    table.append(batch(100))
+    assert told(feed, at, feed.step(at).end) == [(100, "a")]
+
+
+def test_offsets_of_former_versions_are_taken(table: Table) -> None:
+    feed = ChangeStream(table._core, kinds=False)
+    for at in (StreamOffset(6), StreamOffset(3), StreamOffset(5, 0, True)):
+        assert at.to_dict().keys() == {"snapshot", "index", "full"}
+        assert feed.step(at).end == StreamOffset(6)
+    for limits in (None, Limits(files=1)):
+        assert feed.step(StreamOffset(6), limits).end.to_dict() == StreamOffset(6).to_dict(), "nothing is new"
+    with pytest.raises(InvalidRequest, match="invalid stream offset"):
+        StreamOffset.from_dict({**StreamOffset(6).to_dict(), "read": 1})
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "input"), ("input", "none"), ("none", "lookup")])
+def test_snapshots_are_read_by_the_changelog_that_was_written_then(lake: bitlake.Lake, before: str, after: str) -> None:
+    table = keyed(lake, changelog_producer=before)
+    feed = ChangeStream(table._core, kinds=True)
+    table.upsert(batch(1, 2, 3))
+    table.upsert(batch(2, 3, v="b"), ["+U", "-D"])
+    full = feed.full()
+    table.alter_options({"changelog-producer": after})
+    table.upsert(batch(4, v="c"))
+    table.maintenance.compact(full=True)
+    for start in (StreamOffset(1), full):
+        rows: dict[int, str] = {}
+        for kind, key, value in told(feed, start, feed.latest()):
+            rows.pop(key, None) if kind == "-D" else rows.update({key: value})
+        assert rows == {1: "a", 2: "b", 4: "c"}
 
 
 def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
