@@ -283,7 +283,8 @@ class Arithmetic(Numbers):
         groups, rows = groups[valid], rows[valid]
         fresh = ~self._has_value[groups]
         new = self._input[rows]
-        old = np.where(fresh, new.dtype.type(0 if how in ("sum", "minus") else 1), self._state[groups])
+        # -0.0 is what leaves every float unchanged, -0.0 too.
+        old = np.where(fresh, new.dtype.type(-0.0 if how in ("sum", "minus") else 1), self._state[groups])
         if how in ("product", "divide"):
             new = np.where(fresh, new, self._multiplied(old, new, how))
         else:
@@ -426,12 +427,17 @@ def _wrong_type(name: str, supported: str, kind: pa.DataType) -> InvalidRequest:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
+_NO_BREAK = frozenset("\x85\u00a0\u2007\u202f")
+"""Characters that are spaces to Python, and not to Java's ``Character.isWhitespace``."""
+
+
 def _blank(text: str | None) -> bool:
-    return text is None or not text.strip()
+    return text is None or not (text.strip() or _NO_BREAK.intersection(text))
 
 
 def _listagg(function: Function) -> _Change:
     delimiter = function.options.get("list-agg-delimiter", ",")
+    separator = delimiter or " "
     distinct = function.flag("distinct")
 
     def agg(held: str | None, new: str | None) -> str | None:
@@ -441,8 +447,8 @@ def _listagg(function: Function) -> _Change:
             return new
         if not distinct:
             return f"{held}{delimiter}{new}"
-        parts = dict.fromkeys(held.split(delimiter))
-        more = [t for t in dict.fromkeys(new.split(delimiter)) if t not in parts and not _blank(t)]
+        parts = dict.fromkeys(held.split(separator))
+        more = [t for t in dict.fromkeys(new.split(separator)) if t not in parts and not _blank(t)]
         return delimiter.join([held, *more])
 
     return agg

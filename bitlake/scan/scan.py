@@ -286,6 +286,9 @@ class TableScan:
         tables = list(self._tables(bounded=False))
         if not tables:
             return self.schema.empty_table()
+        if not self.columns:
+            # Concatenated, tables without columns have no rows.
+            return pa.table({"": pa.nulls(sum(t.num_rows for t in tables))}).select([])
         return pa.concat_tables(tables)
 
     def to_arrow_within(self, rows: int) -> pa.Table | None:

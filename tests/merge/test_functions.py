@@ -48,6 +48,7 @@ def fold(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...] 
         ("bool_or", pa.bool_(), [False, None, True], True),
         ("bool_or", pa.bool_(), [None], None),
         ("listagg", pa.string(), ["a", " ", None, "b"], "a,b"),
+        ("listagg", pa.string(), ["a", "\u00a0", "\u2003", "\u202f"], "a,\u00a0,\u202f"),
         ("first_not_null_value", pa.int32(), [None, 5, 6], 5),
         ("collect", pa.list_(pa.int32()), [[1, 2], None, [2]], [1, 2, 2]),
         ("collect", pa.list_(pa.int32()), [None, None], None),
@@ -60,11 +61,21 @@ def test_functions(name: str, kind: pa.DataType, values: list[Any], wanted: Any)
 
 def test_options_of_functions() -> None:
     assert fold("listagg", pa.string(), ["a;b", "b;c;;c"], list_agg_delimiter=";", distinct="true") == "a;b;c"
+    assert fold("listagg", pa.string(), ["a b", "b c"], list_agg_delimiter="", distinct="true") == "a bc"
     assert fold("collect", pa.list_(pa.int32()), [[1, 2], [2, 3]], distinct="true") == [1, 2, 3]
     maps = pa.map_(pa.string(), pa.struct([("v", pa.int32()), ("t", pa.string())]))
     one = [("a", {"v": 1, "t": "2"}), ("b", {"v": 1, "t": "1"}), ("c", {"v": 1, "t": "1"})]
     two = [("a", {"v": 2, "t": "1"}), ("b", {"v": 2, "t": "2"}), ("c", None)]
     assert fold("merge_map_with_keytime", maps, [one, two]) == [one[0], two[1]]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_sums_keep_the_sign_of_zero(kind: pa.DataType) -> None:
+    def is_negative(values: list[float | None], back: tuple[int, ...] = ()) -> bool:
+        return bool(np.signbit(fold("sum", kind, values, back=back)))
+
+    assert is_negative([-0.0, None]) and is_negative([-0.0, -0.0]) and not is_negative([-0.0, 0.0])
+    assert is_negative([0.0], back=(0,)) and not is_negative([-0.0], back=(0,))
 
 
 def test_lists_of_rows() -> None:

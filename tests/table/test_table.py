@@ -159,6 +159,16 @@ def test_limited_rows_of_several_files_are_counted(lake: bitlake.Lake) -> None:
         assert table.scan(limit=most).count() == table.scan(where="id >= 0", limit=most).count() == min(most, 6)
 
 
+def test_scans_without_columns_keep_their_rows(lake: bitlake.Lake) -> None:
+    """No rows came: Arrow's concatenation of tables without columns has none."""
+    table = lake.create_table("t", pa.table({"id": [1, 2, 3]}))
+    table.append(pa.table({"id": [4, 5]}))
+    assert table.scan([]).to_arrow().num_rows == len(table.scan([]).to_pandas()) == 5
+    assert table.to_arrow([], "id > 2").num_rows == 3
+    assert table.scan([]).top_n(["id"], 4).to_arrow().num_rows == 4
+    assert table.to_arrow([], "id > 5").num_rows == 0
+
+
 def test_limit_reads_no_more_files_than_needed(lake: bitlake.Lake) -> None:
     table = made(lake, events(1000), options={"target-file-row-num": "100"})
     scan = table.scan(limit=150)
