@@ -37,7 +37,7 @@ from bitlake.expressions.tree import (
     has_computed,
     leaves_of,
 )
-from bitlake.types.datatypes import AtomicType, DataField
+from bitlake.types.datatypes import AtomicType, DataField, Root
 
 
 def bind(
@@ -79,10 +79,9 @@ class _Binder:
                 return (all_of if negated else any_of)(self.bind(c, negated) for c in children)
             case Constant(value):
                 return TRUE if value is not None and value != negated else FALSE
-            case Between(column, low, high, inner):
-                both = And((Comparison(column, Op.GE, low), Comparison(column, Op.LE, high)))
-                return self.bind(both, negated != inner)
         try:
+            if isinstance(node, Between):
+                return self._between(node, negated != node.negated)
             if isinstance(node, Computed):
                 return self._pruning(node.test.bound(self.fields, self.timezone, node.negated != negated))
             return self._leaf(node, negated)
@@ -90,6 +89,21 @@ class _Binder:
             if self.lenient:
                 return TRUE
             raise
+
+    def _between(self, node: Between, negated: bool) -> Predicate:
+        """Both ends as comparisons; of CHAR as stored, since Spark pads what ``=`` and IN compare, and not this."""
+        column = node.column
+        stored = None
+        if not isinstance(column, MapKey) and not self.columns.member(column):
+            field = self.columns.field(column)
+            stored = field.name if isinstance(field.type, AtomicType) and field.type.root is Root.CHAR else None
+        ends: list[Predicate] = []
+        for op, end in ((Op.GE, node.low), (Op.LE, node.high)):
+            if stored is not None and isinstance(end, str):
+                ends.append(Comparison(stored, op.negated if negated else op, end))
+            else:
+                ends.append(self.bind(Comparison(column, op, end), negated))
+        return (any_of if negated else all_of)(ends)
 
     def _leaf(self, node: Leaf, negated: bool) -> Predicate:
         column = node.column
