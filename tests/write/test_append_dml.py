@@ -13,7 +13,7 @@ from append_tables import VECTORS, fill, table_of
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot.manifests import index_entries
@@ -232,3 +232,26 @@ def test_hits_that_are_gone_already_are_left_out(tmp_path: Path) -> None:
     gone = write_deletion(table._core.state(), hits, LocalRunner())
     assert gone.rows == 2
     gone.discard(table._core.state())
+
+
+def test_a_statement_waits_before_it_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer each time, since writers that start again together meet again."""
+    clock, waits, most = 0.0, [], []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    def step(_: Any) -> None:
+        nonlocal clock
+        clock += 2.0
+        raise CommitConflict("another writer was first")
+
+    monkeypatch.setattr(append_dml.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(append_dml.time, "sleep", sleep)
+    for _ in range(50):
+        with pytest.raises(CommitConflict):
+            append_dml.retrying(lambda: None, step)
+        most = [max(pair) for pair in zip(waits[-4:], most or [0.0] * 4, strict=True)]
+        assert all(0 <= wait <= bound for wait, bound in zip(waits[-4:], [2, 4, 8, 10], strict=True))
+    assert len(waits) == 200
+    assert most[0] < most[1] < most[2]
