@@ -426,6 +426,11 @@ def path_of(schema: TableSchema, name: ColumnName) -> Path:
 def type_of(given: ColumnType) -> DataType:
     """Return the Paimon type of a caller's type; struct members get their ids when it is put into a schema."""
     if isinstance(given, str):
+        if "<" in given:
+            raise InvalidRequest(
+                f"data type '{given}': only plain types are given as text; give others as Arrow types, such as "
+                "pa.list_(pa.int32())"
+            )
         return parse_type(given)
     if isinstance(given, pa.DataType):
         return from_arrow(given, next_id=NextId(-1))

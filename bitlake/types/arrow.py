@@ -140,7 +140,7 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
         key = from_arrow(kind.key_type, False, next_id=number)
         value = from_arrow(kind.item_type, kind.item_field.nullable, next_id=number)
         return MapType(key, value, nullable)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if any(getattr(pa.types, test)(kind) for test in _LISTS):
         return ArrayType(from_arrow(kind.value_type, kind.value_field.nullable, next_id=number), nullable)
     if pa.types.is_struct(kind):
         fields = []
@@ -155,6 +155,7 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
     raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast the column first")
 
 
+_LISTS = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
 _FROM_ARROW = [
     (f"is_{name}", root, length)
     for names, root, length in (

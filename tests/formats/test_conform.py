@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import cast_column, conform, null_column
 from bitlake.types import DataField, arrow_schema, parse_type
@@ -143,6 +145,15 @@ VIEWS = pa.ListViewArray.from_arrays(
 )
 LARGE_VIEWS = pa.LargeListViewArray.from_arrays([4, 2, 0, 3], [1, 2, 9, 0], VIEWS.values, mask=VIEWS.is_null())
 ITEMS = [[4], [2, 3], None, []]
+
+
+@pytest.mark.parametrize("column", [VIEWS, LARGE_VIEWS])
+def test_tables_are_made_for_list_views(column: pa.Array, tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    struct = pa.StructArray.from_arrays([column], ["v"])
+    table = lake.create_table("t", pa.table({"v": column, "s": struct}))
+    assert [str(f.type) for f in table.schema.fields] == ["ARRAY<TINYINT>", "ROW<`v` ARRAY<TINYINT>>"]
+    assert table.to_arrow().to_pylist() == [{"v": v, "s": {"v": v}} for v in ITEMS]
 
 
 @pytest.mark.parametrize("column", [VIEWS, LARGE_VIEWS])

@@ -295,6 +295,14 @@ def test_a_struct_with_members_that_are_not_null_may_be_missing(lake: bitlake.La
     assert len(table._core.state().entries()) == 1
 
 
+def test_nested_types_are_given_as_arrow_types(lake: bitlake.Lake) -> None:
+    table = made(lake, simple())
+    for text in ("ARRAY<INT>", "MAP<STRING, INT>", "ROW<x INT>"):
+        with pytest.raises(InvalidRequest, match=r"only plain types are given as text; .* pa\.list_\(pa\.int32\(\)\)"):
+            table.add_column("n", text)
+    assert str(table.add_column("n", pa.list_(pa.int32())).fields[-1].type) == "ARRAY<INT>"
+
+
 def test_not_null_is_for_columns_without_null(lake: bitlake.Lake) -> None:
     table = made(lake, simple(), **{"alter-column-null-to-not-null.disabled": "false"})
     table.alter_column("id", nullable=False)

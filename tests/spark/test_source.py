@@ -134,6 +134,7 @@ def test_kinds_of_rows(lake: bitlake.Lake) -> None:
         ({"database": "other", "table": "t"}, "option 'database' = 'other', and the path is of 'default'"),
         ({"catalog": "jdbc", "table": "t"}, "'catalog' goes with 'warehouse'"),
         ({"columns": "`id"}, "a backtick is open"),
+        ({"timezone": "Nope/X"}, "unknown time zone 'Nope/X'"),
         ({"where": "id ="}, "a part is missing: line 1, column 4"),
     ],
 )

@@ -15,6 +15,7 @@ from bitlake.catalog import connect_catalog, open_store_for
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, parse_object_name
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.literals import zone
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
@@ -185,8 +186,10 @@ class SourceOptions:
 
     @property
     def timezone(self) -> str:
-        """The zone of times without one."""
-        return self.get("timezone") or "UTC"
+        """The zone of times without one; raises :class:`InvalidRequest` for one that is not known."""
+        name = self.get("timezone") or "UTC"
+        zone(name)
+        return name
 
     @property
     def external_paths(self) -> list[str]:
