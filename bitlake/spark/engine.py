@@ -27,7 +27,6 @@ from bitlake.engine import SessionState
 from bitlake.engine.engine import handlers, refuse_markers, with_short_lists
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
-from bitlake.engine.session import nothing
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import Args, literal
 from bitlake.expressions.sql_text import quoted
@@ -47,6 +46,7 @@ from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
+from bitlake.spark.read.temporary_views import refresh
 from bitlake.spark.runner import watched
 from bitlake.spark.session import names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
@@ -281,9 +281,7 @@ class _Context(EngineContext):
         if isinstance(statement, st.AlterView):
             if statement.name.database is not None or not self.is_view(statement.name.table):
                 return query.other(self, statement.text)
-            with spark_errors(f"altering view '{statement.name}'"):
-                query.query(self, statement.query).createOrReplaceTempView(statement.name.table)
-            return nothing()
+            return query.create_view(self, st.CreateView(statement.name.table, statement.query, replace=True))
         with spark_errors(f"dropping view '{statement.name}'"):
             return self.spark.sql(statement.text)
 
@@ -323,6 +321,7 @@ class SparkEngine:
         if names_token_function(text):
             register_functions(self.spark)
         with self._watched(text):
+            refresh(self.spark, text, query.create_view)
             return with_short_lists(text, lambda written: self._run(self.context.begin(written)))
 
     def _literals(self, args: Any) -> Any:

@@ -234,6 +234,58 @@ def test_any_query_of_spark(lake: bitlake.Lake) -> None:
         lake.spark.catalog.dropTempView("orders")
 
 
+def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
+    """Plain Spark keeps a view's text, and resolves its tables in each query."""
+    spark, database = lake.spark, ask(lake, "SELECT current_database()")[0][0]
+    lake.sql("CREATE TABLE t (id INT, at TIMESTAMP)")
+    lake.sql("INSERT INTO t VALUES (1, TIMESTAMP '2024-01-01 00:00:00Z'), (2, TIMESTAMP '2024-01-02 00:00:00Z')")
+    lake.sql("CREATE TEMPORARY VIEW rows AS SELECT id FROM t")
+    lake.sql("CREATE TEMPORARY VIEW counted AS SELECT count(*) AS n FROM rows")
+    lake.sql("CREATE TEMPORARY VIEW first AS SELECT id FROM t VERSION AS OF 1")
+    lake.sql("CREATE TEMPORARY VIEW late AS SELECT id FROM t WHERE at >= TIMESTAMP '2024-01-02 00:00:00'")
+    lake.sql("CREATE TEMPORARY VIEW altered AS SELECT 1")
+    lake.sql("ALTER VIEW altered AS SELECT max(id) FROM t")
+    try:
+        lake.sql("INSERT INTO t SELECT id + 2, at FROM t")
+        assert lake.sql("DELETE FROM t WHERE id IN (SELECT n - 3 FROM counted)").collect()[0][0] == 1
+        assert sorted(ask(lake, "SELECT * FROM rows")) == [[2], [3], [4]]
+        assert ask(lake, "SELECT * FROM counted") == [[3]]
+        lake.sql("CREATE TABLE copy (id INT)")
+        lake.sql("INSERT INTO copy TABLE rows")
+        lake.sql("UPDATE t SET id = 5 WHERE id = 4")
+        merged = "MERGE INTO copy USING rows ON copy.id = rows.id WHEN NOT MATCHED THEN INSERT *"
+        assert lake.sql(merged).collect()[0]["num_inserted_rows"] == 1
+        lake.sql("UPDATE t SET id = 4 WHERE id = 5")
+        assert sorted(ask(lake, "SELECT * FROM first")) == [[1], [2]]
+        assert ask(lake, "SELECT * FROM altered") == [[4]]
+        lake.sql("CREATE DATABASE elsewhere")
+        lake.sql("USE elsewhere")
+        lake.sql(f"INSERT INTO {database}.t VALUES (5, TIMESTAMP '2024-01-01 23:30:00Z')")
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        assert ask(lake, "SELECT * FROM `Counted`") == [[4]]
+        assert sorted(ask(lake, "SELECT * FROM late")) == [[2], [4]], "the view's time is in the zone of its creation"
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+        assert ask(lake, "SELECT current_database()") == [["elsewhere"]]
+        counted = "SELECT count(*) AS n FROM rows"
+        lake.sql(f"CREATE OR REPLACE TEMPORARY VIEW counted AS {counted} UNION ALL SELECT n FROM counted")
+        lake.sql(f"INSERT INTO {database}.t VALUES (6, NULL)")
+        assert ask(lake, "SELECT * FROM counted") == [[4], [4]], "a view that read its former self stays as it was"
+        lake.sql(f"CREATE OR REPLACE TEMPORARY VIEW counted AS {counted}")
+        spark.range(7).createOrReplaceTempView("rows")
+        lake.sql(f"INSERT INTO {database}.t VALUES (7, NULL)")
+        assert ask(lake, "SELECT count(*) FROM rows") == [[7]], "Spark replaced the view"
+        assert ask(lake, "SELECT * FROM counted") == [[7]]
+        lake.sql(f"DROP TABLE {database}.t")
+        with pytest.raises(NotFound, match="t"):
+            lake.sql("SELECT * FROM late")
+        assert ask(lake, "SELECT 1 AS late") == [[1]]
+        lake.sql("DROP VIEW late")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        for name in ("rows", "counted", "first", "late", "altered"):
+            spark.catalog.dropTempView(name)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -37,6 +37,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
+from bitlake.spark.read.temporary_views import follow
 from bitlake.spark.types import comment_of, spark_type
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql import statements as st
@@ -61,14 +62,12 @@ _FULL_SCAN = "spark.paimon.read.allow.fullScan"
 _PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
-def query(context: EngineContext, text: SqlText, for_view: bool = False) -> DataFrame:
-    """Run a query; returns Spark's lazy DataFrame.
+def query(context: EngineContext, text: SqlText) -> DataFrame:
+    """Run a query; returns Spark's lazy DataFrame."""
+    return _query(context, prepare(context, text))
 
-    ``for_view``: queries that are not known yet read the DataFrame under a name.
-    """
-    prepared = prepare(context, text)
-    if for_view:
-        prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
+
+def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
     if isinstance(prepared.shape, Aggregates):
         found = answer(context, prepared.shape, prepared.scans[0], "spark")
         run = functools.partial(_run, context, prepared)
@@ -209,14 +208,24 @@ def _near_table(context: EngineContext, name: str) -> str:
 
 
 def create_view(context: EngineContext, statement: st.CreateView) -> pa.Table:
-    """CREATE TEMPORARY VIEW … AS: the view keeps the tables' files as they are now."""
-    frame = query(context, statement.query, for_view=True)
+    """CREATE TEMPORARY VIEW … AS: a view that follows its tables (:mod:`bitlake.spark.read.temporary_views`)."""
+    prepared = _create_view(context, statement)
+    follow(context, statement.name, statement.query, prepared.analysis.tables, prepared.scans)
+    return nothing()
+
+
+def _create_view(context: EngineContext, statement: st.CreateView) -> PreparedQuery:
+    """Make a view of the tables' files as they are now."""
+    prepared = prepare(context, statement.query)
+    # Queries that are not known yet read the DataFrame under a name.
+    prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
+    frame = _query(context, prepared)
     with spark_errors(f"creating view '{statement.name}'"):
         if statement.replace:
             frame.createOrReplaceTempView(statement.name)
         else:
             frame.createTempView(statement.name)
-    return nothing()
+    return prepared
 
 
 def other(context: EngineContext, text: SqlText) -> DataFrame:
@@ -249,7 +258,7 @@ def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table
 def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame | pa.Table:
     """CACHE TABLE of the lake's, of Spark's, or of a view that the statement makes."""
     if statement.query is not None:
-        create_view(context, st.CreateView(statement.table.table, statement.query))
+        _create_view(context, st.CreateView(statement.table.table, statement.query))
         lazy = "LAZY " if statement.lazy else ""
         with spark_errors("running the statement"):
             return context.spark.sql(f"CACHE {lazy}TABLE {quoted(statement.table.table)}")
