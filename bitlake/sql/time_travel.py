@@ -186,7 +186,8 @@ def _expression_end(text: SqlText, at: int) -> int:
                 break
             operand = not word or (word.replace("_", "a").isalnum() and word not in _JOINING)
             before = words[at - 1]
-            if operand and before not in _JOINING and before != "(" and word not in _UNITS:
+            joins = before in _JOINING and not (before in _TIMES and words[at - 2] == "::")
+            if operand and not joins and before != "(" and word not in _UNITS:
                 break  # two values side by side: the second is an alias
         depth += (word in ("(", "[")) - (word in (")", "]"))
         at += 1

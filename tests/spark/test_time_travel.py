@@ -58,6 +58,7 @@ def ask(lake: bitlake.Lake, text: str) -> list[list[Any]]:
         ("SELECT id FROM t TIMESTAMP AS OF DATE '9999-12-31' x WHERE x.id = 1", [1]),
         ("SELECT id FROM t TIMESTAMP AS OF 253402300799", [1, 2, 3, 4]),
         ("SELECT id FROM t TIMESTAMP AS OF TIMESTAMP_NTZ '9999-12-31' x WHERE x.id = 1", [1]),
+        ("SELECT id FROM t TIMESTAMP AS OF '9999-12-31'::TIMESTAMP x WHERE x.id = 1", [1]),
         ("SELECT count(*) FROM t VERSION AS OF 1", [1]),
         ("SELECT max(id) FROM t VERSION AS OF 'two'", [2]),
         ("SELECT id FROM `t$branch_dev`", [1, 2]),
