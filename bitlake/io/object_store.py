@@ -23,6 +23,7 @@ error of the operating system.
 from __future__ import annotations
 
 import builtins
+import os
 import random
 import re
 import threading
@@ -37,7 +38,15 @@ import obstore
 from obstore import exceptions as ob
 from obstore import store as stores
 
-from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
+from bitlake.errors import (
+    AccessDenied,
+    BitlakeError,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from bitlake.formatting import counted
 from bitlake.io import base
 from bitlake.io.object_store_options import KINDS, ProfileCredentials, StoreOptions, store_options
@@ -53,6 +62,8 @@ _DELETES = 1000
 _memories: dict[str, Any] = {}
 """memory://NAME/… by name: one store for the whole process, as a disk is."""
 _memory_lock = threading.Lock()
+_started_in: int | None = None
+"""The process that started obstore's threads.  One forked from it lacks them, and would wait for a reply forever."""
 
 
 class ObjectStore(base.Store):
@@ -318,6 +329,8 @@ class ObjectStore(base.Store):
         scheme, found, rest = path.partition("://")
         if not found or KINDS.get(scheme.lower()) != self._options.kind:
             raise InvalidRequest(f"{path} is not in this store, whose kind is {self._options.kind}")
+        if self._options.kind != "memory":
+            _check_process(path)
         bucket, _, key = rest.partition("/")
         return self._client(bucket, retries), key.strip("/")
 
@@ -355,6 +368,19 @@ class ObjectStore(base.Store):
 
     def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
         return mapped(action, path, _bucket(path), self._options)
+
+
+def _check_process(path: str) -> None:
+    """Raise :class:`UnsupportedFeature` in a process that was forked after an object store was used."""
+    global _started_in
+    process = os.getpid()
+    if _started_in is None:
+        _started_in = process
+    elif _started_in != process:
+        raise UnsupportedFeature(
+            f"cannot access {path}: this process was forked from one that had used an object store, and lacks its "
+            "client's threads; start processes with multiprocessing.get_context('spawn')"
+        )
 
 
 def _bucket(path: str) -> str:

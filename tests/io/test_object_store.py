@@ -14,7 +14,7 @@ import pytest
 import s3_server
 from store_checks import check_one_creates, check_ranges
 
-from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store, has_cheap_rename, open_store
 from bitlake.io.object_store import ObjectStore
 from bitlake.io.remote_files import PART_BYTES, RangedFile
@@ -113,6 +113,28 @@ def test_many_are_deleted_with_few_requests(s3_endpoint: str) -> None:
         store.delete_all(paths)
         assert len(proxy.seen) == 1
         assert store.list("s3://lake/many") == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_to_be_spawned(s3_endpoint: str) -> None:
+    """Bug: it waited forever for threads that only its parent has."""
+    store = open_store("s3://lake/x", s3_server.options(s3_endpoint))
+    store.write("s3://lake/forked", b"1")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            open_store("memory://forked/x").write("memory://forked/x", b"1")  # needs no threads
+            open_store("s3://lake/x", s3_server.options(s3_endpoint)).read("s3://lake/forked")
+        except UnsupportedFeature as e:
+            os.write(write_end, str(e).encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end) as told:
+        assert "s3://lake/forked" in (message := told.read()) and "get_context('spawn')" in message
+    assert store.read("s3://lake/forked") == b"1"
 
 
 def test_large_files_are_uploaded_in_parts_and_read_in_few_requests(s3_endpoint: str) -> None:
