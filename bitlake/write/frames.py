@@ -39,7 +39,7 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
     elif is_spark_frame(rows):  # its own stream would bring all rows here
         raise InvalidRequest("a Spark DataFrame is written by Spark: use lake.write(frame, name)")
     elif hasattr(rows, "__arrow_c_stream__"):
-        yield from (pa.Table.from_batches([b]) for b in _reader(rows))
+        yield from map(_streamed, _reader(rows))
     elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
@@ -152,6 +152,11 @@ def _reader(rows: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(rows)
     except pa.ArrowException as e:
         raise InvalidRequest(f"rows must be {_KINDS}, not {type(rows).__name__}: {e}") from e
+
+
+def _streamed(batch: pa.RecordBatch) -> pa.Table:
+    """A stream's batch as a table.  Arrow gives an empty slice from a stream buffers that end before its offset."""
+    return pa.Table.from_batches([batch]) if batch.num_rows else batch.schema.empty_table()
 
 
 def _not_rows(value: object, constructor: str | None) -> InvalidRequest:

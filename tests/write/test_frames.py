@@ -165,3 +165,16 @@ def test_what_does_not_fit_leaves_no_table(lake: bitlake.Lake) -> None:
     assert lake.tables() == []
     assert lake.create_table("empty", ROWS.schema.empty_table()).count() == 0
     assert lake.create_table("none", pa.RecordBatchReader.from_batches(ROWS.schema, iter(()))).schema.field_names
+
+
+@pytest.mark.parametrize("keys", [[], ["id"]])
+def test_empty_slices_in_a_stream(lake: bitlake.Lake, keys: list[str]) -> None:
+    """A raw ArrowIndexError came: Arrow imports an empty slice with buffers that end before its offset."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string()), ("at", pa.timestamp("ms"))])
+    rows = pa.table({"id": [1, 2, 3, 4], "s": ["a", None, "c", "d"], "at": [1, 2, None, 4]}, schema)
+    batch = rows.to_batches()[0]
+    table = lake.create_table("t", schema, primary_key=keys, options={"bucket": "1"} if keys else {})
+    table.append(pa.RecordBatchReader.from_batches(schema, [batch.slice(2, 0), batch.slice(0, 3), batch.slice(3, 1)]))
+    assert sorted(table.to_arrow().to_pylist(), key=lambda r: r["id"]) == rows.to_pylist()
+    table.append(pa.RecordBatchReader.from_batches(schema, [batch.slice(2, 0)]))
+    assert table.count() == 4
