@@ -107,6 +107,20 @@ def test_a_changelog_with_its_kinds(plain: bitlake.Lake) -> None:
         assert len(reader.partitions(start, latest(reader, start))) == 1, "little is read by one task"
 
 
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [("v, id", ["rowkind", "v", "id"]), ("id, RowKind", ["id", "rowkind"]), ("id", ["rowkind", "id"])],
+)
+def test_chosen_columns_come_with_the_kinds_of_rows(plain: bitlake.Lake, columns: str, names: list[str]) -> None:
+    reader = reader_of(plain, "k", snapshot="1", row_kind="true", columns=columns)
+    start = reader.initialOffset()
+    rows = rows_of(reader, start, latest(reader, start))
+    kind, key = names.index("rowkind"), names.index("id")
+    assert sorted((r[key], r[kind]) for r in rows) == [(1, "+I"), (1, "+U"), (2, "+I"), (2, "-D"), (3, "+I")]
+    given = {"warehouse": plain.path, "table": "k", "read.changelog": "true", "columns": columns}
+    assert BitlakeDataSource({**given, "incremental-between": "0,2"}).schema().names == names
+
+
 @pytest.mark.parametrize("buckets", [2, 3, 4])
 def test_rows_of_a_key_keep_their_order_over_a_rescale(plain: bitlake.Lake, buckets: int) -> None:
     table = plain.create_table("moving", SCHEMA, primary_key=["id"], options={"bucket": "1"})

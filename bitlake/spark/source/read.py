@@ -29,7 +29,15 @@ from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.incremental import ChangeScan, ChangeStream, ChangeTask, Limits, StreamOffset, read_changes
+from bitlake.scan.incremental import (
+    ROW_KIND,
+    ChangeScan,
+    ChangeStream,
+    ChangeTask,
+    Limits,
+    StreamOffset,
+    read_changes,
+)
 from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.consumers import consumers, reset_consumer
@@ -82,11 +90,16 @@ def _rows(options: SourceOptions, table: FileStoreTable) -> TableScan:
 
 
 def refined(scan: TableScan, options: SourceOptions) -> TableScan:
-    """The scan with the options ``where`` and ``columns``; ``rowkind`` stays the first column."""
+    """The scan with the options ``where`` and ``columns``; ``rowkind`` is the first column unless they name it."""
     where = options.get("where")
     scan = scan if where is None else scan.where(where)
     columns = options.names("columns")
-    return scan if columns is None else scan.select(columns)
+    if columns is None:
+        return scan
+    if options.flag("row-kind") and ROW_KIND not in map(str.lower, columns):
+        # Without it a deleted row would look like one that was added.
+        columns = [ROW_KIND, *columns]
+    return scan.select(columns)
 
 
 def _time(text: str) -> int | str:
