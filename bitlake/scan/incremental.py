@@ -16,7 +16,8 @@ stays valid; checkpoints keep it.  The new files of a snapshot are those of its 
 then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.
 
 Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``) and
-streaming readers.
+streaming readers.  They read postponed rows (``bucket`` = -2) of tables without a changelog at once and one by one;
+where there is a changelog, these rows come with the compaction that brings them to their buckets.
 
 A :class:`ChangeScan` reads rows with their kinds: an audit log, a binlog, a changelog, or the difference of two
 snapshots.  Its columns are a view (:func:`kinds_schema`): ``rowkind`` (``+I -U +U -D``), ``_SEQUENCE_NUMBER`` with the
@@ -655,8 +656,15 @@ class ChangeStream:
                     f"of unit {stop}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
-            if files:
-                yield self._scan(state, at, files)
+            placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
+            if placed:
+                yield self._scan(state, at, placed)
+            if len(placed) < len(files):
+                # Postponed rows have no order of keys yet: they come one by one, as they were written.
+                postponed = [e for e in files if e.bucket == POSTPONE_BUCKET]
+                postponed.sort(key=lambda e: e.file.creation_time or 0)
+                base = self._table.scan_of(of_files(state, postponed, merged=False))
+                yield ChangeScan.of(base, kinded=self._kinds)
             at = StreamOffset(at.snapshot + 1)
 
     def moves_keys(self, start: StreamOffset, end: StreamOffset) -> bool:
@@ -674,14 +682,18 @@ class ChangeStream:
         files = self._files(state, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
-        return [StreamUnit(tuple(entries)) for entries in by_bucket(files).values()]
+        # Postponed rows are newer than those that a compaction has brought to their buckets.
+        units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
+        return [StreamUnit(tuple(entries)) for _, entries in units]
 
     def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
         try:
             then = self._then(state, at)
             if at.full:
                 level = _first_emitted_level(then.schema)
-                return [e for e in then.entries() if e.file.level >= level]
+                postponed = then.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
+                entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
+                return [e for e in entries if e.file.level >= level]
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
             return files

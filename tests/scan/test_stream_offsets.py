@@ -283,6 +283,30 @@ def test_snapshots_are_read_by_the_changelog_that_was_written_then(lake: bitlake
         assert rows == {1: "a", 2: "b", 4: "c"}
 
 
+@pytest.mark.parametrize("limits", [None, Limits(files=1)])
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_postponed_rows_come_once(lake: bitlake.Lake, producer: str, limits: Limits | None) -> None:
+    options = {"postpone.batch-write-fixed-bucket": "false", "changelog-producer": producer}
+    table = keyed(lake, bucket="-2", **options)
+    feed = ChangeStream(table._core, kinds=True)
+    starts = [feed.full()]
+    table.upsert(batch(1, 2, 3))
+    starts.append(feed.full())
+    table.maintenance.compact(full=True)
+    table.upsert(batch(2, 3, 4, v="b"), ["-D", "+U", "+I"])
+    starts.append(feed.full())
+    table.upsert(batch(4, v="c"))
+    table.maintenance.compact(full=True)
+    for at in starts:
+        rows: dict[int, str] = {}
+        while (end := feed.step(at, limits).end) != at:
+            for kind, key, value in told(feed, at, end):
+                if kind != "-U":
+                    rows.pop(key, None) if kind == "-D" else rows.update({key: value})
+            at = end
+        assert rows == {1: "a", 3: "b", 4: "c"}
+
+
 def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
     feed = ChangeStream(table._core, kinds=False)
     with pytest.raises(InvalidRequest, match="of another table"):
