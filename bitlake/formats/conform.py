@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,7 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
     return column.cast(target)
 
 
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _CHUNK_BYTES = 1 << 30
 """The most that a chunk takes whose text, bytes and lists are to be addressed with 32 bits; these reach 2 GiB."""
 
@@ -169,6 +170,28 @@ def addressable(column: Column) -> Column:
     if len(pieces) == 1 and isinstance(column, pa.Array):
         return pieces[0]
     return pa.chunked_array(pieces, _type_without_views(column.type))
+
+
+def in_pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows in tables of at most :data:`_CHUNK_BYTES`, or of one row, whose rows Arrow can gather.
+
+    It concatenates the chunks of a column first, which fails for strings beyond 2 GiB.
+    """
+    if rows.num_rows > 1 and rows.nbytes > _CHUNK_BYTES:
+        half = rows.num_rows // 2
+        yield from in_pieces(rows.slice(0, half))
+        yield from in_pieces(rows.slice(half))
+    else:
+        yield rows
+
+
+def take_rows(rows: pa.Table, numbers: pa.Array) -> pa.Table:
+    """Gather rows by their numbers, however much text they have; see :func:`in_pieces`."""
+    if rows.nbytes <= _CHUNK_BYTES:
+        return rows.take(numbers)
+    schema = rows.schema
+    large = pa.schema([f.with_type(_LARGE.get(f.type, f.type)) for f in schema])
+    return retyped(retyped(rows, large).take(numbers), schema)
 
 
 def _pieces(array: pa.Array) -> list[pa.Array]:

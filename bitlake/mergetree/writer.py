@@ -18,6 +18,7 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
+from bitlake.formats.conform import in_pieces
 from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot, hash_index_states
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_writer import BucketRows, BucketWriter, split_by_bucket
@@ -51,7 +52,7 @@ def prepare_rows(table: str, schema: TableSchema, batches: Iterable[pa.Table], k
         elif kinds is not None:
             batch_kinds = kinds[start : start + batch.num_rows]
         start += batch.num_rows
-        yield with_kinds(table, schema, fit(table, batch, schema), batch_kinds)
+        yield from in_pieces(with_kinds(table, schema, fit(table, batch, schema), batch_kinds))
     if kinds is not None and not isinstance(kinds, str) and len(kinds) != start:
         raise InvalidRequest(f"table '{table}': got {len(kinds)} row kinds for {start} rows")
 

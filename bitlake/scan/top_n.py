@@ -28,7 +28,7 @@ from bitlake.expressions.statistics import ColumnStats, bounds_of
 from bitlake.expressions.tree import IndexedExpression
 from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.conform import nullable, retyped
+from bitlake.formats.conform import nullable, retyped, take_rows
 from bitlake.io import Store
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
@@ -372,6 +372,7 @@ def read_top_n(
     extra = tuple(c for c in request.columns if c not in sorting) if once else (ROW_INDEX,)
     first = replace(request, columns=(*sorting, *(c for c in extra if c not in sorting)))
     best, left = with_expressions(_empty(first), orders), at_most
+    waiting = _Waiting()
     for number, file in enumerate(files):
         nth = _nth(best, n, orders[0])
         if n == 0 or (nth is not None and _needless(ranking.ranges.best(file), nth, len(orders) == 1)):
@@ -384,8 +385,10 @@ def read_top_n(
             for table in read_file(store, tasks_of([part], schemas)[0], first, counts[number]):
                 numbers = pa.array(np.full(table.num_rows, number, np.int32))
                 table = with_expressions(table.append_column(_FILE, numbers), orders)
-                both = pa.concat_tables([best, retyped(table, best.schema)])
-                best = both.take(pa.array(best_rows(both, orders, n)))
+                waiting.tables.append(retyped(table, best.schema))
+                if waiting.num_rows >= best.num_rows:  # so that each row is gathered a few times, however large n is
+                    best = waiting.joined(best, orders, n)
+    best = waiting.joined(best, orders, n)
     if once:
         return best.select(list(request.columns))
     return _others(store, files, schemas, request, best, counts)
@@ -428,6 +431,24 @@ def _nth(best: pa.Table, n: int, order: Order) -> Place | None:
     return order.place(physical_values(last)[0])
 
 
+class _Waiting:
+    """Rows that were read and not yet compared with the best ones."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return sum(t.num_rows for t in self.tables)
+
+    def joined(self, best: pa.Table, orders: Sequence[Order], n: int) -> pa.Table:
+        """The first ``n`` of the best rows and those waiting, of which none is left."""
+        rows = pa.concat_tables([best, *self.tables])
+        self.tables = []
+        return take_rows(rows, pa.array(best_rows(rows, orders, n)))
+
+
 def _empty(request: ReadRequest) -> pa.Table:
     schema = nullable(output_schema(request.schema, request.columns))
     return schema.append(pa.field(_FILE, pa.int32())).empty_table()
@@ -460,7 +481,7 @@ def _others(
         return _empty(request).select(list(request.columns))
     order = np.empty(len(positions), np.int64)
     order[np.lexsort((positions, numbers))] = np.arange(len(positions))
-    return pa.concat_tables(tables).take(pa.array(order))
+    return take_rows(pa.concat_tables(tables), pa.array(order))
 
 
 class BestFirst:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.formats.conform import addressable, conform
+from bitlake.formats.conform import addressable, conform, in_pieces
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
@@ -98,8 +98,8 @@ def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> 
     writers: dict[tuple[str, int], DataFileWriter] = {}
     names = context.file_names()
     try:
-        for batch in batches:
-            rows = fit(state.name, batch, schema)
+        fitted = (rows for batch in batches for rows in in_pieces(fit(state.name, batch, schema)))
+        for rows in fitted:
             for partition, bucket, part in split_groups(rows, schema):
                 writer = writers.get(key := group_key(partition, bucket))
                 if writer is None:

@@ -12,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest
-from bitlake.formats.conform import cast_column, conform, null_column
+from bitlake.formats.conform import cast_column, conform, in_pieces, null_column, take_rows
 from bitlake.types import DataField, arrow_schema, parse_type
 from bitlake.types.datatypes import type_from_json
 
@@ -239,3 +239,24 @@ def test_a_slice_beyond_2_gib_is_cast() -> None:
     texts = pa.Array.from_buffers(pa.large_string(), 4, [None, offsets, data])
     assert cast_column(texts.slice(1), pa.string()).to_pylist() == ["\0\0", "", "\0" * 4]
     assert cast_column(pa.chunked_array([texts.slice(2)]), pa.string()).to_pylist() == ["", "\0" * 4]
+
+
+def test_rows_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitlake.formats.conform._CHUNK_BYTES", 2000)
+    rows = pa.table({"t": pa.chunked_array([TEXTS[:50], TEXTS[50:]]), "i": range(200)})
+    pieces = list(in_pieces(rows))
+    assert len(pieces) > 3 and all(p.nbytes <= 2000 for p in pieces)
+    assert pa.concat_tables(pieces).equals(rows)
+    assert list(in_pieces(rows.slice(0, 1))) == [rows.slice(0, 1)]
+
+
+def test_rows_are_gathered_however_much_text_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table(
+        {"t": pa.chunked_array([TEXTS[:50], TEXTS[50:]]), "b": [t.encode() for t in TEXTS], "i": range(200)}
+    )
+    numbers = pa.array([199, 0, 0, 71, *range(100)])
+    expected = rows.take(numbers)
+    monkeypatch.setattr("bitlake.formats.conform._CHUNK_BYTES", 2000)
+    taken = take_rows(rows, numbers)
+    assert taken.schema == rows.schema and taken.equals(expected)
+    assert taken["t"].num_chunks > 1, "each chunk is within what 32 bits address"
