@@ -320,9 +320,14 @@ class SparkEngine:
             text = bind_parameters(text, self._literals(args))
         if names_token_function(text):
             register_functions(self.spark)
+
+        def run(written: str) -> DataFrame:
+            made = SqlText(written)  # read once, by both
+            refresh(self.spark, made, query.create_view)
+            return self._run(self.context.begin(made))
+
         with self._watched(text):
-            refresh(self.spark, text, query.create_view)
-            return with_short_lists(text, lambda written: self._run(self.context.begin(written)))
+            return with_short_lists(text, run)
 
     def _literals(self, args: Any) -> Any:
         """Parameters' values, those that are Spark's columns as SQL text."""

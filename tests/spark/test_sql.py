@@ -241,7 +241,7 @@ def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
     lake.sql("INSERT INTO t VALUES (1, TIMESTAMP '2024-01-01 00:00:00Z'), (2, TIMESTAMP '2024-01-02 00:00:00Z')")
     lake.sql("CREATE TEMPORARY VIEW rows AS SELECT id FROM t")
     lake.sql("CREATE TEMPORARY VIEW counted AS SELECT count(*) AS n FROM rows")
-    lake.sql("CREATE TEMPORARY VIEW first AS SELECT id FROM t VERSION AS OF 1")
+    lake.sql("CREATE TEMPORARY VIEW former AS SELECT id FROM t VERSION AS OF 1")
     lake.sql("CREATE TEMPORARY VIEW late AS SELECT id FROM t WHERE at >= TIMESTAMP '2024-01-02 00:00:00'")
     lake.sql("CREATE TEMPORARY VIEW altered AS SELECT 1")
     lake.sql("ALTER VIEW altered AS SELECT max(id) FROM t")
@@ -256,7 +256,7 @@ def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
         merged = "MERGE INTO copy USING rows ON copy.id = rows.id WHEN NOT MATCHED THEN INSERT *"
         assert lake.sql(merged).collect()[0]["num_inserted_rows"] == 1
         lake.sql("UPDATE t SET id = 4 WHERE id = 5")
-        assert sorted(ask(lake, "SELECT * FROM first")) == [[1], [2]]
+        assert sorted(ask(lake, "SELECT * FROM former")) == [[1], [2]]
         assert ask(lake, "SELECT * FROM altered") == [[4]]
         lake.sql("CREATE DATABASE elsewhere")
         lake.sql("USE elsewhere")
@@ -282,7 +282,7 @@ def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
         lake.sql("DROP VIEW late")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        for name in ("rows", "counted", "first", "late", "altered"):
+        for name in ("rows", "counted", "former", "late", "altered"):
             spark.catalog.dropTempView(name)
 
 

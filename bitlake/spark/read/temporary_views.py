@@ -75,13 +75,13 @@ def _reach(views: Mapping[str, _View], names: Iterable[str], key: str) -> bool:
     return key in keys or any(_reach(views, views[k].views, key) for k in keys & views.keys())
 
 
-def refresh(spark: SparkSession, text: str, create: Callable[[EngineContext, st.CreateView], Any]) -> None:
+def refresh(spark: SparkSession, text: SqlText, create: Callable[[EngineContext, st.CreateView], Any]) -> None:
     """Make the views again that a statement names and whose tables have changed."""
     views, folded = _views(spark), text.casefold()
     if not any(key in folded for key in views):
         return
     try:
-        names = _names(SqlText(text))
+        names = _names(text)
     except InvalidRequest:
         return  # the parser, or Spark, reports what is wrong
     for name in names:
