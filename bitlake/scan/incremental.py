@@ -628,7 +628,7 @@ class ChangeStream:
         files = size = rows = 0
         at = start
         while at.snapshot < end.snapshot:
-            units = self._units(state, at)
+            units = self._units(state, self._then(state, at), at)
             for number in range(at.index, len(units)):
                 unit = units[number]
                 over = (
@@ -648,7 +648,8 @@ class ChangeStream:
         _check_read(state, start)
         at = start
         while (at.snapshot, at.index) < (end.snapshot, end.index):
-            units = self._units(state, at)
+            then = self._then(state, at)
+            units = self._units(state, then, at)
             stop = end.index if at.snapshot == end.snapshot else len(units)
             if stop > len(units):
                 raise InvalidRequest(
@@ -658,7 +659,7 @@ class ChangeStream:
             files = [e for u in units[at.index : stop] for e in u.files]
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
-                yield self._scan(state, at, placed)
+                yield self._scan(state, then, at, placed)
             if len(placed) < len(files):
                 # Postponed rows have no order of keys yet: they come one by one, as they were written.
                 postponed = [e for e in files if e.bucket == POSTPONE_BUCKET]
@@ -678,17 +679,16 @@ class ChangeStream:
         between = range(start.snapshot + 1, end.snapshot)
         return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
-    def _units(self, state: TableState, at: StreamOffset) -> list[StreamUnit]:
-        files = self._files(state, at)
+    def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
+        files = self._files(state, then, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
         # Postponed rows are newer than those that a compaction has brought to their buckets.
         units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
         return [StreamUnit(tuple(entries)) for _, entries in units]
 
-    def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
+    def _files(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
         try:
-            then = self._then(state, at)
             if at.full:
                 level = _first_emitted_level(then.schema)
                 postponed = then.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
@@ -698,15 +698,17 @@ class ChangeStream:
             (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
             return files
         except NotFound as e:
-            kept = versions.kept_words(self._ids())
-            raise NotFound(
-                f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
-                "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
-                "or give the stream a 'consumer-id', which holds expiry back"
-            ) from e
+            raise self._expired(state, at) from e
 
-    def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
-        then = self._then(state, at)
+    def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
+        kept = versions.kept_words(self._ids())
+        return NotFound(
+            f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
+            "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
+            "or give the stream a 'consumer-id', which holds expiry back"
+        )
+
+    def _scan(self, state: TableState, then: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
         if at.full:
             schema = in_vector_mode(state.schema, then.schema)
             below = FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(files))
@@ -719,16 +721,15 @@ class ChangeStream:
         base = self._table.scan_of(of_files(state, files, merged=delta))
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
 
-    @staticmethod
-    def _then(state: TableState, at: StreamOffset) -> TableState:
+    def _then(self, state: TableState, at: StreamOffset) -> TableState:
         """The table at an offset's snapshot; ``state`` for an id that a rollback left unused."""
         if not at.full and not state.schema.primary_keys:
             return state
         try:
             return state_at(state, at.snapshot)
-        except NotFound:
+        except NotFound as e:
             if at.full:
-                raise
+                raise self._expired(state, at) from e
             return state
 
     def _state(self) -> TableState:

@@ -372,7 +372,7 @@ def read_top_n(
     extra = tuple(c for c in request.columns if c not in sorting) if once else (ROW_INDEX,)
     first = replace(request, columns=(*sorting, *(c for c in extra if c not in sorting)))
     best, left = with_expressions(_empty(first), orders), at_most
-    waiting = _Waiting()
+    waiting: list[pa.Table] = []
     for number, file in enumerate(files):
         nth = _nth(best, n, orders[0])
         if n == 0 or (nth is not None and _needless(ranking.ranges.best(file), nth, len(orders) == 1)):
@@ -385,10 +385,11 @@ def read_top_n(
             for table in read_file(store, tasks_of([part], schemas)[0], first, counts[number]):
                 numbers = pa.array(np.full(table.num_rows, number, np.int32))
                 table = with_expressions(table.append_column(_FILE, numbers), orders)
-                waiting.tables.append(retyped(table, best.schema))
-                if waiting.num_rows >= best.num_rows:  # so that each row is gathered a few times, however large n is
-                    best = waiting.joined(best, orders, n)
-    best = waiting.joined(best, orders, n)
+                waiting.append(retyped(table, best.schema))
+                if sum(t.num_rows for t in waiting) >= best.num_rows:  # each row is gathered a few times, for any n
+                    best, waiting = _best_of([best, *waiting], orders, n), []
+        if waiting:  # the next file is judged by the best rows so far
+            best, waiting = _best_of([best, *waiting], orders, n), []
     if once:
         return best.select(list(request.columns))
     return _others(store, files, schemas, request, best, counts)
@@ -431,22 +432,10 @@ def _nth(best: pa.Table, n: int, order: Order) -> Place | None:
     return order.place(physical_values(last)[0])
 
 
-class _Waiting:
-    """Rows that were read and not yet compared with the best ones."""
-
-    def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows."""
-        return sum(t.num_rows for t in self.tables)
-
-    def joined(self, best: pa.Table, orders: Sequence[Order], n: int) -> pa.Table:
-        """The first ``n`` of the best rows and those waiting, of which none is left."""
-        rows = pa.concat_tables([best, *self.tables])
-        self.tables = []
-        return take_rows(rows, pa.array(best_rows(rows, orders, n)))
+def _best_of(tables: Sequence[pa.Table], orders: Sequence[Order], n: int) -> pa.Table:
+    """The first ``n`` rows of tables, in order."""
+    rows = pa.concat_tables(tables)
+    return take_rows(rows, pa.array(best_rows(rows, orders, n)))
 
 
 def _empty(request: ReadRequest) -> pa.Table:
