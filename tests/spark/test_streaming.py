@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from long import long
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import types as T
 
 import bitlake
@@ -210,8 +211,14 @@ def test_options_of_streams_that_are_wrong(plain: bitlake.Lake, options: dict[st
 
 
 def test_streams_that_cannot_be(plain: bitlake.Lake) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be streamed"):
-        reader_of(plain, "t$snapshots")
+    # PySpark's worker hides what is raised as a reader is made: the methods raise it.
+    reader = reader_of(plain, "t$snapshots")
+    asked = [reader.initialOffset, partial(latest, reader, {}), partial(reader.partitions, {}, {})]
+    for ask in asked if streams.admission is None else [*asked, reader.prepareForTriggerAvailableNow]:
+        with pytest.raises(InvalidRequest, match="cannot be streamed"):
+            ask()
+    with pytest.raises(InvalidRequest, match="'limit' is of a batch read"):
+        reader_of(plain, limit="1").initialOffset()
     with pytest.raises(NotFound, match="cannot begin at snapshot 9"):
         reader_of(plain, start="from-snapshot", snapshot="9").initialOffset()
     reader = reader_of(plain)
@@ -415,6 +422,15 @@ def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
     ).execute()
     assert content(table) == {1: "x!", 3: "a", 9: "w"}
     assert [tuple(r) for r in lake.read("m", "id = 9", columns=["v"]).collect()] == [("w",)]
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
+def test_a_query_that_cannot_be_says_why(lake: bitlake.Lake, tmp_path: Path, trigger: dict[str, Any]) -> None:
+    lake.create_table("t", SCHEMA)
+    rows = lake.read_stream("t$snapshots").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query = rows.trigger(**trigger).start()
+    with pytest.raises(StreamingQueryException, match=r"t\$snapshots' cannot be streamed; of the system tables only"):
+        query.awaitTermination(300)
 
 
 def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:

@@ -288,10 +288,9 @@ class BitlakeDataSource(DataSource):
         """A writer of a stream's batches."""
         return StreamWriter(SourceOptions.of(self.options, "stream write"), schema, overwrite)
 
-    @one_message()
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
-        """A reader of the table's changes."""
-        return stream_reader(SourceOptions.of(self.options, "stream read"), schema)
+        """A reader of the table's changes; of a table or options that cannot be streamed, one that says so."""
+        return stream_reader(self.options, schema)
 
     @one_message()
     def schema(self) -> T.StructType:

@@ -344,7 +344,7 @@ def _unknown(name: str, own: str, use: str, allowed: Sequence[str]) -> str:
     if elsewhere:
         return f"option '{name}' is of a {' and a '.join(elsewhere)}; a {use} has no use for it"
     near = difflib.get_close_matches(own, allowed, 1, 0.7)
-    hint = f"; did you mean '{near[0]}'?" if near else f"; a {use} takes {', '.join(sorted(allowed))}"
+    hint = f"; did you mean '{near[0]}'?" if near else f"; a {use} takes {', '.join(sorted(set(allowed)))}"
     return f"option '{name}' is not known{hint}"
 
 

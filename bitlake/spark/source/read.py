@@ -384,6 +384,27 @@ class LimitedReader(_StreamReader, _AvailableNow):
         self._until = self._feed.latest()
 
 
-def stream_reader(options: SourceOptions, types: T.StructType) -> DataSourceStreamReader:
+class RefusedReader(_AvailableNow, DataSourceStreamReader):
+    """Stands for a reader that cannot be made: whatever Spark calls first raises the reason.
+
+    PySpark's worker replaces an error that is raised as the reader is made with an ``UnboundLocalError`` of its own.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @one_message()
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = commit = _refuse  # type: ignore[assignment]
+    getDefaultReadLimit = prepareForTriggerAvailableNow = reportLatestOffset = _refuse
+
+
+def stream_reader(given: Mapping[str, str], types: T.StructType) -> DataSourceStreamReader:
     """The reader that the PySpark at hand can use."""
-    return AllAtOnceReader(options, types) if admission is None else LimitedReader(options, types)
+    made = AllAtOnceReader if admission is None else LimitedReader
+    try:
+        return made(SourceOptions.of(given, "stream read"), types)
+    except Exception as e:  # noqa: BLE001 - raised by the methods
+        return RefusedReader(e)
