@@ -224,15 +224,18 @@ class FileStoreTable:
             incremental.check_range(state, between)
             new = state_at(state, between.end)
             old = state_at(state, between.start) if between.start else replace(new, snapshot=None)
+        # Rows of both are read with the latest columns, as in Paimon, and each with its own deletion-vector mode.
+        columns = incremental.columns_of_difference(state.schema, new.schema)
+        schema = incremental.in_vector_mode(columns, new.schema)
         if not new.schema.primary_keys:
-            below = incremental.of_files(new, incremental.new_files(old.entries(), new.entries()), merged=True)
+            files = incremental.new_files(old.entries(), new.entries())
+            below = incremental.of_files(replace(new, schema=schema), files, merged=True)
             return self._changed(below, below, None, kinds, packed, plain=True)
         before, after = incremental.differing_files(old, new)
-        # Rows of both are read with the columns of the later one, and each with its own deletion-vector mode.
-        schema = incremental.in_vector_mode(new.schema, old.schema)
-        earlier = incremental.FilesState(old.name, old.paths, old.store, schema, old.snapshot, tuple(before))
-        later = incremental.FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
-        return self._changed(new, later, earlier, kinds, packed)
+        old_schema = incremental.in_vector_mode(columns, old.schema)
+        earlier = incremental.FilesState(old.name, old.paths, old.store, old_schema, old.snapshot, tuple(before))
+        later = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, tuple(after))
+        return self._changed(later, later, earlier, kinds, packed)
 
     def _changed(
         self,

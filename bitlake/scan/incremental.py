@@ -352,6 +352,15 @@ def in_vector_mode(schema: TableSchema, snapshot_schema: TableSchema) -> TableSc
     return schema.with_options({opt.DV_ENABLED.name: str(snapshot_schema.opts.of(opt.DV_ENABLED)).lower()})
 
 
+def columns_of_difference(latest: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
+    """The schema of a difference up to a snapshot: the latest one, in which files of the snapshot are read by field id.
+
+    After CREATE OR REPLACE TABLE no column of these files is left, and the snapshot's own schema is returned.
+    """
+    ids = {f.id for f in latest.fields}
+    return latest if any(f.id in ids for f in snapshot_schema.fields) else snapshot_schema
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
     """The snapshots after ``start`` up to ``end``; ``start`` 0: from the first snapshot on.

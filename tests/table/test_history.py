@@ -196,6 +196,33 @@ def test_a_difference_over_a_switch_of_deletion_vectors(tmp_path: Path, enable: 
     assert values(table.changes(before, mode="diff")) == [("+I", 3, "newest")]
 
 
+@pytest.mark.parametrize("is_keyed", [True, False])
+@pytest.mark.parametrize("by_tags", [True, False])
+def test_changes_have_the_latest_columns_in_every_mode(tmp_path: Path, is_keyed: bool, by_tags: bool) -> None:
+    # As Paimon 1.4.2 reads incremental-between: a time travel takes the columns of then, changes those of today.
+    table = keyed(tmp_path) if is_keyed else bitlake.connect(str(tmp_path)).create_table("a", COLUMNS)
+    for i in range(1, 4):
+        table.append(rows([i], f"v{i}"))
+        table.history.create_tag(f"tag-{i}")
+    table.alter(rename={"v": "text"}, add={"more": "INT"})
+    moments: Any = ("tag-1", "tag-3") if by_tags else (1, 3)
+    for mode in ("auto", "diff", "delta"):
+        scan = table.scan(incremental_between=moments, mode=mode)
+        assert scan.columns == ("id", "text", "more"), mode
+        assert values(scan) == [(2, "v2", None), (3, "v3", None)], mode
+        changes = table.changes(*moments, mode=mode)
+        assert changes.columns == ("rowkind", "id", "text", "more"), mode
+        assert values(changes.where("text = 'v3' AND more IS NULL")) == [("+I", 3, "v3", None)], mode
+
+
+def test_a_difference_of_a_table_that_was_replaced_has_the_columns_of_then(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    lake.create_table("t", COLUMNS, primary_key=["id"], options={"bucket": "1"}).append(rows([1], "old"))
+    lake.table("t").append(rows([2], "new"))
+    lake.sql("CREATE OR REPLACE TABLE t (other INT)", engine="duckdb")
+    assert values(lake.table("t").changes(1, 2, mode="diff")) == [("+I", 2, "new")]
+
+
 @pytest.mark.parametrize("parts", [[], ["v"]])
 def test_a_difference_over_another_number_of_buckets_has_no_unchanged_rows(tmp_path: Path, parts: list[str]) -> None:
     lake = bitlake.connect(str(tmp_path / "lake"))
