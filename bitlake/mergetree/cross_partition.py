@@ -231,6 +231,8 @@ class KeyPlacement:
 
     def place(self, rows: pa.Table) -> tuple[pa.Table, Int32s]:
         """Return the rows to write, with moved, dropped and -D rows, and their buckets."""
+        if not rows.num_rows:
+            return rows, np.empty(0, np.int32)
         joined = self._join_old(rows)
         parts = [p for p in (self._rerouter.add(joined), self._rerouter.finish()) if p is not None]
         names = [*rows.column_names, NEW_BUCKET]

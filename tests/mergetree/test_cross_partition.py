@@ -127,6 +127,17 @@ def test_rows_that_wait_for_compaction_are_known(name: str, tmp_path: Path) -> N
     assert read(table) == sorted(model.values(), key=repr)
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_overwrite_by_no_rows_empties_the_table(name: str, tmp_path: Path) -> None:
+    table = made(tmp_path, **ENGINES[name])
+    assert table.upsert(COLUMNS.empty_table()) is None
+    table.upsert(arrow([(1, "a", "x", 1, None), (2, "b", "y", 2, None)]))
+    table.overwrite(COLUMNS.empty_table())
+    assert table.count() == 0
+    table.upsert(arrow([(1, "a", "y", 3, None)]))
+    assert table.to_arrow().to_pylist() == arrow([(1, "a", "y", 3, None)]).to_pylist()
+
+
 def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Path) -> None:
     wide = "x" * 2000
     columns = pa.schema([pa.field("id", pa.int64(), False), pa.field("p", pa.int32()), pa.field("text", pa.string())])
