@@ -13,7 +13,9 @@ snapshot read, since a rollback gives ids to other snapshots, and so does a tabl
 snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
 stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
-then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.
+then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Changelog producers that wait for
+compactions leave rows behind when the table gets another one: the next snapshot's new files are those, too.  Where
+keys are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
 
 Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``) and
 streaming readers.  They read postponed rows (``bucket`` = -2) of tables without a changelog at once and one by one;
@@ -41,7 +43,7 @@ from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
-from bitlake.merge.keys import group_rows, same_values
+from bitlake.merge.keys import Int64s, group_rows, same_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta, by_bucket
@@ -55,7 +57,15 @@ from bitlake.scan.planner import key_predicate
 from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.scan.scan import TableScan
-from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND, max_level
+from bitlake.schema.merge_spec import (
+    ADD,
+    DELETE,
+    SEQUENCE_NUMBER,
+    UPDATE_AFTER,
+    VALUE_KIND,
+    is_cross_partition,
+    max_level,
+)
 from bitlake.snapshot import versions
 from bitlake.snapshot.file_columns import LiveFiles
 from bitlake.snapshot.manifests import PartitionFilter, index_entries, read_manifest_list, read_manifests
@@ -312,6 +322,18 @@ def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
 def _single(values: pa.Array) -> pa.Array:
     """Each value in a list of one."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32)), values)
+
+
+def moved_last(rows: pa.Table, places: Int64s, keys: Sequence[str]) -> pa.Table:
+    """Rows with their kinds, ordered so that of each key the rows of the place where it is now come last.
+
+    ``places`` has a number for each row.  A place's rows of a key are in order and stay so.
+    """
+    groups = group_rows([pa.array(places), *(rows.column(k) for k in keys)], [np.arange(len(places))])
+    added = np.isin(rows.column(ROW_KIND).to_numpy(), [_NAMES[kind] for kind in ADDED])
+    present = np.empty(len(places), bool)
+    present[groups.order] = np.repeat(added[groups.last], groups.sizes)
+    return rows.take(pa.array(np.argsort(present, kind="stable")))
 
 
 MODES = ("auto", "delta", "changelog", "diff")
@@ -660,12 +682,18 @@ class ChangeStream:
             then = self._then(state, at)
             units = self._units(state, then, at)
             stop = end.index if at.snapshot == end.snapshot else len(units)
-            if stop > len(units):
+            if stop > len(units) or (at.index and at.index >= len(units)):
                 raise InvalidRequest(
                     f"table '{state.name}': snapshot {at.snapshot} has {len(units)} units, and the checkpoint speaks "
-                    f"of unit {stop}; it is of another table, or was written by another version"
+                    f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
+            behind = {e.file.file_name for e in self._left_behind(state, then, at)}
+            if behind:
+                data = [e for e in files if e.file.file_name in behind]
+                files = [e for e in files if e.file.file_name not in behind]
+                base = self._table.scan_of(of_files(state, data, merged=True))
+                yield ChangeScan.of(base, kinded=True) if self._kinds else base
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
                 yield self._scan(state, then, at, placed)
@@ -692,6 +720,8 @@ class ChangeStream:
         files = self._files(state, then, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
+        if files and not at.full and is_cross_partition(state.schema):
+            return [StreamUnit(tuple(files))]
         # Postponed rows are newer than those that a compaction has brought to their buckets.
         units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
         return [StreamUnit(tuple(entries)) for _, entries in units]
@@ -705,9 +735,22 @@ class ChangeStream:
                 return [e for e in entries if e.file.level >= level]
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
-            return files
+            return [*self._left_behind(state, then, at), *files]
         except NotFound as e:
             raise self._expired(state, at) from e
+
+    def _left_behind(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
+        """Files with rows that no compaction emits, since the changelog producer was changed with this snapshot."""
+        if at.full or not state.schema.primary_keys or not then.schema.id:
+            return []
+        try:
+            before = state_at(state, at.snapshot - 1)
+        except NotFound:
+            return []
+        emitted, emitted_before = _first_emitted_level(then.schema), _first_emitted_level(before.schema)
+        if emitted >= emitted_before:
+            return []
+        return [e for e in before.entries() if e.bucket >= 0 and emitted <= e.file.level < emitted_before]
 
     def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
         kept = versions.kept_words(self._ids())

@@ -311,3 +311,41 @@ def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
     feed = ChangeStream(table._core, kinds=False)
     with pytest.raises(InvalidRequest, match="of another table"):
         list(feed.scans(StreamOffset(1), StreamOffset(1, 7)))
+
+
+@pytest.mark.parametrize("kinds", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "emitted"),
+    [("lookup", "none", [1, 2]), ("lookup", "input", [1, 2]), ("full-compaction", "none", [1, 2, 3])],
+)
+def test_rows_that_wait_for_a_compaction_come_when_the_producer_changes(
+    lake: bitlake.Lake, before: str, after: str, emitted: list[int], kinds: bool
+) -> None:
+    table = keyed(lake, bucket="1", changelog_producer=before, num_sorted_run_compaction_trigger="100")
+    if before == "full-compaction":
+        table.upsert(batch(3))
+        table.maintenance.compact()  # brings the row to no level that the changelog emits
+    table.alter_options({"write-only": "true"})
+    table = lake.table("k")
+    table.upsert(batch(1))
+    table.upsert(batch(2))
+    feed = ChangeStream(table._core, kinds=kinds)
+    start = feed.full()
+    assert told(feed, start, feed.latest()) == [], "no compaction has emitted them"
+    table.alter_options({"changelog-producer": after})
+    table = lake.table("k")
+    feed = ChangeStream(table._core, kinds=kinds)
+    table.upsert(batch(4))
+    rows = told(feed, start, middle := feed.latest())
+    assert sorted(row[kinds] for row in rows) == [*emitted, 4]
+    table.maintenance.compact(full=True)
+    table.upsert(batch(5))
+    assert [row[kinds] for row in told(feed, middle, feed.latest())] == [5], "they are emitted once"
+
+
+def test_an_offset_behind_the_units_of_its_snapshot(lake: bitlake.Lake) -> None:
+    table = keyed(lake, bucket="1")
+    table.upsert(batch(1))
+    feed = ChangeStream(table._core, kinds=False)
+    with pytest.raises(InvalidRequest, match="written by another version"):
+        list(feed.scans(StreamOffset(1, 1), StreamOffset(2)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ from bitlake.table.table import Table
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-limited = pytest.mark.skipif(streams.admission is None, reason="PySpark 4.1 lets no Python source limit what it reads")
+limited_here = streams.admission is not None
+limited = pytest.mark.skipif(not limited_here, reason="PySpark 4.1 lets no Python source limit what it reads")
 
 
 def batch(*ids: int, v: str = "a") -> pa.Table:
@@ -137,6 +140,45 @@ def test_rows_of_a_key_keep_their_order_over_a_rescale(plain: bitlake.Lake, buck
         for row in (r for b in reader.read(part) for r in b.to_pylist()):
             found.pop(row["id"], None) if row["rowkind"] == "-D" else found.update({row["id"]: row["v"]})
     assert found == content(table) == dict.fromkeys(range(8), "1 after")
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_keys_that_move_between_partitions_end_in_the_new_one(plain: bitlake.Lake, producer: str, vectors: str) -> None:
+    """Rows as a table with the same keys takes them: all changes at once, or as few as a micro-batch can take."""
+    rng = random.Random(f"{producer} {vectors}")
+    options = {"changelog-producer": producer, "deletion-vectors.enabled": vectors}
+    schema = SCHEMA.append(pa.field("p", pa.int64()))
+    table = plain.create_table("places", schema, primary_key=["id"], partition_by=["p"], options=options)
+
+    def write(count: int) -> None:
+        ids = [rng.randrange(8) for _ in range(count)]
+        rows = pa.table([ids, [str(rng.random()) for _ in ids], [rng.randrange(3) for _ in ids]], schema=schema)
+        table.upsert(rows, [rng.choice(["+I", "+U", "+U", "-D"]) for _ in ids])
+
+    write(30)
+    reader = reader_of(plain, "places", row_kind="true", **({"maxFilesPerTrigger": "1"} if limited_here else {}))
+    first = at = reader.initialOffset()
+    found: dict[int, tuple[str, int]] = {}
+    steps = [first]
+    for _ in range(6):
+        write(rng.choice([1, 3, 30]))
+        while (end := latest(reader, at)) != at:
+            steps.append(at := end)
+    expected = {r["id"]: (r["v"], r["p"]) for r in table.scan().to_arrow().to_pylist()}
+    assert len(steps) > 6
+    for ends in (steps, [first, at]):
+        found.clear()
+        for start, end in pairwise(ends):
+            for part in reader.partitions(start, end):
+                for row in (r for b in reader.read(part) for r in b.to_pylist()):
+                    if row["rowkind"] in ("+I", "+U"):
+                        found[row["id"]] = row["v"], row["p"]
+                    elif row["rowkind"] == "-D":
+                        found.pop(row["id"], None)
+        assert found == expected
+    whole = reader_of(plain, "places").partitions(first, steps[1] if limited_here else at)
+    assert len(whole) == 1, "little is read by one task"
 
 
 @limited

@@ -9,7 +9,8 @@ are lost without an error.  The option ``where`` prunes instead.
 A stream's reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets
 (:class:`bitlake.scan.incremental.StreamOffset`) in the checkpoint.  The reader decides where a query begins, how much a
 micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their snapshots;
-where keys have moved between the buckets of a partition, so are all rows of the partition.
+where keys have moved between the buckets of a partition, so are all rows of the partition.  Where keys are unique over
+partitions, one task reads all changes, and of a key that moves the rows of its new partition last.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -28,6 +30,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
+from bitlake.merge.keys import Int64s
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import (
     ROW_KIND,
@@ -36,10 +39,12 @@ from bitlake.scan.incremental import (
     ChangeTask,
     Limits,
     StreamOffset,
+    moved_last,
     read_changes,
 )
 from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import TableScan
+from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from
 from bitlake.spark.errors import one_message
@@ -142,10 +147,32 @@ class Part:
                 yield from read_file(self.store, self.what, self.how, ReadCounts())
 
 
+@dataclass(frozen=True, slots=True)
+class MovedKeys:
+    """The changes of a snapshot in which keys may move between partitions, and about how many bytes they are."""
+
+    parts: tuple[Part, ...]
+    keys: tuple[str, ...]
+    size: int
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows; those of a key's new partition come after those of the others."""
+        places: dict[object, int] = {}
+        tables: list[pa.Table] = []
+        numbers: list[Int64s] = []
+        for part in self.parts:
+            place = places.setdefault(_place(part, True), len(places))
+            for table in part.tables():
+                tables.append(table)
+                numbers.append(np.full(table.num_rows, place))
+        if tables:
+            yield moved_last(pa.concat_tables(tables), np.concatenate(numbers), self.keys)
+
+
 class Parts(InputPartition):
     """What one Spark task reads, in order."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part | MovedKeys]) -> None:
         super().__init__(dumps(list(parts)))
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -179,10 +206,10 @@ def packed(parts: Sequence[Part]) -> list[Parts]:
     return packed_groups([[part] for part in parts])
 
 
-def packed_groups(groups: Sequence[Sequence[Part]]) -> list[Parts]:
+def packed_groups(groups: Sequence[Sequence[Part | MovedKeys]]) -> list[Parts]:
     """As :func:`packed`; the parts of a group are read by one task, in their order."""
     out: list[Parts] = []
-    current: list[Part] = []
+    current: list[Part | MovedKeys] = []
     held = 0
     for group in groups:
         size = sum(max(part.size, OPEN_BYTES) for part in group)
@@ -307,15 +334,31 @@ class _StreamReader(DataSourceStreamReader):
     @one_message()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """What the tasks of a micro-batch read."""
-        where = self._options.get("where")
-        groups: dict[object, list[Part]] = {}
         first, last = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
-        keyed, moved = bool(self._table.schema.primary_keys), self._feed.moves_keys(first, last)
-        for scan in self._feed.scans(first, last):
-            made = scan if where is None else scan.where(where)
-            for part in parts_of(made.select(self._types.names)):
+        schema = self._table.schema
+        keyed, moved = bool(schema.primary_keys), self._feed.moves_keys(first, last)
+        apart = last
+        if is_cross_partition(schema) and not last.full:
+            apart = StreamOffset(first.snapshot + 1) if first.full else first
+        groups: dict[object, list[Part | MovedKeys]] = {}
+        for scan in self._scans(first, apart):
+            for part in parts_of(scan):
                 groups.setdefault(_place(part, moved) if keyed else len(groups), []).append(part)
-        return packed_groups(list(groups.values()))
+        changes = [part for scan in self._scans(apart, last) for part in self._changes(scan)]
+        return packed_groups([*groups.values(), *([changes] if changes else [])])
+
+    def _scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
+        where = self._options.get("where")
+        for scan in self._feed.scans(start, end) if start != end else ():
+            yield (scan if where is None else scan.where(where)).select(self._types.names)
+
+    def _changes(self, scan: TableScan) -> Sequence[Part | MovedKeys]:
+        """The parts of one snapshot's changes of a table whose keys are unique over partitions."""
+        parts, keys = parts_of(scan), self._table.schema.primary_keys
+        retracts = any(e.file.delete_row_count != 0 for e in scan.state.entries())
+        if len(parts) < 2 or not retracts or not {ROW_KIND, *keys} <= set(self._types.names):
+            return parts
+        return [MovedKeys(tuple(parts), keys, sum(part.size for part in parts))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
