@@ -43,6 +43,8 @@ _LOCATION_BYTES = 10
 _SMALL_PAGE = 16 * 1024
 """The bytes in which Arrow looks for a page header."""
 
+_PAGE_ROWS = 20_000
+"""Rows of a page, as Arrow and parquet-mr write them; those of tables with file indexes hold fewer."""
 _REMOTE_GROUP_BYTES = 32 << 20
 """Of row groups whose columns have up to this size, remote column chunks are fetched whole before they are decoded, in
 few requests.  Those of larger ones are decoded while they are fetched, so that memory holds some megabytes of each."""
@@ -73,6 +75,14 @@ class FileTask:
         if self.merge is not None:
             return sum(f.chosen_bytes for f in self.merge.files)
         return self.size * self.selection.count(self.row_count) // max(1, self.row_count)
+
+    @property
+    def page_bytes(self) -> int:
+        """An upper estimate of the stored bytes of the pages with chosen rows: each row may lie in its own page."""
+        if self.merge is not None:
+            return sum(f.page_bytes for f in self.merge.files)
+        rows = self.selection.count(self.row_count) * _PAGE_ROWS
+        return self.size if rows >= self.row_count else self.size * rows // self.row_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
 from bitlake.scan.planner import key_predicate
 from bitlake.scan.read_ahead import read_in_order
-from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
+from bitlake.scan.reader import ReadRequest, output_schema, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import (
     ADD,
@@ -105,7 +105,7 @@ class ChangeTask:
     @property
     def size(self) -> int:
         """An estimate of the bytes of files that it reads."""
-        return sum(map(bytes_to_read, (*self.files, *(self.before or ()))))
+        return sum(f.chosen_bytes for f in (*self.files, *(self.before or ())))
 
 
 @dataclass(frozen=True, slots=True)

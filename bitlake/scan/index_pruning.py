@@ -41,6 +41,10 @@ _START = 32 * 1024
 saves the requests for the size, the header's length and the header; on a disk it costs nothing."""
 _REMOTE_START = 128 * 1024
 """The same of a remote index file: more bytes would take longer than the request."""
+_REMOTE_WHOLE = 1 << 20
+"""The same where few remote index files are asked: most are read whole, so that no index waits for the header."""
+_FEW = 32
+"""Index files that are read whole: 32 MB at most.  A condition on more files usually leaves most of them."""
 _OPENED = 8 * 1024
 """An estimate of the memory of an open index beside its own bytes; for 100,000 small ones this is most of it."""
 _RESULTS: CacheName[tuple[str, str, str], IndexResult] = CacheName("index results")
@@ -57,12 +61,15 @@ class IndexResult:
     unused: tuple[str, ...] = ()
 
 
-def open_file_index(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> FileIndexReader | None:
+def open_file_index(
+    store: Store, data_path: str, file: DataFileMeta, schema: TableSchema, *, few: bool = False
+) -> FileIndexReader | None:
     """Open the index of a data file written with ``schema``; None if it has none.
 
-    Open indexes stay cached.  An index with problems is opened again each time, so that a storage failure passes and a
-    lasting problem shows up in every plan that it concerns.  Raises :class:`bitlake.errors.BitlakeError` for an index
-    file that does not exist or whose size cannot be read.
+    ``few``: few index files are opened, so that a remote one is better read whole than in two requests, the second of
+    which waits for the first.  Open indexes stay cached.  An index with problems is opened again each time, so that a
+    storage failure passes and a lasting problem shows up in every plan that it concerns.  Raises
+    :class:`bitlake.errors.BitlakeError` for an index file that does not exist or whose size cannot be read.
     """
     if file.embedded_index is not None:
         return _open_embedded(store, data_path, file, file.embedded_index, schema)
@@ -74,7 +81,8 @@ def open_file_index(store: Store, data_path: str, file: DataFileMeta, schema: Ta
     index = cache.get(key)
     if index is None or index.problems:
         remote = store.local_path(path) is None
-        start, length = store.read_start(path, _REMOTE_START if remote else _START)
+        first = _START if not remote else _REMOTE_WHOLE if few else _REMOTE_START
+        start, length = store.read_start(path, first)
 
         def fetch(offset: int, size: int) -> bytes:
             inside = offset >= 0 and offset + size <= len(start)
@@ -152,7 +160,8 @@ def prune_by_index(
         return PlanStep(StepName.INDEXES, files, ms=(time.perf_counter() - started) * 1000)
     strict = options.get(opt.INDEX_ON_UNREADABLE) == "fail"
     # One question for each schema, not for each file.
-    questions = {i: _Question(mapped[i], schemas[i], exact) for i in {f.entry.file.schema_id for f in asked}}
+    few = sum(f.entry.file.embedded_index is None for f in asked) <= _FEW
+    questions = {i: _Question(mapped[i], schemas[i], exact, few) for i in {f.entry.file.schema_id for f in asked}}
 
     def question_of(file: PlannedFile) -> _Question:
         return questions[file.entry.file.schema_id]
@@ -191,11 +200,12 @@ def prune_by_index(
 
 @dataclass(frozen=True)
 class _Question:
-    """A predicate put to the indexes of all files of one schema."""
+    """A predicate put to the indexes of all files of one schema; ``few``: not many index files are asked."""
 
     mapped: MappedPredicate
     schema: TableSchema
     exact: bool
+    few: bool
 
     @cached_property
     def key(self) -> str:
@@ -258,7 +268,7 @@ def _ask(planned: PlannedFile, question: _Question, store: Store, strict: bool) 
 def _evaluate(planned: PlannedFile, question: _Question, store: Store) -> tuple[IndexResult, Sequence[str], int]:
     """Open a file's index and evaluate the predicate: the answer, what could not be read, and the bytes read."""
     file, predicate = planned.entry.file, question.mapped.predicate
-    index = open_file_index(store, planned.path, file, question.schema)
+    index = open_file_index(store, planned.path, file, question.schema, few=question.few)
     assert index is not None  # the manifest names one
     before = index.bytes_read
     policy = _cost_policy(store, planned.path, file, question.schema, question.exact)

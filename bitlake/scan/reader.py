@@ -486,13 +486,6 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
     ]
 
 
-def bytes_to_read(task: FileTask) -> int:
-    """Estimate the bytes that a task reads: its share of the file's rows, or all files that it merges."""
-    if task.merge is not None:
-        return sum(map(bytes_to_read, task.merge.files))
-    return int(task.size * task.selection.count(task.row_count) / max(1, task.row_count))
-
-
 @dataclass(frozen=True, slots=True)
 class IgnoredFiles:
     """Which unreadable data files a query leaves out: ``scan.ignore-corrupt-files``, ``scan.ignore-lost-files``.

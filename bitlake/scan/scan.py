@@ -33,7 +33,7 @@ from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
 from bitlake.scan.planner import ScanRequest, plan_table
-from bitlake.scan.read_ahead import read_in_order
+from bitlake.scan.read_ahead import files_at_once, read_in_order
 from bitlake.scan.reader import (
     IgnoredFiles,
     ReadRequest,
@@ -406,7 +406,10 @@ class TableScan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root, schema)
                 return
-            for table in read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded):
+            remote = bool(tasks) and self.store.local_path(tasks[0].path) is None
+            at_once = files_at_once([t.page_bytes for t in tasks], remote=remote)
+            sizes = [t.chosen_bytes for t in tasks]
+            for table in read_in_order(sizes, read, row_limit=left, bounded=bounded, at_once=at_once):
                 count_rows(read=table.num_rows)
                 yield table
         finally:

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 from bitlake import _clock
 from bitlake.formatting import one_line
 from bitlake.progress import Job, job
+from bitlake.scan.read_ahead import read_in_order
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.types import decimals_from_longs, spark_batches, transfer_types, transferred, worker_schema
 
@@ -100,22 +101,24 @@ def read_packed(
     items: Sequence[Item],
     sizes: Sequence[int],
     types: T.StructType,
-    read: Callable[[int, Item], Iterable[pa.Table]],
+    read: Callable[[int, Item], Iterator[pa.Table]],
     share: float = 1.0,
+    at_once: int = 1,
 ) -> DataFrame:
     """Return a DataFrame of the rows of work items, read in Python workers; ``sizes`` are their bytes (:func:`pack`).
 
     ``read(number, item)`` yields an item's rows with columns ``types``.  The items of a task are pickled together, so
     that they share their schemas in the worker too.  ``share``: the part of the bytes that the columns
-    take, from which Spark estimates whether the rows are few enough to be broadcast.
+    take, from which Spark estimates whether the rows are few enough to be broadcast.  ``at_once``: the number of items
+    that a task reads in parallel.
     """
-    tasks = [dumps([(n, items[n]) for n in numbers]) for numbers in pack(spark, sizes)]
+    tasks = [dumps([(n, items[n], sizes[n]) for n in numbers]) for numbers in pack(spark, sizes)]
     sent = transfer_types(spark, types)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = worker_schema(sent)
-        numbered = (pair for batch in batches for task in batch.column(0).to_pylist() for pair in loads(tasks[task]))
-        tables = (table for number, item in numbered for table in read(number, item))
+        given = [item for batch in batches for task in batch.column(0).to_pylist() for item in loads(tasks[task])]
+        tables = read_in_order([size for _, _, size in given], lambda i: read(*given[i][:2]), at_once=at_once)
         rows = spark_batches(tables, worker_schema(types))
         yield from rows if sent == types else (transferred(batch, schema) for batch in rows)
 

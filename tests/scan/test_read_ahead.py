@@ -7,13 +7,19 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.scan import read_ahead
-from bitlake.scan.read_ahead import READ_AHEAD_BYTES, map_ahead, read_in_order
+from bitlake.fileindex.selection import Selection
+from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import REQUESTS
+from bitlake.scan import read_ahead, scan
+from bitlake.scan.column_reader import FileTask
+from bitlake.scan.read_ahead import READ_AHEAD_BYTES, files_at_once, map_ahead, read_in_order
+from bitlake.scan.reader import read_file
 
 ROWS = 1 << 17
 PART_BYTES = 8 * ROWS
@@ -75,6 +81,62 @@ def test_large_files_are_read_two_at_a_time() -> None:
     reads = Reads()
     assert sum(1 for _ in read_in_order([1 << 30] * 6, reads.read)) == 6 * PARTS
     assert reads.most_open <= 2
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_as_many_files_as_asked_are_read_in_parallel(bounded: bool) -> None:
+    together = threading.Barrier(12)
+
+    def read(number: int) -> Iterator[pa.Table]:
+        together.wait(60)
+        yield pa.table({"n": [number]})
+
+    found = read_in_order([1] * 24, read, bounded=bounded, at_once=12)
+    assert [t.column(0)[0].as_py() for t in found] == list(range(24))
+    serial = Reads()
+    assert sum(1 for _ in read_in_order([1] * 3, serial.read, bounded=bounded, at_once=1)) == 3 * PARTS
+    assert serial.most_open == 1
+
+
+def test_small_reads_of_a_remote_store_are_more_at_once() -> None:
+    mb = 1 << 20
+    assert files_at_once([mb, mb], remote=False) == 4
+    assert files_at_once([mb] * 100, remote=True) == files_at_once([0], remote=True) == REQUESTS
+    assert files_at_once([mb, 8 * mb], remote=True) == 8  # 64 MB, if all are as large as the largest
+    assert files_at_once([128 * mb], remote=True) == 4
+    assert files_at_once([128 * mb], remote=True, least=1) == 1
+
+
+@pytest.mark.parametrize(("root", "at_once"), [("memory://at-once/lake", 8), ("", 4)])
+def test_a_scan_reads_more_files_of_a_bucket_at_once(
+    root: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four files were read at a time, though reading some rows of one is three requests that wait for each other."""
+    table = bitlake.connect(root or str(tmp_path)).create_table("t", pa.schema([("n", pa.int64())]))
+    for number in range(8):
+        table.append(pa.table({"n": pa.array([number], pa.int64())}))
+    together = threading.Barrier(at_once)
+    reading = set()
+
+    def wait(*args: Any) -> Iterator[pa.Table]:
+        together.wait(60)
+        reading.add(threading.get_ident())
+        yield from read_file(*args)
+
+    monkeypatch.setattr(scan, "read_file", wait)
+    assert table.scan().to_arrow()["n"].to_pylist() == list(range(8))
+    assert len(reading) == at_once
+    assert sorted(n for batch in table.scan().to_batches() for n in batch["n"].to_pylist()) == list(range(8))
+
+
+def test_the_pages_of_few_rows_are_estimated_from_above() -> None:
+    def pages(selection: Selection, rows: int = 1_000_000) -> int:
+        schema = TableSchema(0, (), 0, (), (), {})
+        return FileTask("f.parquet", 100 << 20, rows, 0, (), selection, schema).page_bytes
+
+    assert pages(Selection.all()) == pages(Selection.of(range(0, 1_000_000, 20_000), True)) == 100 << 20
+    assert pages(Selection.of([5], True)) == (100 << 20) // 50
+    assert pages(Selection.none(), 0) == pages(Selection.all(), 0) == 100 << 20
 
 
 @pytest.mark.parametrize("bytes_ahead", [1, READ_AHEAD_BYTES])

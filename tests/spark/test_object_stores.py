@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import flaky_proxy
+import pyarrow as pa
 import pytest
 import s3_server
 
 import bitlake
 from bitlake.errors import AccessDenied, InvalidRequest
 from bitlake.spark.read import scan as spark_scan
+from bitlake.spark.source.options import storage_spelling
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,23 @@ def test_append_tables(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> N
     assert rows(lake, "SELECT count(*), sum(id), count_if(s = 'new') FROM db.t") == [
         (15001, sum(range(0, 30000, 2)) - 1, 1)
     ]
+
+
+@pytest.mark.parametrize("door", ["sql", "source"])
+def test_small_files_are_read_in_parallel(lake: bitlake.Lake, spark: Any, s3_endpoint: str, door: str) -> None:
+    table = lake.create_table(f"db.small_{door}", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+    for first in range(0, 1000, 100):
+        table.append(pa.table({"id": range(first, first + 100), "s": [f"v{i % 7}" for i in range(first, first + 100)]}))
+    if door == "sql":
+        lake.sql("SET spark.paimon.read.spark-path = workers")
+        frame = lake.sql(f"SELECT id FROM {table.name} WHERE s = 'v3'")
+    else:
+        options = storage_spelling(table.path, s3_server.options(s3_endpoint))
+        frame = spark.read.format("bitlake").options(**options).load(table.path).where("s = 'v3'").select("id")
+    try:
+        assert sorted(row.id for row in frame.collect()) == list(range(3, 1000, 7))
+    finally:
+        lake.sql("RESET spark.paimon.read.spark-path")
 
 
 def test_primary_key_tables(lake: bitlake.Lake) -> None:

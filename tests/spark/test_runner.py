@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as T
 
 import bitlake
-from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES, pack
+from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES, pack, read_packed
 from bitlake.spark.types import spark_batches
 
 pytestmark = pytest.mark.spark
@@ -39,6 +42,18 @@ def test_pack(spark: Any, sizes: list[int], tasks: Any) -> None:
         assert max(sum(sizes[i] for i in task) for task in found) <= TARGET_BYTES + TARGET_BYTES // 2
     elif cores == 2:
         assert found == tasks
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_task_reads_items_in_parallel(spark: Any, at_once: int) -> None:
+    def read(number: int, item: str) -> Iterator[pa.Table]:
+        threads = sum(thread.name.startswith("bitlake-read") for thread in threading.enumerate())
+        yield pa.table({"item": [f"{number}{item}"], "threads": pa.array([threads], pa.int32())})
+
+    types = T.StructType([T.StructField("item", T.StringType()), T.StructField("threads", T.IntegerType())])
+    rows = read_packed(spark, "abcdefgh", [1] * 8, types, read, at_once=at_once).collect()
+    assert [row.item for row in rows] == ["0a", "1b", "2c", "3d", "4e", "5f", "6g", "7h"]
+    assert max(row.threads for row in rows) == (0 if at_once == 1 else at_once)
 
 
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["chosen rows", "merge on read"])

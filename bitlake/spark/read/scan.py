@@ -50,6 +50,7 @@ from bitlake.runtime import Cache, CacheName, Caches, LocalRunner
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.read_ahead import files_at_once
 from bitlake.scan.reader import (
     BUCKET,
     DRIVER_BYTES,
@@ -61,7 +62,6 @@ from bitlake.scan.reader import (
     SELECTIVE_SHARE,
     WHOLE_DRIVER_BYTES,
     ReadRequest,
-    bytes_to_read,
     read_file,
     tasks_of,
 )
@@ -607,7 +607,9 @@ class SparkReader:
 
         stored = [_column(f) for f in plan.schema.fields]
         share = min(1.0, _width(sent.fields) / _width(stored)) if stored else 1.0
-        frame = read_packed(self._spark, reads, [bytes_to_read(t) for t in reads], sent, rows_of, share)
+        remote = store.local_path(files[0].path) is None
+        at_once = files_at_once([t.page_bytes for t in reads], remote=remote, least=1)
+        frame = read_packed(self._spark, reads, [t.chosen_bytes for t in reads], sent, rows_of, share, at_once)
         if not numbered:
             return frame
         paths = F.array(*[F.lit(f.path) for f in files])

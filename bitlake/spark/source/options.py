@@ -116,7 +116,7 @@ class SourceOptions:
         """
         if "owner" in given:  # a property of every table in Spark's catalog
             raise InvalidRequest(IN_SPARKS_CATALOG)
-        allowed = (*PLACE, *((*BATCH, *STREAM) if use == READ else _USES[use]))
+        allowed = (*PLACE, *((*BATCH, *ONLY_STREAM) if use == READ else _USES[use]))
         values: dict[str, str] = {}
         for name, value in given.items():
             key = name.lower().strip()

@@ -42,7 +42,8 @@ from bitlake.scan.incremental import (
     moved_last,
     read_changes,
 )
-from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
+from bitlake.scan.read_ahead import files_at_once, read_in_order
+from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.consumers import consumers, reset_consumer
@@ -136,6 +137,11 @@ class Part:
     what: FileTask | ChangeTask | TableScan
     size: int
 
+    @property
+    def fetched_bytes(self) -> int:
+        """An upper estimate of the stored bytes that it fetches."""
+        return self.what.page_bytes if isinstance(self.what, FileTask) else self.size
+
     def tables(self) -> Iterator[pa.Table]:
         """Its rows."""
         with reading_table(self.table):
@@ -177,7 +183,12 @@ class Parts(InputPartition):
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows as Spark takes them."""
-        yield from spark_batches((table for part in loads(self.value) for table in part.tables()), schema)
+        parts: list[Part] = loads(self.value)
+        what = parts[0].what
+        remote = isinstance(what, FileTask) and parts[0].store.local_path(what.path) is None
+        at_once = files_at_once([part.fetched_bytes for part in parts], remote=remote, least=1)
+        tables = read_in_order([part.size for part in parts], lambda i: parts[i].tables(), at_once=at_once)
+        yield from spark_batches(tables, schema)
 
 
 def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[pa.RecordBatch]:
@@ -198,7 +209,7 @@ def parts_of(scan: TableScan) -> list[Part]:
         return [Part(store, name, spec, t, t.size) for t in scan.tasks()]
     plan = scan.plan()
     request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
-    return [Part(store, name, request, t, bytes_to_read(t)) for t in tasks_of(plan.files, plan.schemas)]
+    return [Part(store, name, request, t, t.chosen_bytes) for t in tasks_of(plan.files, plan.schemas)]
 
 
 def packed(parts: Sequence[Part]) -> list[Parts]:
