@@ -197,6 +197,9 @@ def _time_or_nested(value: Any) -> str:
             seconds, rest = divmod(abs(micros), 1_000_000)
             clock = f"{seconds // 86400} {seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
             return f"INTERVAL '{'-' if micros < 0 else ''}{clock}' DAY TO SECOND"
+        case tuple() if (names := getattr(value, "__fields__", None)) and len(names) == len(value):  # Spark's Row
+            members = zip(names, value, strict=True)
+            return f"named_struct({', '.join(f'{quote(n)}, {literal(v)}' for n, v in members)})"
         case list() | tuple():
             return f"array({', '.join(map(literal, value))})"
         case Mapping():

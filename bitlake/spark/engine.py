@@ -28,7 +28,7 @@ from bitlake.engine.engine import handlers, refuse_markers, with_short_lists
 from bitlake.engine.insert import Insertion, insert_all
 from bitlake.engine.metadata_only import prepare
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.spark_dialect import Args, literal
+from bitlake.expressions.spark_dialect import Args
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.commit import Publisher
@@ -50,7 +50,7 @@ from bitlake.spark.read.temporary_views import refresh
 from bitlake.spark.runner import watched
 from bitlake.spark.session import names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
-from bitlake.spark.types import from_spark_field
+from bitlake.spark.types import from_spark_field, literal_of
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_position
 from bitlake.spark.write.primary_key import place_postponed, write_changes
@@ -338,10 +338,9 @@ class SparkEngine:
     def _literal(self, value: Any) -> Any:
         if not isinstance(value, Column):
             return value
-        frame = self.spark.range(1).select(value)
-        kind = frame.schema[0].dataType.simpleString().replace("timestamp_ntz", "TIMESTAMP_NTZ")
-        kind = kind.replace("timestamp", "TIMESTAMP_LTZ")  # TIMESTAMP is what a setting says
-        return SqlText(f"CAST({literal(frame.collect()[0][0])} AS {kind})")
+        with spark_errors("evaluating a parameter"):
+            frame = self.spark.range(1).select(value)
+            return SqlText(literal_of(frame.collect()[0][0], frame.schema[0].dataType))
 
     def _run(self, text: SqlText) -> DataFrame:
         statement = parse_statement(text, wall_clocks=self.context.wall_clocks)

@@ -17,6 +17,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas import types as pandas_types
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.expressions.spark_dialect import literal
+from bitlake.expressions.sql_text import quote, quoted
 from bitlake.formats.conform import retyped
 from bitlake.types import (
     ArrayType,
@@ -222,6 +224,39 @@ def nullable(made: T.DataType) -> T.DataType:
     if isinstance(made, T.MapType):
         return T.MapType(nullable(made.keyType), nullable(made.valueType), True)
     return made
+
+
+def literal_of(value: Any, made: T.DataType) -> str:
+    """A value of Spark's as SQL text of its type, nested ones by constructors of their members."""
+    if value is None:
+        return f"CAST(NULL AS {_type_text(made)})"
+    match made:
+        case T.StructType():
+            pairs = zip(value, made.fields, strict=True)
+            return f"named_struct({', '.join(f'{quote(f.name)}, {literal_of(v, f.dataType)}' for v, f in pairs)})"
+        case T.ArrayType():
+            text = f"array({', '.join(literal_of(v, made.elementType) for v in value)})"
+            return text if value else f"CAST({text} AS {_type_text(made)})"
+        case T.MapType():
+            items = (f"{literal_of(k, made.keyType)}, {literal_of(v, made.valueType)}" for k, v in value.items())
+            text = f"map({', '.join(items)})"
+            return text if value else f"CAST({text} AS {_type_text(made)})"
+        case T.TimestampNTZType():
+            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+    return f"CAST({literal(value)} AS {_type_text(made)})"
+
+
+def _type_text(made: T.DataType) -> str:
+    match made:
+        case T.StructType():
+            return f"STRUCT<{', '.join(f'{quoted(f.name)}: {_type_text(f.dataType)}' for f in made.fields)}>"
+        case T.ArrayType():
+            return f"ARRAY<{_type_text(made.elementType)}>"
+        case T.MapType():
+            return f"MAP<{_type_text(made.keyType)}, {_type_text(made.valueType)}>"
+        case T.TimestampType():
+            return "TIMESTAMP_LTZ"  # what TIMESTAMP means is a setting
+    return made.simpleString().upper()
 
 
 _ZONE: dict[str, Any] = (

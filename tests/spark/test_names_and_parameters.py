@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from answers import rows_of
+from pyspark.sql import Row
+from pyspark.sql import functions as F
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
@@ -150,6 +152,46 @@ def test_parameters_are_typed_and_quoted_as_spark_does(lake: bitlake.Lake) -> No
     ours, sparks = lake.sql(text, values), lake.spark.sql(text, args=values)
     assert [f.dataType for f in ours.schema] == [f.dataType for f in sparks.schema]
     assert repr(ours.collect()[0][:]) == repr(sparks.collect()[0][:])
+
+
+def test_columns_as_parameters_are_spark_s(lake: bitlake.Lake) -> None:
+    moment = F.lit(dt.datetime(2024, 3, 31, 0, 30)).alias("timestamp")
+    values = [
+        F.struct(F.lit(1).alias("a"), F.lit("x").alias("b c"), moment),
+        F.array(F.struct(F.lit("it's").alias("q`r"), F.struct().alias("none"))),
+        F.create_map(F.lit("k"), F.struct(F.lit(Decimal("1.50")).alias("timestamp_ntz"))),
+        F.struct(F.lit(dt.timedelta(days=1)).alias("i"), F.array(F.lit(b"\x00")).alias("z")),
+        F.lit(float("nan")),
+    ]
+    text = "SELECT " + ", ".join("?" for _ in values)
+    ours, sparks = lake.sql(text, values), lake.spark.sql(text, args=values)
+    assert [f.dataType.simpleString() for f in ours.schema] == [f.dataType.simpleString() for f in sparks.schema]
+    assert repr(ours.collect()[0][:]) == repr(sparks.collect()[0][:])
+
+
+def test_columns_that_spark_refuses_as_parameters_keep_their_types(lake: bitlake.Lake) -> None:
+    kinds = {
+        "struct<a:int,b:array<timestamp>>": F.lit(None).cast("struct<a:int,b:array<timestamp>>"),
+        "array<struct<x:float>>": F.array().cast("array<struct<x:float>>"),
+        "map<string,date>": F.create_map().cast("map<string,date>"),
+        "timestamp_ntz": F.lit("2024-03-31 02:30:00").cast("timestamp_ntz"),
+    }
+    lake.spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        found = lake.sql("SELECT ?, ?, ?, ?", list(kinds.values()))
+        assert [f.dataType.simpleString() for f in found.schema] == list(kinds)
+        assert rows_of(found) == [[None, [], {"$map": []}, dt.datetime(2024, 3, 31, 2, 30)]]
+    finally:
+        lake.spark.conf.unset("spark.sql.session.timeZone")
+
+
+def test_rows_as_parameters_are_structs(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE w (id INT, s STRUCT<a: INT, b: STRING>)")
+    lake.sql("INSERT INTO w VALUES (1, :s), (2, NULL)", {"s": Row(a=1, b="x")})
+    lake.sql("UPDATE w SET s = :s WHERE id = 2", {"s": F.struct(F.lit("y").alias("b"), F.lit(2).alias("a"))})
+    assert ask(lake, "SELECT id, s.a, s.b FROM w WHERE s IN (?, ?)", [Row(a=1, b="x"), Row(a=2, b="z")]) == [[1, 1, "x"]]
+    assert ask(lake, "SELECT s.b FROM w WHERE id = 2") == [["y"]]
+    lake.sql("DROP TABLE w")
 
 
 def test_parameters_of_statements_that_write(lake: bitlake.Lake) -> None:
