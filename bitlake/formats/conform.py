@@ -90,8 +90,10 @@ def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
 
 def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
     """Why values of a type, or of its members, must not be cast to another that Arrow would cast them to."""
-    if pa.types.is_dictionary(source):
+    if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
         source = source.value_type
+    if getattr(source, "extension_name", None) == "pandas.period":
+        return "a period is not taken as a number; make timestamps of it first"
     for before, after in _members(source, target):
         reason = _other_meaning(before, after)
         if reason is not None:
@@ -158,11 +160,13 @@ _CHUNK_BYTES = 1 << 30
 
 
 def addressable(column: Column) -> Column:
-    """The column without views, in chunks whose values can be addressed with 32 bits.
+    """The column without views and run-end encoding, in chunks whose values can be addressed with 32 bits.
 
     Arrow refuses to cast large strings beyond 2 GiB to strings, and a slice of them, too, and makes invalid strings of
     such string views (as of Arrow 26).  Polars has such columns: its text is large, and often in one chunk.
     """
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
     if not holds(column.type, _is_wide):
         return column
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -124,7 +124,7 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
     :class:`InvalidRequest` for Arrow types Paimon has no counterpart for (durations, unions, unsigned 64-bit …).
     """
     number = next_id or NextId(-1)
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return from_arrow(kind.value_type, nullable, next_id=number)
     if pa.types.is_decimal(kind):
         if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:

@@ -1,8 +1,8 @@
 """Rows from any library as Arrow tables: Arrow, pandas, Polars, DuckDB, readers and iterables of batches.
 
-Whatever offers the Arrow C stream interface is read batch by batch.  Three things are not: a pandas DataFrame, whose
-stream would bring its index as columns; a Polars LazyFrame, which is collected in batches; and a Spark DataFrame, which
-Spark itself writes (:func:`is_spark_frame`).
+Whatever offers the Arrow C stream interface is read batch by batch, and the Arrow C array interface offers one batch.
+Three things are not streamed: a pandas DataFrame, whose stream would bring its index as columns; a Polars LazyFrame,
+which is collected in batches; and a Spark DataFrame, which Spark itself writes (:func:`is_spark_frame`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         raise InvalidRequest("a Spark DataFrame is written by Spark: use lake.write(frame, name)")
     elif hasattr(rows, "__arrow_c_stream__"):
         yield from map(_streamed, _reader(rows))
+    elif hasattr(rows, "__arrow_c_array__"):
+        yield pa.Table.from_batches([_record_batch(rows)])
     elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
@@ -140,7 +142,10 @@ def _from_polars(frame: Any) -> pa.Table:
     objects = [name for name, kind in frame.schema.items() if kind == polars.Object]
     if objects:
         raise InvalidRequest(f"the data frame's column '{objects[0]}' holds Python objects; cast it to another type")
+    wide = [name for name, kind in frame.schema.items() if kind == getattr(polars, "Int128", None)]
     try:
+        if wide:  # Arrow has no integers of 128 bits
+            frame = frame.with_columns(polars.col(wide).cast(polars.Decimal(38, 0)))
         return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
     except (pa.ArrowException, polars.exceptions.PolarsError) as e:
         raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
@@ -151,6 +156,14 @@ def _reader(rows: Any) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except pa.ArrowException as e:
+        raise InvalidRequest(f"rows must be {_KINDS}, not {type(rows).__name__}: {e}") from e
+
+
+def _record_batch(rows: Any) -> pa.RecordBatch:
+    """A record batch of an Arrow array of structs, as other libraries hand over their record batches."""
+    try:
+        return pa.record_batch(rows)
+    except (pa.ArrowException, ValueError, TypeError) as e:
         raise InvalidRequest(f"rows must be {_KINDS}, not {type(rows).__name__}: {e}") from e
 
 

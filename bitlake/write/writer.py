@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.formats.conform import addressable, conform, in_pieces
+from bitlake.formats.conform import conform, in_pieces
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
@@ -50,28 +50,25 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
         columns[column] = None
     renamed = rows.rename_columns(list(columns))
     for field in schema.fields:
-        if field.name in columns:
-            renamed = _fit_length(table, renamed, field)
-        elif field.default_value is not None:
+        if field.name not in columns and field.default_value is not None:
             renamed = renamed.append_column(field.name, default_column(field, rows.num_rows))
     try:
-        return conform(renamed, schema.fields, arrow_schema(schema.fields))
+        conformed = conform(renamed, schema.fields, arrow_schema(schema.fields))
     except InvalidRequest as e:
         raise InvalidRequest(f"table '{table}': {e}") from e
+    for i, field in enumerate(schema.fields):
+        if field.name in columns:
+            conformed = _fit_length(table, conformed, i, field)
+    return conformed
 
 
-def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
+def _fit_length(table: str, rows: pa.Table, at: int, field: DataField) -> pa.Table:
     """Pad and cut a column to its declared length; raises :class:`InvalidRequest` for a longer value."""
     declared = field.type
     if not isinstance(declared, AtomicType) or declared.length is None or declared.length == MAX_LENGTH:
-        return rows
-    at = rows.column_names.index(field.name)
-    column = addressable(rows.column(at))
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        return rows  # of a type without a length, or of the longest
+    column = rows.column(at)
     if declared.root in (Root.CHAR, Root.VARCHAR):
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            return rows
         lengths = pc.utf8_length(column)
         if (pc.max(lengths).as_py() or 0) > declared.length:
             # Trailing blanks beyond the length are dropped, as SQL does.
@@ -80,11 +77,9 @@ def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
                 raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
         if declared.root is Root.CHAR:
             column = pc.utf8_rpad(column, width=declared.length, padding=" ")
-    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        longest = pc.max(pc.binary_length(column)).as_py() or 0
-        if longest > declared.length:
-            raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
-    return rows.set_column(at, field.name, column)
+    elif (pc.max(pc.binary_length(column)).as_py() or 0) > declared.length:
+        raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
+    return rows.set_column(at, rows.schema.field(at), column)
 
 
 def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:

@@ -189,7 +189,8 @@ def test_rows_as_parameters_are_structs(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE w (id INT, s STRUCT<a: INT, b: STRING>)")
     lake.sql("INSERT INTO w VALUES (1, :s), (2, NULL)", {"s": Row(a=1, b="x")})
     lake.sql("UPDATE w SET s = :s WHERE id = 2", {"s": F.struct(F.lit("y").alias("b"), F.lit(2).alias("a"))})
-    assert ask(lake, "SELECT id, s.a, s.b FROM w WHERE s IN (?, ?)", [Row(a=1, b="x"), Row(a=2, b="z")]) == [[1, 1, "x"]]
+    rows = [Row(a=1, b="x"), Row(a=2, b="z")]
+    assert ask(lake, "SELECT id, s.a, s.b FROM w WHERE s IN (?, ?)", rows) == [[1, 1, "x"]]
     assert ask(lake, "SELECT s.b FROM w WHERE id = 2") == [["y"]]
     lake.sql("DROP TABLE w")
 

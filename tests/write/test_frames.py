@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -37,6 +38,17 @@ def _relation() -> Any:
     return connection.sql("SELECT * FROM given")
 
 
+class _ArrowArray:
+    """A record batch of a library that offers the Arrow C array interface only."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        return ROWS.combine_chunks().to_batches()[0].__arrow_c_array__(requested_schema)
+
+
+def _run_end_encoded() -> pa.Table:
+    return pa.table({name: pc.run_end_encode(ROWS.column(name).combine_chunks()) for name in ROWS.column_names})
+
+
 FRAMES: dict[str, Callable[[], Any]] = {
     "table": lambda: ROWS,
     "record batch": lambda: ROWS.to_batches()[0],
@@ -51,6 +63,9 @@ FRAMES: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.DataFrame(ROWS),
     "lazy polars": lambda: pl.DataFrame(ROWS).lazy(),
     "duckdb": _relation,
+    "Arrow C array": _ArrowArray,
+    "run-end encoded": _run_end_encoded,
+    "run-end encoded batches": lambda: _run_end_encoded().to_batches(max_chunksize=2),
 }
 
 
@@ -138,6 +153,11 @@ def test_frames_as_libraries_have_them(lake: bitlake.Lake) -> None:
     listed = pl.Series(["x", "y"], dtype=pl.Enum(["x", "y"]))
     kinds = pl.DataFrame({"c": pl.Series(["a", "b"], dtype=pl.Categorical), "e": listed})
     assert lake.create_table("kinds", kinds).to_arrow().to_pydict() == {"c": ["a", "b"], "e": ["x", "y"]}
+    wide = pl.DataFrame({"a": pl.Series([1, None], dtype=pl.Int128)})
+    assert lake.create_table("numbers", pa.schema({"a": pa.int64()})).append(wide) is not None
+    assert lake.table("numbers").to_arrow().to_pydict() == {"a": [1, None]}
+    runs = pa.schema({"a": pa.run_end_encoded(pa.int32(), pa.string())})
+    assert lake.create_table("runs", runs).arrow_schema.field("a").type == pa.string()
     with pytest.raises(InvalidRequest, match="column 'a' holds Python objects"):
         lake.create_table("objects", pl.DataFrame({"a": pl.Series([{"x"}], dtype=pl.Object)}))
     for wrong in (pl.Series([1]), pa.chunked_array([[1]])):
@@ -146,7 +166,62 @@ def test_frames_as_libraries_have_them(lake: bitlake.Lake) -> None:
     for kind in (pa.decimal256(50, 2), pa.decimal128(5, -2)):
         with pytest.raises(InvalidRequest, match="has no counterpart in a Paimon table"):
             lake.create_table("wide", pa.schema({"a": kind}))
-    assert lake.tables() == ["kinds", "stamped"]
+
+    class Wrong:
+        def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+            return pa.array([1]).__arrow_c_array__(requested_schema)
+
+    with pytest.raises(InvalidRequest, match="rows must be an Arrow table"):
+        stamped.append(Wrong())
+    assert lake.tables() == ["kinds", "numbers", "runs", "stamped"]
+
+
+LONG: list[pa.Array] = [
+    pa.array([b"12345"]),
+    pa.array([b"12345"], pa.binary(5)),
+    pa.array([12345]),
+    pa.array(["12345"], pa.string_view()),
+    pa.array(["12345"]).dictionary_encode(),
+    pc.run_end_encode(pa.array(["12345"])),
+]
+
+
+@pytest.mark.parametrize("value", LONG, ids=lambda v: str(v.type))
+def test_lengths_of_values_of_other_types(lake: bitlake.Lake, value: pa.Array) -> None:
+    """Bug: only text was measured and padded, before bytes, numbers and booleans became text."""
+    lake.sql("CREATE TABLE t (v VARCHAR(4), c CHAR(4))", engine="duckdb")
+    table = lake.table("t")
+    for name in ("v", "c"):
+        with pytest.raises(InvalidRequest, match=f"longer than column '{name}'"):
+            table.append(pa.table({name: value}))
+    assert table.count() == 0
+
+
+def test_values_of_other_types_are_padded(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (c CHAR(5))", engine="duckdb")
+    table = lake.table("t")
+    for value in (b"ab", 12, True):
+        table.append(pa.table({"c": [value]}))
+    assert table.to_arrow().column("c").to_pylist() == ["ab   ", "12   ", "true "]
+    assert table.count("c = 'ab   '") == 1
+
+
+def test_bytes_of_a_fixed_size_have_a_length(lake: bitlake.Lake) -> None:
+    """Bug: bytes of a fixed size were stored in a VARBINARY that is shorter."""
+    table = lake.create_table("t", pa.schema({"a": pa.int32()}))
+    table.add_column("b", "VARBINARY(3)")
+    with pytest.raises(InvalidRequest, match="longer than column 'b'"):
+        table.append(pa.table({"b": pa.array([b"12345"], pa.binary(5))}))
+    table.append(pa.table({"b": pa.array([b"123"], pa.binary(3))}))
+    assert table.to_arrow().column("b").to_pylist() == [b"123"]
+
+
+def test_periods_of_pandas_are_not_numbers(lake: bitlake.Lake) -> None:
+    """Bug: a period became the number of days, months … since 1970."""
+    table = lake.create_table("t", pa.schema({"n": pa.int64(), "s": pa.string()}))
+    for name in ("n", "s"):
+        with pytest.raises(InvalidRequest, match=f"column '{name}' .* a period is not taken as a number"):
+            table.append(pd.DataFrame({name: pd.period_range("2024", periods=2, freq="D")}))
 
 
 def test_what_does_not_fit_leaves_no_table(lake: bitlake.Lake) -> None:
