@@ -189,6 +189,19 @@ def test_java_finds_rows_by_bucket_key(tmp_path: Path, java: ModuleType, column:
         assert answer.splits == 1
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(18, 2), pa.decimal128(19, 2), pa.decimal128(38, 10)], ids=str)
+@pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
+def test_java_finds_decimals(tmp_path: Path, java: ModuleType, kind: pa.DataType, format_: str) -> None:
+    """Bug: Java found no wide decimal that is a code of a dictionary, by ``=`` and IN."""
+    table = make(tmp_path, pa.schema([("d", kind)]), {"file.format": format_})
+    few = [decimal.Decimal(n) for n in (-1, 0, 5, 127, 128)]
+    table.append(pa.table([pa.array([few[i % 5] for i in range(300)], kind)], names=["d"]))
+    for value in few:
+        for where in (("d", "=", [value]), ("d", "in", [value, decimal.Decimal(77)])):
+            answer = java.read(tmp_path, "db.t", [where])
+            assert sum(row[0] == value for row in answer.rows) == 60, where
+
+
 def test_overwrite_of_a_table_and_of_a_partition(tmp_path: Path, judge: Judge) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int32())])
 

@@ -78,6 +78,15 @@ def test_the_layout_java_needs() -> None:
     assert [f.metadata[b"PARQUET:field_id"] for f in found] == [str(f.id).encode() for f in ALL]
 
 
+def test_wide_decimals_have_no_dictionary() -> None:
+    """Paimon (Java) 1.4 finds none of them in a dictionary (tests/interop/test_written_tables.py)."""
+    columns = fields(narrow="DECIMAL(18, 2)", wide="DECIMAL(19, 2)")
+    value = [Decimal("1.50")] * 1000
+    data, _ = write(columns, pa.table({f.name: pa.array(value, pa.decimal128(19, 2)) for f in columns}))
+    chunks = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    assert [chunks.column(i).has_dictionary_page for i in range(2)] == [True, False]
+
+
 def test_nanoseconds_are_int96_as_java_wants_them() -> None:
     columns = fields(a="TIMESTAMP(9)", b="TIMESTAMP(3)")
     table = pa.Table.from_pylist([{"a": MOMENT, "b": MOMENT}], schema=arrow_schema(columns))
