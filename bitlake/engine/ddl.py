@@ -388,12 +388,25 @@ def show_views(session: Session, statement: st.ShowViews) -> pa.Table:
 
 
 def describe(session: Session, statement: st.Describe) -> pa.Table:
-    """DESCRIBE of a table (:func:`bitlake.engine.show.describe`), or of a view that the catalog keeps."""
+    """DESCRIBE of a table (:func:`bitlake.engine.show.describe`), or of a view: a temporary one comes first."""
     name = statement.table
+    if session.is_temporary(name):
+        return _describe_temporary_view(session, statement)
     view = session.catalog.find_view(_identifier(session, name)) if session.catalog.keeps_views else None
     if view is None:
         return describe_table(session, statement)
     return _describe_view(_identifier(session, name), view, statement)
+
+
+def _describe_temporary_view(session: Session, statement: st.Describe) -> pa.Table:
+    if statement.partition is not None:
+        raise InvalidRequest(f"'{statement.table}' is a temporary view: DESCRIBE takes no PARTITION with it")
+    text = f"DESCRIBE TABLE {'EXTENDED ' if statement.extended else ''}{quoted(statement.table.table)}"
+    if statement.column is not None:
+        text += f" {quoted(statement.column)}"
+    rows = session.spark_rows(text, f"describing {statement.table}")
+    columns = DESCRIBED if statement.column is None else {"info_name": str, "info_value": str}
+    return result(columns, [tuple(row) for row in rows])
 
 
 def _describe_view(name: Identifier, view: View, statement: st.Describe) -> pa.Table:

@@ -93,7 +93,7 @@ def create_table(session: Session, statement: st.ShowCreateTable) -> pa.Table:
 
 def partitions(session: Session, statement: st.ShowPartitions) -> pa.Table:
     """SHOW PARTITIONS: those with live files, optionally only the ones that match a spec."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     state = table.state()
     keys = state.schema.partition_keys
     if not keys:
@@ -135,9 +135,11 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
 
 
 def properties(session: Session, statement: st.ShowTblProperties) -> pa.Table:
-    """SHOW TBLPROPERTIES, or the value of one."""
-    schema = session.catalog.load_schema(session.identify(statement.table))
+    """SHOW TBLPROPERTIES, or the value of one; a temporary view has none."""
     columns = {"key": str, "value": str}
+    if session.is_temporary(statement.table):
+        return result(columns, [])
+    schema = session.catalog.load_schema(session.identify(statement.table))
     if statement.key is not None:
         value = schema.options.get(statement.key)
         shown = f"table {session.identify(statement.table)} does not have property: {statement.key}"
@@ -207,14 +209,17 @@ def _name(name: str) -> str:
 
 
 def columns(session: Session, statement: st.ShowColumns) -> pa.Table:
-    """SHOW COLUMNS."""
+    """SHOW COLUMNS, of a temporary view if it hides the table."""
+    if session.is_temporary(statement.table):
+        rows = session.spark_rows(f"SHOW COLUMNS IN {quoted(statement.table.table)}", f"describing {statement.table}")
+        return result({"col_name": str}, [(row[0],) for row in rows])
     schema = session.table(session.identify(statement.table)).state().schema
     return result({"col_name": str}, [(n,) for n in schema.field_names])
 
 
 def indexes(session: Session, statement: st.ShowIndexes) -> pa.Table:
     """SHOW INDEXES: those that the table declares, how many files and rows have each, and why one is unusable."""
-    table = session.table(session.identify(statement.table))
+    table = session.table(session.identify_table(statement.table))
     rows = []
     for index in TableIndexes(table).coverage():
         spec, column, options = index.spec, index.spec.column, dict(index.spec.options)

@@ -323,6 +323,30 @@ def test_a_temporary_view_hides_a_table_from_statements_too(lake: bitlake.Lake, 
         lake.spark.catalog.dropTempView("t")
 
 
+def test_statements_that_describe_a_temporary_view(lake: bitlake.Lake) -> None:
+    """Bug: they described the table that the view hides, and found no view without such a table."""
+    lake.sql("CREATE TABLE hidden (b INT) TBLPROPERTIES ('file-index.bitmap.columns' = 'b')")
+    plain = lake.spark
+    for name in ("hidden", "alone"):
+        plain.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT 1 AS vv, 'q' AS ww")
+    try:
+        for name in ("hidden", "alone"):
+            for text in (f"DESCRIBE {name}", f"DESCRIBE TABLE {name} vv", f"SHOW COLUMNS IN {name}"):
+                expected = [tuple(row) for row in plain.sql(text).collect()]
+                assert [tuple(row) for row in lake.sql(text).collect()] == expected, text
+            assert lake.sql(f"SHOW TBLPROPERTIES {name}").collect() == []
+            extended = lake.sql(f"DESCRIBE EXTENDED {name}").collect()
+            assert [tuple(row)[:2] for row in extended[:2]] == [("vv", "int"), ("ww", "string")]
+        for statement in ("SHOW INDEXES IN hidden", "SHOW PARTITIONS hidden"):
+            with pytest.raises(InvalidRequest, match="'hidden' is a temporary view"):
+                lake.sql(statement)
+        assert [tuple(row)[:2] for row in lake.sql("DESCRIBE default.hidden").collect()] == [("b", "int")]
+        assert lake.sql("SHOW INDEXES IN default.hidden").count() == 1
+    finally:
+        for name in ("hidden", "alone"):
+            plain.catalog.dropTempView(name)
+
+
 def test_timestamp_is_the_type_that_the_session_says(lake: bitlake.Lake) -> None:
     spark = lake.spark
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
