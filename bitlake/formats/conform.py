@@ -15,6 +15,8 @@ from bitlake.types.datatypes import DataField
 
 Column = Any
 """A pyarrow Array or ChunkedArray (pyarrow has no type stubs)."""
+Rows = Any
+"""A pyarrow Table or RecordBatch."""
 
 
 def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schema: pa.Schema) -> pa.Table:
@@ -176,6 +178,38 @@ def addressable(column: Column) -> Column:
     return pa.chunked_array(pieces, _type_without_views(column.type))
 
 
+def rebased(rows: Rows) -> Rows:
+    """The rows with copies of columns that have structs inside lists, maps or structs, so that no offset is above 0.
+
+    DuckDB 2.0 refuses offsets above these structs, which slices of a file's rows have.
+    """
+    for i, field in enumerate(rows.schema):
+        if _has_inner_struct(field.type):
+            column = rows.column(i)
+            copied = (
+                pa.chunked_array([_copied(c) for c in column.chunks], field.type)
+                if isinstance(column, pa.ChunkedArray)
+                else _copied(column)
+            )
+            rows = rows.set_column(i, field, copied)
+    return rows
+
+
+def _copied(array: pa.Array) -> pa.Array:
+    """The array in buffers of its own, whose offsets begin at 0."""
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _has_inner_struct(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_map(kind):
+        inside = [kind.key_type, kind.item_type]
+    else:
+        inside = [kind.field(i).type for i in range(kind.num_fields)]
+    return any(pa.types.is_struct(k) or _has_inner_struct(k) for k in inside)
+
+
 def in_pieces(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows in tables of at most :data:`_CHUNK_BYTES`, or of one row, whose rows Arrow can gather.
 
@@ -204,7 +238,7 @@ def _pieces(array: pa.Array) -> list[pa.Array]:
         half = len(array) // 2
         return [*_pieces(array.slice(0, half)), *_pieces(array.slice(half))]
     if array.offset and holds(array.type, _is_large):
-        return [pa.concat_arrays([array, array.slice(0, 0)])]  # copies, so that offsets begin at 0
+        return [_copied(array)]
     return [array]
 
 

@@ -19,7 +19,7 @@ from bitlake.expressions.binder import all_of, bind
 from bitlake.expressions.condition import Condition, Where, from_terms
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Constant, Predicate
-from bitlake.formats.conform import retyped
+from bitlake.formats.conform import rebased, retyped
 from bitlake.formatting import one_line
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
@@ -267,7 +267,7 @@ class TableScan:
 
     def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Read in batches, as a reader that Arrow's libraries take; the plan is made by its first batch."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(batch_size))
+        return pa.RecordBatchReader.from_batches(self.schema, map(rebased, self.to_batches(batch_size)))
 
     def candidates(self, columns: Sequence[str], compact: frozenset[str] = frozenset()) -> pa.RecordBatchReader:
         """Read these columns of every row that matches and of others, for an engine that applies the condition itself.
@@ -278,7 +278,7 @@ class TableScan:
         # The plan stays: it does not depend on columns.
         narrowed = replace(self, columns=tuple(columns), checks_text=True)
         tables = narrowed._read(replace(narrowed._request(), exact=False, compact=compact))
-        batches = (batch for table in tables for batch in table.to_batches())
+        batches = (rebased(batch) for table in tables for batch in table.to_batches())
         return pa.RecordBatchReader.from_batches(compact_schema(narrowed.schema, compact), batches)
 
     def to_arrow(self) -> pa.Table:

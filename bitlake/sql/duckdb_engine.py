@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import REPORTED, BitlakeError, EvaluationFailed
+from bitlake.formats.conform import rebased
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
 from bitlake.sql.analyzer import QueryAnalysis
@@ -89,7 +90,7 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
     scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}
     for name, table in tables.items():
         if name not in scans:
-            connection.register(name, table)
+            connection.register(name, rebased(table))
     relation = _relation(connection, query, scans, bind_scans(connection, scans))
     for name, ours, sparks in zip(query.names, relation.types, query.types, strict=True):
         if sparks != OPAQUE and str(ours) != sparks.duckdb:
@@ -118,7 +119,7 @@ def _relation(connection: Any, query: Translation, scans: Mapping[str, TableScan
 def relation_of(table: pa.Table, timezone: str, caches: Caches) -> Any:
     """An Arrow table, in which columns may share a name, as a relation."""
     connection = _connection(timezone, caches)
-    connection.register("answer", table.rename_columns([f"c{i}" for i in range(table.num_columns)]))
+    connection.register("answer", rebased(table.rename_columns([f"c{i}" for i in range(table.num_columns)])))
     return _named(connection, "answer", table.schema.names)
 
 

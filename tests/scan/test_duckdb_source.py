@@ -439,3 +439,39 @@ def test_texts_of_a_changed_length(kind: str, tmp_path: Path) -> None:
         padded = sought.ljust(4) if kind == "CHAR(4)" else sought
         assert connection.sql(f"SELECT id FROM lake WHERE s = '{padded}' ORDER BY id").fetchall() == ids
     assert lake.sql("SELECT * FROM t ORDER BY id", engine="duckdb").fetchall() == expected
+
+
+INNER = pa.struct([("y", pa.int32())])
+STRUCTS_INSIDE: dict[str, tuple[pa.DataType, Any]] = {
+    "map": (pa.map_(pa.string(), INNER), lambda i: [("k", {"y": i})] if i % 3 else None),
+    "list": (pa.list_(INNER), lambda i: [{"y": i}] * (i % 3)),
+    "struct": (pa.struct([("x", INNER)]), lambda i: {"x": {"y": i} if i % 4 else None} if i % 5 else None),
+}
+
+
+@pytest.mark.parametrize("kind", STRUCTS_INSIDE)
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_structs_inside_of_chosen_rows(kind: str, file_format: str, tmp_path: Path) -> None:
+    """Bug: DuckDB refused slices of such columns, which rows have that an index chose."""
+    made, value = STRUCTS_INSIDE[kind]
+    given = pa.table({"id": pa.array(range(300), pa.int32()), "w": pa.array([value(i) for i in range(300)], made)})
+    lake = bitlake.connect(tmp_path / "lake")
+    options = {"file.format": file_format, "file-index.bitmap.columns": "id"}
+    table = lake.create_table("t", given.schema, options=options)
+    for start, stop in ((0, 5), (5, 12), (12, 300)):
+        table.append(given.slice(start, stop - start))
+    some = [1, 2, 6, 11, 200]
+    expected = [row for row in given.to_pylist() if row["id"] in some]
+    condition = f"id IN ({', '.join(map(str, some))})"
+    connection = duckdb.connect()
+    connection.register("source", table.dataset())
+    connection.register("stream", table.scan(where=condition))
+    found = {
+        "source": connection.sql(f"SELECT * FROM source WHERE {condition}"),
+        "stream": connection.sql("SELECT * FROM stream"),
+        "relation": table.to_duckdb(connection).filter(condition),
+        "query": lake.sql(f"SELECT * FROM t WHERE {condition}", engine="duckdb"),
+        "ordered": lake.sql(f"SELECT * FROM t WHERE {condition} ORDER BY id LIMIT 5", engine="duckdb"),
+    }
+    for door, relation in found.items():
+        assert sorted(relation.to_arrow_table().to_pylist(), key=lambda r: r["id"]) == expected, door
