@@ -228,8 +228,8 @@ class FileStoreTable:
         columns = incremental.columns_of_difference(state.schema, new.schema)
         schema = incremental.in_vector_mode(columns, new.schema)
         if not new.schema.primary_keys:
-            files = incremental.new_files(old.entries(), new.entries())
-            below = incremental.of_files(replace(new, schema=schema), files, merged=True)
+            added = tuple(incremental.new_files(old.entries(), new.entries()))
+            below = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, added)
             return self._changed(below, below, None, kinds, packed, plain=True)
         before, after = incremental.differing_files(old, new)
         old_schema = incremental.in_vector_mode(columns, old.schema)

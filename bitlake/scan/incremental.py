@@ -5,7 +5,8 @@ Modes of a read between two snapshots:
 * ``delta``: the files that APPEND snapshots after the first up to the second added; rows of one key in them
   are merged, in the order of the snapshots.  COMPACT and OVERWRITE snapshots add nothing.
 * ``changelog``: the changelog files of these snapshots except OVERWRITE, row by row.
-* ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has.
+* ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has,
+  without those that its deletion vectors delete.
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
 
 A stream reads step by step.  A :class:`StreamOffset` names the next unit of a snapshot to read, and identifies the last

@@ -182,6 +182,25 @@ def test_a_difference_has_rows_that_only_a_deletion_vector_deletes(tmp_path: Pat
     assert values(table.scan(incremental_between=(before, table.snapshot.id), mode="diff")) == []  # type: ignore[union-attr]
 
 
+def test_a_difference_of_an_append_table_leaves_out_deleted_rows(tmp_path: Path) -> None:
+    # As Paimon 1.4.2; delta returns the rows as they were appended, with or without deletion vectors.
+    options = {"deletion-vectors.enabled": "true"}
+    table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS, options=options)
+    table.append(rows([1, 2, 3], "a"))
+    table.append(rows([4, 5, 6], "b"))
+    table.delete("id IN (1, 4)")
+    table.update({"v": "c"}, "id IN (2, 5)")
+    table.history.create_tag("first", 1)
+    table.history.create_tag("last", 4)
+    wanted = [(2, "c"), (5, "c"), (6, "b")]
+    assert values(table.scan(incremental_between=(1, 4), mode="diff")) == wanted
+    assert values(table.scan(incremental_between=("first", "last"), where="id > 2")) == wanted[1:]
+    assert table.scan(incremental_between=(1, 4), mode="diff").count() == 3
+    assert values(table.changes(1, 4, mode="diff")) == [("+I", *row) for row in wanted]
+    assert values(table.scan(incremental_between=(2, 3), mode="diff")) == []
+    assert values(table.scan(incremental_between=(1, 4), mode="delta")) == [(4, "b"), (5, "b"), (6, "b")]
+
+
 @pytest.mark.parametrize("enable", [True, False])
 def test_a_difference_over_a_switch_of_deletion_vectors(tmp_path: Path, enable: bool) -> None:
     table = keyed(tmp_path, **{"deletion-vectors.enabled": str(not enable).lower()})
