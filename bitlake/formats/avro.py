@@ -42,7 +42,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.avro import BLOCK_BYTES, Header, PlainContainer, read_blocks, read_header
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.formats.conform import conform
+from bitlake.formats.conform import conform, nulls_inside
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
 from bitlake.metadata.stats import TableBounds
@@ -120,7 +120,7 @@ def read_columns(
         while rows := _next_rows(reader, most):
             try:
                 arrays = [
-                    pa.array([r[f.name] if c is None else c(r[f.name]) for r in rows], f.type)
+                    nulls_inside(pa.array([r[f.name] if c is None else c(r[f.name]) for r in rows], f.type))
                     for f, c in zip(chosen, converts)
                 ]
             except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as e:

@@ -51,7 +51,29 @@ def null_column(rows: int, kind: pa.DataType) -> pa.Array:
     """
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
-    return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int64)))
+    return nulls_inside(pa.array([None], kind)).take(pa.array(np.zeros(rows, np.int64)))
+
+
+def nulls_inside(array: pa.Array) -> pa.Array:
+    """The array with members that are NULL where their struct is, unless they are NOT NULL.
+
+    Arrow keeps other values there, which readers must not look at.  DataFusion does: it shows them as the members of
+    NULL structs.
+    """
+    kind = array.type
+    if not holds(kind, pa.types.is_struct):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        members = [
+            member if field.nullable else array.field(i).slice(array.offset, len(array))
+            for i, (field, member) in enumerate(zip(kind, array.flatten(), strict=True))
+        ]
+        return pa.StructArray.from_arrays([nulls_inside(m) for m in members], fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        items = nulls_inside(array.items)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, nulls_inside(array.values), type=kind, mask=mask)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

@@ -12,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest
-from bitlake.formats.conform import cast_column, conform, in_pieces, null_column, take_rows
+from bitlake.formats.conform import cast_column, conform, in_pieces, null_column, nulls_inside, take_rows
 from bitlake.types import DataField, arrow_schema, parse_type
 from bitlake.types.datatypes import type_from_json
 
@@ -135,6 +135,22 @@ def test_null_structs_with_members_that_are_not_null_can_be_written() -> None:
     pq.write_table(pa.table({"s": column}), sink)
     assert pq.read_table(pa.BufferReader(sink.getvalue()))["s"].null_count == 3
     assert null_column(2, pa.int32()).equals(pa.nulls(2, pa.int32()))
+
+
+def test_members_of_null_structs_are_null_where_they_may_be() -> None:
+    inner = pa.struct([pa.field("z", pa.int32(), False), pa.field("n", pa.int32())])
+    kind = pa.struct([("x", pa.int32()), ("y", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))])
+    value = {"x": 1, "y": None, "l": [{"z": 1, "n": 2}, None], "m": [("k", None), ("l", {"z": 3, "n": None})]}
+    given = pa.array([value, None, {"x": None, "y": {"z": 7, "n": 8}, "l": None, "m": []}], kind)
+    made = nulls_inside(given)
+    assert made.equals(given) and made.type == kind
+    assert made.field("x").to_pylist() == [1, None, None]
+    assert made.field("y").null_count == 2 and made.field("y").field("z").null_count == 0
+    assert made.field("y").field("n").to_pylist() == [None, None, 8]
+    assert made.field("l").values.field("n").to_pylist() == [2, None]
+    assert made.field("m").items.field("n").to_pylist() == [None, None]
+    added = null_column(2, kind)
+    assert added.field("x").null_count == 2 and added.field("y").field("z").null_count == 0
 
 
 VIEWS = pa.ListViewArray.from_arrays(

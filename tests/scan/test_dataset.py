@@ -490,3 +490,18 @@ def test_text_that_is_not_utf8_is_an_error_for_engines_that_would_crash(tmp_path
     assert duckdb.sql("SELECT id FROM dataset ORDER BY id").fetchall() == [(1,), (2,), (3,)]
     assert duckdb.sql("SELECT lower(v) FROM dataset WHERE id = 3").fetchall() == [("fine",)]
     assert table.scan(["v"]).to_arrow()["v"].cast(pa.binary()).to_pylist() == [b"\xff a", b"ok", b"fine"]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_datafusion_sees_no_members_of_null_structs(tmp_path: Path, file_format: str) -> None:
+    """DataFusion shows what Arrow holds under a NULL struct, which was 0 of Avro files and of added columns."""
+    kind = pa.struct([("a", pa.int32()), ("d", pa.struct([("e", pa.string())]))])
+    rows = [{"s": {"a": 1, "d": {"e": "x"}}}, {"s": None}, {"s": {"a": None, "d": None}}]
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    table = lake.create_table("t", pa.schema([("s", kind)]), options={"file.format": file_format})
+    table.append(pa.Table.from_pylist(rows, schema=table.arrow_schema))
+    table.add_column("added", kind)
+    context = pytest.importorskip("datafusion").SessionContext()
+    context.register_dataset("t", table.dataset())
+    for path, count in (("s['a']", 2), ("s['d']['e']", 2), ("added['a']", 3), ("added['d']['e']", 3)):
+        assert context.sql(f"SELECT count(*) AS n FROM t WHERE {path} IS NULL").to_pydict() == {"n": [count]}, path
