@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,9 +285,9 @@ _APPENDING = """
 import sys
 import bitlake, test_crash
 table = bitlake.connect(sys.argv[1]).table("t")
-print("ready", flush=True)
 while True:
     table.append(test_crash.NEW)
+    print("appended", flush=True)
 """
 
 
@@ -301,8 +300,9 @@ def test_killed_at_any_moment(template: Path, tmp_path: Path) -> None:
         writer = subprocess.Popen(
             [sys.executable, "-c", _APPENDING, str(root)], env=_environment(), stdout=subprocess.PIPE
         )
-        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
-        time.sleep(0.1 + chance.random() / 5)
+        assert writer.stdout is not None
+        for _ in range(chance.randint(1, 20)):
+            assert writer.stdout.readline() == b"appended\n"
         writer.send_signal(signal.SIGKILL)
         writer.wait()
         writer.stdout.close()
