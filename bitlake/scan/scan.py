@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -100,10 +101,13 @@ class TableScan:
             raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
         metadata = metadata_fields(())
         folded = [str(c).lower() for c in columns]
+        schema = self.state.schema
+        known = set(schema.field_names)
         names = tuple(
-            f if f in metadata else self.state.schema.field(c).name for f, c in zip(folded, columns, strict=True)
+            f if f in metadata else c if type(c) is str and c in known else schema.field(c).name
+            for f, c in zip(folded, columns, strict=True)
         )
-        twice = [n for i, n in enumerate(names) if n in names[:i]]
+        twice = [n for n, times in Counter(names).items() if times > 1]
         if twice:
             raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
         return replace(self, columns=names, _planned=[])

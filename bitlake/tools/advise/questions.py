@@ -28,6 +28,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -510,7 +511,7 @@ class Query:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """A query whose condition is bound to the table; ``weight``: how often it is asked, beside the others."""
 
@@ -521,12 +522,12 @@ class Question:
     kind: str
     """``equality``, ``list``, ``range``, ``pattern``, ``null`` or ``several`` (columns)."""
 
-    @property
+    @cached_property
     def judged(self) -> Predicate:
         """The condition as indexes evaluate it: with leaves about expressions."""
         return judged_by_indexes(self.predicate).predicate
 
-    @property
+    @cached_property
     def sources(self) -> frozenset[str]:
         """The columns and expressions whose indexes may help."""
         judged = self.judged
@@ -539,7 +540,7 @@ class Question:
         """Whether it asks for values, which typical questions pick from the sample."""
         return self.kind in ("equality", "list")
 
-    @property
+    @cached_property
     def needed(self) -> tuple[str, ...]:
         """The columns that are read for it, the condition's among them."""
         more = sorted(c for c in sources_of(self.predicate) if c not in self.columns)

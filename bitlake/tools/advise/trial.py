@@ -7,8 +7,9 @@ and asked by the readers that plans ask.  What is left to guess is how a file's 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -31,6 +32,7 @@ from bitlake.tools.advise.sources import columns_of_source, matching_rows, place
 from bitlake.types import DataField, arrow_type
 from bitlake.write.data_file_writer import INDEX_ROWS, indexed_columns
 
+T = TypeVar("T")
 _PIECE_ROWS = 16 * 1024
 
 
@@ -78,28 +80,34 @@ def try_run(
 ) -> Trial:
     """Build the candidates of a run and evaluate the queries of their columns, each of ``units`` of one column."""
     matches: dict[Leaf, BitMap] = {}
-    leaves = dict.fromkeys(leaf for unit in units for leaf in leaves_of(unit))
-    for source in dict.fromkeys(map(source_of, leaves)):
+    distinct = dict.fromkeys(leaf for unit in units for leaf in leaves_of(unit))
+    leaves = _grouped((source_of(leaf), leaf) for leaf in distinct)
+    for source, tests in leaves.items():
         values = read_source(store, run, source, schema)
         if values is None and source in schema.field_names:
             values = pa.nulls(run.rows, arrow_type(schema.field(source).type))
-        for leaf in leaves:
-            if source_of(leaf) == source:
-                found = BitMap() if values is None else matching_rows(leaf, source, values, schema.fields)
-                matches[leaf] = found
+        for leaf in tests:
+            matches[leaf] = BitMap() if values is None else matching_rows(leaf, source, values, schema.fields)
     built: dict[Candidate, Built] = {}
     seconds: dict[str, float] = {}
-    for source in dict.fromkeys(c.column for c in candidates):
-        asked = [unit for unit in units if source in places_of(unit)]
-        if not asked:
+    asked = _grouped((place, unit) for unit in units for place in places_of(unit))
+    for source, rivals in _grouped((c.column, c) for c in candidates).items():
+        if source not in asked:
             continue
         seconds[source], weight, batches = _as_indexed(store, run, source, schema)
-        for candidate in candidates:
-            if candidate.column == source:
-                made = _build(candidate, batches, asked, matches, run, schema, weight)
-                if made is not None:
-                    built[candidate] = made
+        for candidate in rivals:
+            made = _build(candidate, batches, asked[source], matches, run, schema, weight)
+            if made is not None:
+                built[candidate] = made
     return Trial(matches, built, seconds)
+
+
+def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """The second members by the first, in order."""
+    out: dict[str, list[T]] = {}
+    for source, member in pairs:
+        out.setdefault(source, []).append(member)
+    return out
 
 
 def _as_indexed(store: Store, run: Run, source: str, schema: TableSchema) -> tuple[float, int, list[pa.Table]]:
