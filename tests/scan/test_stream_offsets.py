@@ -13,7 +13,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.scan.incremental import ChangeStream, Limits, StreamOffset
+from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

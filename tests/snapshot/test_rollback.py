@@ -24,7 +24,7 @@ from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
-from bitlake.scan.incremental import ChangeStream, StreamOffset
+from bitlake.scan.stream_offsets import ChangeStream, StreamOffset
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import BASE, REMOVED, load_line
 from bitlake.snapshot.versions import read_hint

@@ -7,10 +7,10 @@ and reads them again for every other query, branch of a union and side of a join
 are lost without an error.  The option ``where`` prunes instead.
 
 A stream's reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets
-(:class:`bitlake.scan.incremental.StreamOffset`) in the checkpoint.  The reader decides where a query begins, how much a
-micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their snapshots;
-where keys have moved between the buckets of a partition, so are all rows of the partition.  Where keys are unique over
-partitions, one task reads all changes, and of a key that moves the rows of its new partition last.
+(:class:`bitlake.scan.stream_offsets.StreamOffset`) in the checkpoint.  The reader decides where a query begins, how
+much a micro-batch takes, and what its tasks read.  Rows of one bucket are read by one task, in the order of their
+snapshots; where keys have moved between the buckets of a partition, so are all rows of the partition.  Where keys are
+unique over partitions, one task reads all changes, and of a key that moves the rows of its new partition last.
 """
 
 from __future__ import annotations
@@ -35,16 +35,13 @@ from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import (
     ROW_KIND,
     ChangeScan,
-    ChangeStream,
     ChangeTask,
-    Limits,
-    StreamOffset,
-    moved_last,
     read_changes,
 )
 from bitlake.scan.read_ahead import files_at_once, read_in_order
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import TableScan
+from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset, moved_last
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from

@@ -1,0 +1,373 @@
+"""Stream offsets: positions in a table's history, how far a step of a stream goes, and the changes between two of them.
+
+A stream reads step by step.  A :class:`StreamOffset` names the next unit of a snapshot to read, and identifies the last
+snapshot read, since a rollback gives ids to other snapshots, and so does a table created again.  The units of a
+snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
+their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
+stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
+then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Changelog producers that wait for
+compactions leave rows behind when the table gets another one: the next snapshot's new files are those, too.  Where
+keys are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+
+Source: the observed behaviour of Paimon's streaming readers.  They read postponed rows (``bucket`` = -2) of tables
+without a changelog at once and one by one; where there is a changelog, these rows come with the compaction that brings
+them to their buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.merge.keys import Int64s, group_rows
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry, by_bucket
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.scan.incremental import (
+    ADDED,
+    KIND_NAMES,
+    ROW_KIND,
+    ChangeScan,
+    FilesState,
+    SnapshotRange,
+    changed_files,
+    in_vector_mode,
+    mode_of,
+    of_files,
+)
+from bitlake.scan.scan import TableScan
+from bitlake.schema.merge_spec import is_cross_partition, max_level
+from bitlake.snapshot import versions
+from bitlake.snapshot.state import TableState, state_at
+
+_COMPACTED = ("lookup", "full-compaction")
+"""Changelog producers that emit a row only when it is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The next unit to read: the ``index``-th of a snapshot's new files or, if ``full``, of all its files."""
+
+    snapshot: int
+    index: int = 0
+    full: bool = False
+    read: str | None = field(default=None, compare=False)
+    """What identifies the snapshot :attr:`last_read`; None if that is unknown."""
+
+    @property
+    def last_read(self) -> int:
+        """The last snapshot that was read before, or is being read."""
+        return self.snapshot if self.full or self.index else self.snapshot - 1
+
+    def to_dict(self) -> dict[str, int | str]:
+        """The offset as a checkpoint stores it."""
+        kept: dict[str, int | str] = {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+        return kept if self.read is None else {**kept, "read": self.read}
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
+        """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
+        numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
+        read = kept.get("read")
+        known = len(kept) == 3 + ("read" in kept) and (read is None or isinstance(read, str))
+        if not known or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise InvalidRequest(f"invalid stream offset {dict(kept)}; is this the checkpoint of another source?")
+        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]), read)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a step reads; it reads at least one unit.  None: unlimited."""
+
+    files: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+
+
+class StreamedTable(Protocol):
+    """A table whose changes are streamed."""
+
+    name: str
+
+    def state(self) -> TableState:
+        """The table's latest state."""
+
+    def scan_of(self, state: TableState) -> TableScan:
+        """A scan of all columns of a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUnit:
+    """Files that are read together or not at all."""
+
+    files: tuple[ManifestEntry, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the files."""
+        return sum(e.file.row_count for e in self.files)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the files."""
+        return sum(e.file.file_size for e in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStep:
+    """One step of a stream: its end, and the number of rows up to it."""
+
+    end: StreamOffset
+    rows: int
+
+
+class ChangeStream:
+    """The changes of one table from any offset on; ``kinds``: with the column ``rowkind``, and retractions."""
+
+    def __init__(self, table: StreamedTable, *, kinds: bool) -> None:
+        self._table = table
+        self._kinds = kinds
+
+    # --- where to begin ----------------------------------------------------------------------------------------------
+
+    def latest(self) -> StreamOffset:
+        """The offset after the latest snapshot."""
+        state = self._state()
+        return _identified(state, StreamOffset((versions.latest_snapshot_id(state.table_files) or 0) + 1))
+
+    def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
+        """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
+
+        Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
+        """
+        ids = self._ids()
+        low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
+        if not low <= snapshot <= high:
+            raise NotFound(
+                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {versions.kept_words(ids)}"
+            )
+        at = StreamOffset(snapshot, 0, full)
+        return _identified(self._state(), at) if full else at
+
+    def full(self, *, earliest: bool = False) -> StreamOffset:
+        """The offset of all rows of the latest snapshot (or the earliest), then the changes after it."""
+        ids = self._ids()
+        return _identified(self._state(), StreamOffset(ids[0 if earliest else -1], 0, True)) if ids else StreamOffset(1)
+
+    # --- how far -----------------------------------------------------------------------------------------------------
+
+    def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
+        """The next step from ``start``; without new files it ends at ``start``.
+
+        Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
+        Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
+        """
+        state = self._state()
+        last = (versions.latest_snapshot_id(state.table_files) or 0) + 1
+        if start.snapshot > last or (start.full and start.snapshot == last):
+            raise NotFound(
+                f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
+                "the table was rolled back, or is another one; start again with another checkpoint"
+            )
+        _check_read(state, start)
+        end = StreamOffset(last) if until is None or until.snapshot >= last else until
+        if limits is None:
+            # A step without news ends at the very same offset, whether or not that identifies a snapshot.
+            return StreamStep(start if start == end else _identified(state, end), 0)
+        files = size = rows = 0
+        at = start
+        while at.snapshot < end.snapshot:
+            units = self._units(state, self._then(state, at), at)
+            for number in range(at.index, len(units)):
+                unit = units[number]
+                over = (
+                    (limits.files is not None and files + len(unit.files) > limits.files)
+                    or (limits.bytes is not None and size + unit.size > limits.bytes)
+                    or (limits.rows is not None and rows + unit.rows > limits.rows)
+                )
+                if over and files:
+                    return StreamStep(_identified(state, StreamOffset(at.snapshot, number, at.full)), rows)
+                files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
+            at = StreamOffset(at.snapshot + 1)
+        return StreamStep(start if at == start else _identified(state, at), rows)
+
+    def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
+        """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
+        state = self._state()
+        _check_read(state, start)
+        at = start
+        while (at.snapshot, at.index) < (end.snapshot, end.index):
+            then = self._then(state, at)
+            units = self._units(state, then, at)
+            stop = end.index if at.snapshot == end.snapshot else len(units)
+            if stop > len(units) or (at.index and at.index >= len(units)):
+                raise InvalidRequest(
+                    f"table '{state.name}': snapshot {at.snapshot} has {len(units)} units, and the checkpoint speaks "
+                    f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
+                )
+            files = [e for u in units[at.index : stop] for e in u.files]
+            behind = {e.file.file_name for e in self._left_behind(state, then, at)}
+            if behind:
+                data = [e for e in files if e.file.file_name in behind]
+                files = [e for e in files if e.file.file_name not in behind]
+                base = self._table.scan_of(of_files(state, data, merged=True))
+                yield ChangeScan.of(base, kinded=True) if self._kinds else base
+            placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
+            if placed:
+                yield self._scan(state, then, at, placed)
+            if len(placed) < len(files):
+                # Postponed rows have no order of keys yet: they come one by one, as they were written.
+                postponed = [e for e in files if e.bucket == POSTPONE_BUCKET]
+                postponed.sort(key=lambda e: e.file.creation_time or 0)
+                base = self._table.scan_of(of_files(state, postponed, merged=False))
+                yield ChangeScan.of(base, kinded=self._kinds)
+            at = StreamOffset(at.snapshot + 1)
+
+    def moves_keys(self, start: StreamOffset, end: StreamOffset) -> bool:
+        """Whether a key may be in one bucket of its partition at ``start`` and in another one before ``end``.
+
+        Overwrites place keys in buckets again (a rescale is one).  Postponed rows are not in the bucket of their key.
+        """
+        state = self._state()
+        if not state.schema.primary_keys or state.schema.num_buckets == POSTPONE_BUCKET:
+            return bool(state.schema.primary_keys)
+        between = range(start.snapshot + 1, end.snapshot)
+        return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
+
+    def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
+        files = self._files(state, then, at)
+        if not state.schema.primary_keys:
+            return [StreamUnit((e,)) for e in files]
+        if files and not at.full and is_cross_partition(state.schema):
+            return [StreamUnit(tuple(files))]
+        # Postponed rows are newer than those that a compaction has brought to their buckets.
+        units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
+        return [StreamUnit(tuple(entries)) for _, entries in units]
+
+    def _files(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
+        try:
+            if at.full:
+                level = _first_emitted_level(then.schema)
+                postponed = then.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
+                entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
+                return [e for e in entries if e.file.level >= level]
+            between = SnapshotRange(at.snapshot - 1, at.snapshot)
+            (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
+            return [*self._left_behind(state, then, at), *files]
+        except NotFound as e:
+            raise self._expired(state, at) from e
+
+    def _left_behind(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
+        """Files with rows that no compaction emits, since the changelog producer was changed with this snapshot."""
+        if at.full or not state.schema.primary_keys or not then.schema.id:
+            return []
+        try:
+            before = state_at(state, at.snapshot - 1)
+        except NotFound:
+            return []
+        emitted, emitted_before = _first_emitted_level(then.schema), _first_emitted_level(before.schema)
+        if emitted >= emitted_before:
+            return []
+        return [e for e in before.entries() if e.bucket >= 0 and emitted <= e.file.level < emitted_before]
+
+    def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
+        kept = versions.kept_words(self._ids())
+        return NotFound(
+            f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
+            "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
+            "or give the stream a 'consumer-id', which holds expiry back"
+        )
+
+    def _scan(self, state: TableState, then: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
+        if at.full:
+            schema = in_vector_mode(state.schema, then.schema)
+            below = FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(files))
+            base = self._table.scan_of(below)
+            if state.schema.primary_keys and not _first_emitted_level(then.schema):
+                base = base.with_level_0()
+            return ChangeScan.of(base, kinded=True) if self._kinds else base
+        between = SnapshotRange(at.snapshot - 1, at.snapshot)
+        delta = mode_of(then, between, "auto") == "delta"
+        base = self._table.scan_of(of_files(state, files, merged=delta))
+        return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
+
+    def _then(self, state: TableState, at: StreamOffset) -> TableState:
+        """The table at an offset's snapshot; ``state`` for an id that a rollback left unused."""
+        if not at.full and not state.schema.primary_keys:
+            return state
+        try:
+            return state_at(state, at.snapshot)
+        except NotFound as e:
+            if at.full:
+                raise self._expired(state, at) from e
+            return state
+
+    def _state(self) -> TableState:
+        state = self._table.state()
+        if state.schema.opts.of(opt.STREAMING_OVERWRITE):
+            raise UnsupportedFeature(
+                f"table '{state.name}' says '{opt.STREAMING_OVERWRITE.name}': what overwrites change cannot be "
+                "streamed by this version; unset the option"
+            )
+        return state
+
+    def _ids(self) -> list[int]:
+        state = self._state()
+        return versions.snapshot_ids(state.table_files)
+
+
+def _identity(snapshot: Snapshot) -> str:
+    """What no other snapshot has; the uuid is missing in snapshots of old writers."""
+    return snapshot.uuid or snapshot.delta_manifest_list
+
+
+def _identified(state: TableState, offset: StreamOffset) -> StreamOffset:
+    """The offset with what identifies the last snapshot read."""
+    if state.snapshot is not None and state.snapshot.id == offset.last_read:
+        return replace(offset, read=_identity(state.snapshot))
+    ids = [offset.last_read] if offset.last_read else []
+    found = next(versions.existing_snapshots(state.table_files, ids), None)
+    return replace(offset, read=None if found is None else _identity(found))
+
+
+def _check_read(state: TableState, offset: StreamOffset) -> None:
+    """Raise :class:`NotFound` if the last snapshot read is not part of the table's history any more.
+
+    One that has expired is not checked.
+    """
+    now = _identified(state, offset).read
+    if offset.read is None or offset.read == now:
+        return
+    ids = versions.snapshot_ids(state.table_files)
+    if now is not None or not ids or offset.last_read > ids[0]:
+        raise NotFound(
+            f"table '{state.name}': the stream stands at snapshot {offset.snapshot}, and the snapshot "
+            f"{offset.last_read} that it has read is not in the table's history: the table was rolled back, or is "
+            "another one; start again with another checkpoint"
+        )
+
+
+def _first_emitted_level(schema: TableSchema) -> int:
+    """The lowest level whose rows the changelog has emitted; rows of lower levels are emitted later."""
+    if not schema.primary_keys or schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
+        return 0
+    return 1 if schema.opts.of(opt.CHANGELOG_PRODUCER) == "lookup" else max_level(schema.opts)
+
+
+def moved_last(rows: pa.Table, places: Int64s, keys: Sequence[str]) -> pa.Table:
+    """Rows with their kinds, ordered so that of each key the rows of the place where it is now come last.
+
+    ``places`` has a number for each row.  A place's rows of a key are in order and stay so.
+    """
+    groups = group_rows([pa.array(places), *(rows.column(k) for k in keys)], [np.arange(len(places))])
+    added = np.isin(rows.column(ROW_KIND).to_numpy(), [KIND_NAMES[kind] for kind in ADDED])
+    present = np.empty(len(places), bool)
+    present[groups.order] = np.repeat(added[groups.last], groups.sizes)
+    return rows.take(pa.array(np.argsort(present, kind="stable")))
