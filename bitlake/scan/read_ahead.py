@@ -26,7 +26,9 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
+from bitlake.io import Store
 from bitlake.runtime import REQUESTS
+from bitlake.scan.column_reader import FileTask
 
 READ_AHEAD_FILES = 4
 """Files read in parallel: feeds two to four cores."""
@@ -47,13 +49,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def files_at_once(sizes: Sequence[int], *, remote: bool, least: int = READ_AHEAD_FILES) -> int:
-    """Return how many files to read in parallel, of which at most these stored bytes are fetched: ``least`` or more.
+def files_at_once(store: Store, tasks: Sequence[FileTask], least: int = READ_AHEAD_FILES) -> int:
+    """Return how many files to read in parallel: ``least``, or more of a remote store.
 
-    More are read of a ``remote`` store, if they are small or few of their pages are read.
+    More are read if all are small, or few of their pages are read.
     """
-    largest = max(sizes, default=0)
-    return max(least, min(REQUESTS, _AT_ONCE_BYTES // max(1, largest))) if remote else least
+    if not tasks or store.local_path(tasks[0].path) is not None:
+        return least
+    largest = max(task.page_bytes for task in tasks)
+    return max(least, min(REQUESTS, _AT_ONCE_BYTES // max(1, largest)))
 
 
 def read_in_order(

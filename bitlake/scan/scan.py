@@ -410,8 +410,7 @@ class TableScan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root, schema)
                 return
-            remote = bool(tasks) and self.store.local_path(tasks[0].path) is None
-            at_once = files_at_once([t.page_bytes for t in tasks], remote=remote)
+            at_once = files_at_once(self.store, tasks)
             sizes = [t.chosen_bytes for t in tasks]
             for table in read_in_order(sizes, read, row_limit=left, bounded=bounded, at_once=at_once):
                 count_rows(read=table.num_rows)

@@ -14,6 +14,7 @@ import pytest
 
 import bitlake
 from bitlake.fileindex.selection import Selection
+from bitlake.io import open_store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS
 from bitlake.scan import read_ahead, scan
@@ -99,12 +100,18 @@ def test_as_many_files_as_asked_are_read_in_parallel(bounded: bool) -> None:
 
 
 def test_small_reads_of_a_remote_store_are_more_at_once() -> None:
+    def at_once(sizes: list[int], *, remote: bool, least: int = 4) -> int:
+        root = "memory://at-once" if remote else "/at-once"
+        schema = TableSchema(0, (), 0, (), (), {})
+        tasks = [FileTask(f"{root}/{i}.parquet", s, 9, 0, (), Selection.all(), schema) for i, s in enumerate(sizes)]
+        return files_at_once(open_store(root), tasks, least)
+
     mb = 1 << 20
-    assert files_at_once([mb, mb], remote=False) == 4
-    assert files_at_once([mb] * 100, remote=True) == files_at_once([0], remote=True) == REQUESTS
-    assert files_at_once([mb, 8 * mb], remote=True) == 8  # 64 MB, if all are as large as the largest
-    assert files_at_once([128 * mb], remote=True) == 4
-    assert files_at_once([128 * mb], remote=True, least=1) == 1
+    assert at_once([], remote=True) == at_once([mb, mb], remote=False) == 4
+    assert at_once([mb] * 100, remote=True) == at_once([0], remote=True) == REQUESTS
+    assert at_once([mb, 8 * mb], remote=True) == 8  # 64 MB, if all are as large as the largest
+    assert at_once([128 * mb], remote=True) == 4
+    assert at_once([128 * mb], remote=True, least=1) == 1
 
 
 @pytest.mark.parametrize(("root", "at_once"), [("memory://at-once/lake", 8), ("", 4)])

@@ -607,9 +607,8 @@ class SparkReader:
 
         stored = [_column(f) for f in plan.schema.fields]
         share = min(1.0, _width(sent.fields) / _width(stored)) if stored else 1.0
-        remote = store.local_path(files[0].path) is None
-        at_once = files_at_once([t.page_bytes for t in reads], remote=remote, least=1)
-        frame = read_packed(self._spark, reads, [t.chosen_bytes for t in reads], sent, rows_of, share, at_once)
+        sizes, at_once = [t.chosen_bytes for t in reads], files_at_once(store, reads, least=1)
+        frame = read_packed(self._spark, reads, sizes, sent, rows_of, share, at_once)
         if not numbered:
             return frame
         paths = F.array(*[F.lit(f.path) for f in files])

@@ -134,16 +134,6 @@ class Part:
     what: FileTask | ChangeTask | TableScan
     size: int
 
-    @property
-    def fetched_bytes(self) -> int:
-        """An upper estimate of the stored bytes that it fetches."""
-        return self.what.page_bytes if isinstance(self.what, FileTask) else self.size
-
-    @property
-    def is_remote_file(self) -> bool:
-        """Whether it is one file that is not on this machine."""
-        return isinstance(self.what, FileTask) and self.store.local_path(self.what.path) is None
-
     def tables(self) -> Iterator[pa.Table]:
         """Its rows."""
         with reading_table(self.table):
@@ -162,16 +152,6 @@ class MovedKeys:
     parts: tuple[Part, ...]
     keys: tuple[str, ...]
     size: int
-
-    @property
-    def fetched_bytes(self) -> int:
-        """An upper estimate of the stored bytes that it fetches."""
-        return sum(part.fetched_bytes for part in self.parts)
-
-    @property
-    def is_remote_file(self) -> bool:
-        """Always False: it is several files."""
-        return False
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows; those of a key's new partition come after those of the others."""
@@ -196,8 +176,9 @@ class Parts(InputPartition):
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows as Spark takes them."""
         parts: list[Part | MovedKeys] = loads(self.value)
-        remote = parts[0].is_remote_file
-        at_once = files_at_once([part.fetched_bytes for part in parts], remote=remote, least=1)
+        files = [(p.store, p.what) for p in parts if isinstance(p, Part) and isinstance(p.what, FileTask)]
+        all_files = files and len(files) == len(parts)
+        at_once = files_at_once(files[0][0], [task for _, task in files], least=1) if all_files else 1
         tables = read_in_order([part.size for part in parts], lambda i: parts[i].tables(), at_once=at_once)
         yield from spark_batches(tables, schema)
 
