@@ -105,9 +105,10 @@ class StreamedTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamUnit:
-    """Files that are read together or not at all."""
+    """Files that are read together or not at all; ``left_behind``: names of those that no compaction emits."""
 
     files: tuple[ManifestEntry, ...]
+    left_behind: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -213,7 +214,7 @@ class ChangeStream:
                     f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
-            behind = {e.file.file_name for e in self._left_behind(state, then, at)}
+            behind = frozenset[str]().union(*(u.left_behind for u in units[at.index : stop]))
             if behind:
                 data = [e for e in files if e.file.file_name in behind]
                 files = [e for e in files if e.file.file_name not in behind]
@@ -242,25 +243,29 @@ class ChangeStream:
         return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
     def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
-        files = self._files(state, then, at)
+        files, behind = self._files(state, then, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
         if files and not at.full and is_cross_partition(state.schema):
-            return [StreamUnit(tuple(files))]
+            return [StreamUnit(tuple(files), behind)]
         # Postponed rows are newer than those that a compaction has brought to their buckets.
         units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
-        return [StreamUnit(tuple(entries)) for _, entries in units]
+        return [StreamUnit(tuple(entries), behind) for _, entries in units]
 
-    def _files(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
+    def _files(
+        self, state: TableState, then: TableState, at: StreamOffset
+    ) -> tuple[list[ManifestEntry], frozenset[str]]:
+        """The files at an offset's snapshot, and the names of those that are left behind."""
         try:
             if at.full:
                 level = _first_emitted_level(then.schema)
                 postponed = then.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
                 entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
-                return [e for e in entries if e.file.level >= level]
+                return [e for e in entries if e.file.level >= level], frozenset()
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
-            return [*self._left_behind(state, then, at), *files]
+            behind = self._left_behind(state, then, at)
+            return [*behind, *files], frozenset(e.file.file_name for e in behind)
         except NotFound as e:
             raise self._expired(state, at) from e
 
