@@ -193,7 +193,7 @@ class FileStoreTable:
         state = self.state()
         ids = snapshot_ids(state.table_files)
         if not ids:
-            return self._changed(state, incremental.of_files(state, (), merged=False), None, kinds, packed)
+            return self._changed(state.schema, incremental.of_files(state, (), merged=False), None, kinds, packed)
         first = snapshot_at_time(state, epoch_millis(start, self.timezone))
         last = None if end is None else snapshot_at_time(state, epoch_millis(end, self.timezone))
         if end is not None and last is None:
@@ -211,11 +211,8 @@ class FileStoreTable:
         """The changes between two moments of a state's table."""
         how = incremental.mode_of(state, between, mode)
         if how != "diff":
-            snapshots = incremental.changed_files(state, between, how)
-            files, delta = [e for entries in snapshots for e in entries], how == "delta"
-            below = incremental.of_files(state, files, merged=delta)
-            shifts = incremental.sequence_shifts(snapshots) if delta and state.schema.primary_keys else {}
-            return self._changed(below, below, None, kinds, packed, plain=delta and not shifts, shifts=shifts)
+            below = incremental.of_files(state, incremental.changed_files(state, between, how), merged=False)
+            return self._changed(state.schema, below, None, kinds, packed)
         if between.tags is not None:
             old, new = (state_of(state, s) for s in between.tags)
             if new.snapshot_id is not None and old.snapshot_id is not None and new.snapshot_id < old.snapshot_id:
@@ -230,29 +227,28 @@ class FileStoreTable:
         if not new.schema.primary_keys:
             added = tuple(incremental.new_files(old.entries(), new.entries()))
             below = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, added)
-            return self._changed(below, below, None, kinds, packed, plain=True)
+            return self._changed(new.schema, below, None, kinds, packed)
         before, after = incremental.differing_files(old, new)
         old_schema = incremental.in_vector_mode(columns, old.schema)
         earlier = incremental.FilesState(old.name, old.paths, old.store, old_schema, old.snapshot, tuple(before))
         later = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, tuple(after))
-        return self._changed(later, later, earlier, kinds, packed)
+        return self._changed(new.schema, later, earlier, kinds, packed)
 
     def _changed(
         self,
-        state: TableState,
-        below: incremental.FilesState,
+        schema: TableSchema,
+        after: incremental.FilesState,
         before: incremental.FilesState | None,
         kinds: bool,
         packed: bool,
-        *,
-        plain: bool = False,
-        shifts: Mapping[str, int] | None = None,
     ) -> TableScan:
-        base = self.scan_of(below)
-        if plain and not kinds:
-            return base  # merging leaves out what was deleted, and indexes may help
+        if packed and not kinds:
+            raise InvalidRequest(f"table '{self.name}': packed rows begin with their kind; leave kinds=False out")
+        base = self.scan_of(after)
+        if not kinds and not schema.primary_keys:
+            return base  # appended rows are all additions, and indexes may help
         earlier = None if before is None else self.scan_of(before)
-        return ChangeScan.of(base, earlier, kinded=kinds, packed=packed, shifts=shifts)
+        return ChangeScan.of(base, earlier, kinded=kinds, packed=packed)
 
     def _between(self, state: TableState, start: Moment, end: Moment | None) -> incremental.SnapshotRange:
         names = set(tag_names(state.table_files))

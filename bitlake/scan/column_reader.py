@@ -66,8 +66,6 @@ class FileTask:
     merge: MergeTask | None = None
     """Files to read and merge by key instead; ``selection`` is then of the merged rows."""
     level: int = 0
-    sequence_shift: int = 0
-    """What is added to the sequence numbers of its rows before they are merged."""
 
     @property
     def chosen_bytes(self) -> int:

@@ -2,9 +2,8 @@
 
 Modes of a read between two snapshots:
 
-* ``delta``: the files that APPEND snapshots after the first up to the second added; rows of one key in them
-  are merged, in the order of the snapshots (Paimon since 1.1 gives all of them).  COMPACT and OVERWRITE snapshots add
-  nothing.
+* ``delta``: the files that APPEND snapshots after the first up to the second added, row by row.  COMPACT and OVERWRITE
+  snapshots add nothing.
 * ``changelog``: the changelog files of these snapshots except OVERWRITE, row by row.
 * ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has,
   without those that its deletion vectors delete.
@@ -14,7 +13,8 @@ Source: the observed behaviour of Paimon's readers (``incremental-between``, ``i
 
 A :class:`ChangeScan` reads rows with their kinds: an audit log, a binlog, a changelog, or the difference of two
 snapshots.  Its columns are a view (:func:`kinds_schema`): ``rowkind`` (``+I -U +U -D``), ``_SEQUENCE_NUMBER`` with the
-option ``table-read.sequence-number.enabled``, then the table's.  In a binlog each value is in an array of one.  Files
+option ``table-read.sequence-number.enabled``, then the table's.  In a binlog each value is in an array of one.  Where
+the ``-U`` and the ``+U`` of an update follow each other in a file, they are one row ``+U`` with arrays of two.  Files
 are read by a scan of the underlying table.  Tasks are independent of each other, in this process or on executors.
 
 Source: Paimon's ``$audit_log`` and ``$binlog`` system tables, and its incremental reads.
@@ -23,7 +23,7 @@ Source: Paimon's ``$audit_log`` and ``$binlog`` system tables, and its increment
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ from bitlake.schema.merge_spec import (
     DELETE,
     SEQUENCE_NUMBER,
     UPDATE_AFTER,
+    UPDATE_BEFORE,
     VALUE_KIND,
 )
 from bitlake.snapshot import versions
@@ -106,6 +107,8 @@ class ChangeSpec:
     predicate: Predicate | None
     kinds: frozenset[int] | None
     packed: bool
+    paired: bool
+    """Whether rows come as they were written, so that the old and the new row of an update follow each other."""
 
     @property
     def output(self) -> pa.Schema:
@@ -117,15 +120,13 @@ class ChangeSpec:
 class ChangeScan(TableScan):
     """A scan of rows with their kinds; ``columns`` and ``predicate`` are of the view.
 
-    ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds;
-    ``shifts`` are those of :func:`sequence_shifts`.
+    ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds.
     """
 
     base: TableScan | None = None
     before: TableScan | None = None
     kinds: frozenset[int] | None = None
     packed: bool = False
-    shifts: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -134,7 +135,6 @@ class ChangeScan(TableScan):
         *,
         kinded: bool,
         packed: bool = False,
-        shifts: Mapping[str, int] | None = None,
     ) -> ChangeScan:
         """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else only additions."""
         base = replace(base, other=None)
@@ -149,7 +149,6 @@ class ChangeScan(TableScan):
             before=before,
             kinds=None if kinded else ADDED,
             packed=packed,
-            shifts=shifts or {},
         )
 
     # --- planning ----------------------------------------------------------------------------------------------------
@@ -167,7 +166,9 @@ class ChangeScan(TableScan):
         columns = [c for c in base.state.schema.field_names if compared or c in requested]
         own = [VALUE_KIND, *([SEQUENCE_NUMBER] if SEQUENCE_NUMBER in requested else [])]
         request = ReadRequest(base.state.schema, (*own, *columns), condition, base.timezone, base.ignored)
-        return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed)
+        # Merging by key puts other rows side by side.
+        paired = self.packed and not compared and not base.state.schema.primary_keys
+        return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed, paired)
 
     def tasks(self) -> list[ChangeTask]:
         """The files to read, one task for each file, or for each bucket to compare, or partition with other buckets."""
@@ -178,7 +179,7 @@ class ChangeScan(TableScan):
 
         after = planned(self._base)
         if self.before is None:
-            return [ChangeTask((self._in_order(t),)) for t in tasks_of(after.files, after.schemas)]
+            return [ChangeTask((t,)) for t in tasks_of(after.files, after.schemas)]
         earlier = planned(self.before)
         counts: dict[bytes, set[int]] = {}
         for file in (*earlier.files, *after.files):
@@ -191,13 +192,6 @@ class ChangeScan(TableScan):
                 bucket = entry.bucket if len(counts[entry.partition]) == 1 else -1
                 compared.setdefault((entry.partition, bucket), ([], []))[place].append(task)
         return [ChangeTask(tuple(new), tuple(old)) for old, new in compared.values()]
-
-    def _in_order(self, task: FileTask) -> FileTask:
-        """A task whose files merge in the order of :attr:`shifts`."""
-        if task.merge is None or not self.shifts:
-            return task
-        files = tuple(replace(f, sequence_shift=self.shifts.get(_file_name(f), 0)) for f in task.merge.files)
-        return replace(task, merge=replace(task.merge, files=files))
 
     def plan(self) -> Plan:
         """The files of the underlying table that are read."""
@@ -238,15 +232,12 @@ class ChangeScan(TableScan):
         yield from read_in_order(sizes, read, row_limit=self.row_limit, bounded=bounded)
 
 
-def _file_name(task: FileTask) -> str:
-    return task.path.rsplit("/", 1)[-1]
-
-
 def read_changes(store: Store, task: ChangeTask, spec: ChangeSpec) -> Iterator[pa.Table]:
     """The rows of a task, as tables of :attr:`ChangeSpec.output`."""
     if task.before is None:
         for file in task.files:
-            for table in read_file(store, file, spec.request, ReadCounts()):
+            tables = read_file(store, file, spec.request, ReadCounts())
+            for table in _with_whole_updates(tables) if spec.paired else tables:
                 yield from _finished(table, spec)
         return
     before, after = (_all(store, files, spec.request) for files in (task.before, task.files))
@@ -284,32 +275,46 @@ def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Ta
     return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND, pa.array(new_kinds))
 
 
-def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
-    kinds = table.column(VALUE_KIND)
-    if spec.kinds is not None:
-        kept = np.isin(kinds.to_numpy(), list(spec.kinds))
-        table = table if kept.all() else table.filter(pa.array(kept))
+def _with_whole_updates(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of which only the last may end with the old row of an update."""
+    rest: list[pa.Table] = []
+    for table in tables:
+        table = pa.concat_tables([*rest, table])
         kinds = table.column(VALUE_KIND)
+        whole = table.num_rows - int(bool(table.num_rows) and kinds[-1].as_py() == UPDATE_BEFORE)
+        rest = [table.slice(whole)]
+        yield table.slice(0, whole)
+    yield from rest
+
+
+def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
+    kinds = table.column(VALUE_KIND).to_numpy()
+    if spec.kinds is not None:
+        kept = np.isin(kinds, list(spec.kinds))
+        table, kinds = (table, kinds) if kept.all() else (table.filter(pa.array(kept)), kinds[kept])
+    # Where each row of the result starts: the new row of an update belongs to the old one before it.
+    starts = np.ones(len(kinds), dtype=bool)
+    if spec.paired:
+        starts[1:] = (kinds[:-1] != UPDATE_BEFORE) | (kinds[1:] != UPDATE_AFTER)
+    offsets = np.append(np.flatnonzero(starts), len(kinds))
     names = dict.fromkeys((*spec.columns, *(() if spec.predicate is None else sorted(sources_of(spec.predicate)))))
     arrays: list[Any] = []
     for name in names:
         if name == ROW_KIND and spec.kinds is None:
-            arrays.append(pa.array(KIND_NAMES).take(pa.array(kinds.to_numpy())))
-        elif spec.packed and name != SEQUENCE_NUMBER:
-            arrays.append(_single(table.column(name).combine_chunks()))
-        else:
+            arrays.append(pa.array(KIND_NAMES).take(pa.array(kinds[offsets[1:] - 1])))
+        elif not spec.packed:
             arrays.append(table.column(name))
-    view = pa.table(arrays, names=list(names)) if names else table.select([])
+        elif name == SEQUENCE_NUMBER:
+            arrays.append(table.column(name).filter(pa.array(starts)))
+        else:
+            values = table.column(name).combine_chunks()
+            arrays.append(pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values))
+    view = pa.table(arrays, names=list(names)) if names else table.select([]).slice(0, len(offsets) - 1)
     if spec.predicate is not None:
         view = filter_table(spec.predicate, view, spec.schema.fields)
     if view.num_rows:
         chosen = view.select(list(spec.columns))
         yield retyped(chosen, spec.output) if spec.columns else chosen
-
-
-def _single(values: pa.Array) -> pa.Array:
-    """Each value in a list of one."""
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32)), values)
 
 
 MODES = ("auto", "delta", "changelog", "diff")
@@ -382,13 +387,13 @@ def mode_of(state: TableState, between: SnapshotRange, mode: str) -> str:
     return "delta" if state.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none" else "changelog"
 
 
-def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[list[ManifestEntry]]:
-    """The files of each snapshot of a range, by ``delta`` or ``changelog``.
+def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[ManifestEntry]:
+    """The files of the snapshots of a range, by ``delta`` or ``changelog``.
 
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
     """
     ids = check_range(state, between)
-    lists: list[Sequence[ManifestFileMeta]] = []
+    manifests: list[ManifestFileMeta] = []
     for number in _ids_between(state, between, ids):
         try:
             snapshot = versions.load_snapshot(state.table_files, number)
@@ -401,27 +406,10 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
             name = snapshot.changelog_manifest_list
         if name is not None:
             with reading_table(state.name):
-                lists.append(read_manifest_list(state.table_files, name))
+                manifests += read_manifest_list(state.table_files, name)
     with reading_table(state.name):
-        manifests = iter(read_manifests(state.table_files, [m for metas in lists for m in metas]))
-    return [[e for _ in metas for e in next(manifests) if e.kind is EntryKind.ADD] for metas in lists]
-
-
-def sequence_shifts(snapshots: Iterable[Sequence[ManifestEntry]]) -> dict[str, int]:
-    """What to add to the sequence numbers of files, by name, so that rows of later snapshots come later.
-
-    A compaction that drops the latest rows of a bucket, since they delete, gives their numbers to the next rows.
-    """
-    shifts: dict[str, int] = {}
-    highest: dict[tuple[bytes, int], int] = {}
-    for entries in snapshots:
-        for slot, files in by_bucket(e for e in entries if e.bucket >= 0).items():
-            low = min(e.file.min_sequence_number for e in files)
-            shift = max(highest.get(slot, low - 1) + 1 - low, 0)
-            if shift:
-                shifts.update((e.file.file_name, shift) for e in files)
-            highest[slot] = max(e.file.max_sequence_number for e in files) + shift
-    return shifts
+        read = read_manifests(state.table_files, manifests)
+        return [e for entries in read for e in entries if e.kind is EntryKind.ADD]
 
 
 def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) -> list[int]:

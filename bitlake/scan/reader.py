@@ -30,7 +30,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
 from bitlake.io import Store
-from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows, with_higher_sequence
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -609,8 +609,6 @@ def _runs_to_merge(
     def rows(run: Sequence[tuple[FileTask, ReadCounts]]) -> Iterator[pa.Table]:
         for file, cost in run:
             for table in read_file(store, replace(file, file_schema=_extended(file.file_schema)), request, cost):
-                if file.sequence_shift:
-                    table = with_higher_sequence(table, file.sequence_shift)
                 yield _with_level(table, file.level) if with_level else table
 
     return [SortedSource(rows(run), ", ".join(file.path for file, _ in run)) for run in runs.values()]

@@ -263,7 +263,7 @@ class ChangeStream:
                 entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
                 return [e for e in entries if e.file.level >= level], frozenset()
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
-            (files,) = changed_files(state, between, mode_of(then, between, "auto")) or ([],)
+            files = changed_files(state, between, mode_of(then, between, "auto"))
             behind = self._left_behind(state, then, at)
             return [*behind, *files], frozenset(e.file.file_name for e in behind)
         except NotFound as e:

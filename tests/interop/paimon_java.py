@@ -185,6 +185,14 @@ def changes(warehouse: Path | str, table: str, snapshot: int = 1) -> list[tuple[
     return [decode(r) for r in rows]
 
 
+def between(warehouse: Path | str, table: str, start: int, end: int, mode: str) -> list[tuple[Any, ...]]:
+    """An incremental read of what was committed after a snapshot up to another."""
+    from interop.rows import decode
+
+    rows, _ = _peer().rows("between", Path(warehouse).absolute().as_uri(), table, str(start), str(end), mode)
+    return [decode(r) for r in rows]
+
+
 def schema(warehouse: Path | str, table: str) -> list[tuple[str, str]]:
     """Column names and SQL types as Paimon (Java) understands the table's schema file."""
     rows, _ = _peer().rows("schema", Path(warehouse).absolute().as_uri(), table)

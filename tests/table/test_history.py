@@ -114,18 +114,19 @@ def test_an_overwrite_is_in_the_difference_only(appended: Table) -> None:
     assert values(appended.scan(incremental_between=(4, 5), mode="diff")) == [(9, "new")]
 
 
-def test_delta_merges_by_key_and_keeps_deletes_where_kinds_are_asked_for(tmp_path: Path) -> None:
+def test_delta_has_all_rows_and_deletes_where_kinds_are_asked_for(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     table.upsert(rows([1, 2, 3], "old"))
     table.upsert(rows([2], "new"))
     table.upsert(rows([3], "gone"), ["-D"])
     table.upsert(rows([2], "newest"))
     first = 1
-    assert values(table.scan(incremental_between=(first, table.snapshot.id))) == [(2, "newest")]  # type: ignore[union-attr]
-    assert values(table.changes(first)) == [("+I", 2, "newest"), ("-D", 3, "gone")]
-    assert values(table.changes(first).select(["rowkind"])) == [("+I",), ("-D",)]
+    added = [(2, "new"), (2, "newest")]
+    assert values(table.scan(incremental_between=(first, table.snapshot.id))) == added  # type: ignore[union-attr]
+    assert values(table.changes(first)) == [*(("+I", *row) for row in added), ("-D", 3, "gone")]
+    assert values(table.changes(first).select(["rowkind"])) == [("+I",), ("+I",), ("-D",)]
     assert values(table.changes(first).where("rowkind = '-D' AND id > 1")) == [("-D", 3, "gone")]
-    assert table.changes(first).count() == 2 and table.changes(first).exists()
+    assert table.changes(first).count() == 3 and table.changes(first).exists()
     with pytest.raises(InvalidRequest, match="read the rows of changes"):
         table.changes(first).min_max("id")
 
@@ -134,14 +135,13 @@ SUMMED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg
 
 
 @pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}, SUMMED])
-def test_changes_of_appends_merge_in_the_order_of_snapshots(tmp_path: Path, options: dict[str, str]) -> None:
+def test_delta_has_the_rows_that_appends_wrote(tmp_path: Path, options: dict[str, str]) -> None:
     table = keyed(tmp_path, **options)
     deletes = "merge-engine" not in options
     table.upsert(rows([1, 2, 3], "old"))
     before = table.snapshot.id  # type: ignore[union-attr]
     table.upsert(rows([3], "x"))
     if deletes:
-        # The compaction drops these rows, whose numbers the next ones get.
         table.upsert(rows([3, 2, 1], "x"), ["-D"] * 3)
         table.maintenance.compact(full=True)
     else:
@@ -149,11 +149,28 @@ def test_changes_of_appends_merge_in_the_order_of_snapshots(tmp_path: Path, opti
     table.upsert(rows([3], "new"))
     table.upsert(rows([1], "newer"))
     last = table.snapshot.id  # type: ignore[union-attr]
-    wanted = [(1, "newer"), (3, "new" if deletes else "x,new")]
-    assert values(table.scan(incremental_between=(before, last), mode="delta")) == wanted
+    wanted = [(1, "newer"), (3, "new"), (3, "x")]
+    scan = table.scan(incremental_between=(before, last), mode="delta")
+    assert values(scan) == wanted and scan.count() == 3
     changed = values(table.changes(before, mode="delta"))
-    assert changed == [*(("+I", *row) for row in wanted), *([("-D", 2, "x")] if deletes else [])]
-    assert values(table.changes(before, mode="delta").where("id = 3").select(["v"])) == [wanted[1][1:]]
+    assert changed == [*(("+I", *row) for row in wanted), *(("-D", i, "x") for i in (1, 2, 3) if deletes)]
+    assert values(scan.where("id = 3").select(["v"])) == [("new",), ("x",)]
+
+
+def test_a_binlog_has_both_rows_of_an_update_in_one(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **{"changelog-producer": "input", "write-buffer-size": "1 kb"})
+    ids = list(range(20_000))
+    table.upsert(rows(ids, "old"))
+    pairs = rows([i for i in ids for _ in range(2)], "new")
+    table.upsert(pairs.set_column(1, "v", pa.array(["old", "new"] * len(ids))), ["-U", "+U"] * len(ids))
+    table.upsert(rows([5, 6], "gone"), ["-U", "-D"])
+    binlog = table.changes(1, packed=True)
+    updated = binlog.where("rowkind = '+U'")
+    assert updated.count() == len(ids)
+    assert updated.to_arrow().sort_by("rowkind").slice(0, 1).to_pylist()[0]["v"] == ["old", "new"]
+    assert binlog.select(["v"]).where("rowkind <> '+U'").to_arrow().to_pylist() == [{"v": ["gone"]}] * 2
+    with pytest.raises(InvalidRequest, match="packed rows begin with their kind"):
+        table.changes(1, packed=True, kinds=False)
 
 
 def test_a_difference_compares_keys(tmp_path: Path) -> None:
@@ -286,7 +303,8 @@ def test_a_changelog_is_read_row_by_row(tmp_path: Path) -> None:
     found = values(table.changes(0))
     assert found == [("+I", 1, "a"), ("+I", 2, "c"), ("+U", 1, "b"), ("-D", 2, "c"), ("-U", 1, "a")]
     assert values(table.scan(incremental_between=(0, last))) == [(1, "a"), (1, "b"), (2, "c")]
-    assert values(table.changes(0, mode="delta")) == [("+U", 1, "b"), ("-D", 2, "c")]
+    delta = [("+I", 1, "a"), ("+I", 2, "c"), ("+U", 1, "b"), ("-D", 2, "c")]
+    assert values(table.changes(0, mode="delta")) == delta
 
 
 def test_changes_by_time(appended: Table) -> None:

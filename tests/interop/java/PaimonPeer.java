@@ -58,6 +58,7 @@ import org.apache.paimon.types.RowType;
  *
  * <pre>
  *   read   WAREHOUSE  DB.TABLE  [COLUMN OPERATOR COUNT LITERAL...]...     operators: = <> < <= > >= in isnull notnull
+ *   between WAREHOUSE DB.TABLE  START END MODE                           what was committed after START up to END
  *   append WAREHOUSE  DB.TABLE  ROWS  FIELD...                            FIELD: "N" for NULL, or "V" and the literal
  *   write  WAREHOUSE  DB.TABLE  COMPACT ROWS [KIND BUCKET FIELD...]...   COMPACT: "no" or "full"; BUCKET may be empty
  *   changes WAREHOUSE DB.TABLE  SNAPSHOT                                 what a stream from that snapshot on reads
@@ -99,6 +100,7 @@ public class PaimonPeer {
         Table table = table(request[1], request[2]);
         switch (request[0]) {
             case "read": read(table, request, out); break;
+            case "between": between(table, request, out); break;
             case "append": append(table, request, out); break;
             case "write": write(table, request, out); break;
             case "changes": changes(table, request[3], out); break;
@@ -143,6 +145,13 @@ public class PaimonPeer {
             }
         }
         out.println("{\"splits\":" + splits.size() + ",\"files\":" + files + ",\"rows\":" + rows + "}");
+    }
+
+    private static void between(Table table, String[] request, PrintStream out) throws Exception {
+        Map<String, String> options = new HashMap<>();
+        options.put("incremental-between", request[3] + "," + request[4]);
+        options.put("incremental-between-scan-mode", request[5]);
+        read(table.copy(options), Arrays.copyOf(request, 3), out);
     }
 
     private static Predicate predicate(RowType type, String column, String operator, List<String> texts) {
