@@ -73,7 +73,10 @@ class _Mapped:
         if isinstance(error, OSError | ValueError):
             mapped = _mapped_error(self._action, self._path, error)
             if mapped is not None:
-                raise mapped from error
+                try:
+                    raise mapped from error
+                finally:
+                    del mapped  # its traceback has this frame: the cycle would keep what all callers hold
 
 
 def _mapped_error(action: str, path: str, error: OSError | ValueError) -> BitlakeError | None:

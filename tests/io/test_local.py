@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,25 @@ def test_missing_things(tmp_path: Path) -> None:
         store.read(missing)
     with pytest.raises(StorageUnavailable):
         store.read(str(tmp_path))
+
+
+def test_the_error_of_a_missing_file_keeps_nothing_alive(tmp_path: Path) -> None:
+    """Bug: the error was part of a reference cycle, which kept what its callers held, such as a DuckDB stream."""
+
+    class Held:
+        pass
+
+    def fails() -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(NotFound):
+            LocalStore().read(str(tmp_path / "none"))
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert fails()() is None
+    finally:
+        gc.enable()
 
 
 def test_output_list_and_delete(tmp_path: Path) -> None:
