@@ -105,8 +105,9 @@ def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
         reason = _other_meaning(column.type, target.type)
         if reason is not None:
             raise pa.ArrowNotImplementedError(reason)
-        if pa.types.is_timestamp(column.type) and pa.types.is_date(target.type):
-            _check_midnight(column)
+        column = addressable(column)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            _check_values(chunk, target.type)
         return cast_column(column, target.type)
     except (pa.ArrowException, ValueError) as e:
         raise InvalidRequest(f"column '{field.name}' is {field.type}, but a value of {column.type} is not: {e}") from e
@@ -122,6 +123,12 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
         reason = _other_meaning(before, after)
         if reason is not None:
             return reason
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        unknown = next((f.name for f in source if target.get_field_index(f.name) < 0), None)
+        if unknown is not None:
+            return f"member '{unknown}' is not among {', '.join(f.name for f in target)}"
+    if _is_text(source) and not _is_text(target):
+        return f"text is not parsed; cast it to {target} first"
     if pa.types.is_duration(source):
         return "no column type stores a duration; cast it to a number first"
     if pa.types.is_temporal(source) and _is_number(target):
@@ -147,11 +154,38 @@ def _members(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType
     return []
 
 
-def _check_midnight(column: Column) -> None:
+def _check_values(array: pa.Array, target: pa.DataType) -> None:
+    """Raise :class:`pyarrow.ArrowInvalid` for a value, or one inside it, that Arrow's cast would change silently."""
+    source = array.type
+    if pa.types.is_timestamp(source) and pa.types.is_date(target):
+        _check_midnight(array)
+    elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
+        _check_boolean(array)
+    elif pa.types.is_floating(source) and pa.types.is_floating(target):
+        if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(array.cast(target))), min_count=0).as_py():
+            raise pa.ArrowInvalid(f"a number is too large for {target}")
+    elif pa.types.is_nested(source) and pa.types.is_nested(target):
+        inside = [target.field(i) for i in range(target.num_fields)]
+        if pa.types.is_map(target):
+            inside = [target.key_field, target.item_field]
+        for i, (member, values) in enumerate(_children(array)):
+            if pa.types.is_struct(target):
+                _check_values(values, target.field(member.name).type)
+            elif i < len(inside):
+                _check_values(values, inside[i].type)
+
+
+def _check_midnight(array: pa.Array) -> None:
     """Raise :class:`pyarrow.ArrowInvalid` unless timestamps are whole days, in their own zone: pandas has no dates."""
-    local = column if column.type.tz is None else pc.local_timestamp(column)
+    local = array if array.type.tz is None else pc.local_timestamp(array)
     if not pc.all(pc.equal(pc.floor_temporal(local, unit="day"), local), min_count=0).as_py():
         raise pa.ArrowInvalid("a timestamp has a time of day, which a DATE would lose; cast it first")
+
+
+def _check_boolean(numbers: Column) -> None:
+    """Raise :class:`pyarrow.ArrowInvalid` unless all numbers are 0 or 1: Arrow takes every number but 0 for TRUE."""
+    if not pc.all(pc.or_(pc.equal(numbers, 0), pc.equal(numbers, 1)), min_count=0).as_py():
+        raise pa.ArrowInvalid("only the numbers 0 and 1 are booleans")
 
 
 def cast_column(column: Column, target: pa.DataType) -> Column:
@@ -169,9 +203,7 @@ def cast_column(column: Column, target: pa.DataType) -> Column:
         if _UNITS[source.unit] > _UNITS[target.unit]:
             column = pc.floor_temporal(column, unit=_UNIT_NAMES[target.unit])
     elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
-        # Arrow takes every number but 0 for TRUE.
-        if not pc.all(pc.or_(pc.equal(column, 0), pc.equal(column, 1)), min_count=0).as_py():
-            raise pa.ArrowInvalid("only the numbers 0 and 1 are booleans")
+        _check_boolean(column)
     elif pa.types.is_integer(source) and pa.types.is_decimal(target):
         # Arrow wants room for any 64-bit number at the target's scale, then checks the values against the precision.
         column = column.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, target.scale))
@@ -358,23 +390,23 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _check_nested(array: pa.Array, name: str) -> None:
     """Refuse NULL in a NOT NULL member, where the parent itself is not NULL."""
-    kind = array.type
-    children: list[tuple[pa.Field, Any]] = []
-    if pa.types.is_struct(kind):
-        inside = array.filter(array.is_valid()) if array.null_count else array
-        children = [(kind.field(i), inside.field(i)) for i in range(kind.num_fields)]
-    elif pa.types.is_map(kind):
-        # Slots of NULL maps may hold leftover entries; a rebuilt array has none.
-        whole = array.filter(array.is_valid()) if array.null_count else array
-        start, stop = whole.offsets[0].as_py(), whole.offsets[len(whole)].as_py()
-        children = [
-            (kind.key_field, whole.keys.slice(start, stop - start)),
-            (kind.item_field, whole.items.slice(start, stop - start)),
-        ]
-    elif pa.types.is_list(kind):
-        children = [(kind.value_field, array.flatten())]
-    for member, values in children:
+    for member, values in _children(array):
         if not member.nullable and values.null_count:
             raise InvalidRequest(f"column '{name}': its '{member.name}' is NOT NULL, but {values.null_count} are NULL")
         if pa.types.is_nested(values.type):
             _check_nested(values, name)
+
+
+def _children(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """The values inside a nested array, by member; those under NULL are not among them."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        inside = array.filter(array.is_valid()) if array.null_count else array
+        return [(kind.field(i), inside.field(i)) for i in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        # Slots of NULL maps may hold leftover entries; a rebuilt array has none.
+        whole = array.filter(array.is_valid()) if array.null_count else array
+        start, stop = whole.offsets[0].as_py(), whole.offsets[len(whole)].as_py()
+        keys, items = whole.keys.slice(start, stop - start), whole.items.slice(start, stop - start)
+        return [(kind.key_field, keys), (kind.item_field, items)]
+    return [(kind.value_field, array.flatten())]

@@ -13,6 +13,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import cast_column, conform, in_pieces, null_column, nulls_inside, take_rows
+from bitlake.schema.evolution import type_of
 from bitlake.types import DataField, arrow_schema, parse_type
 from bitlake.types.datatypes import type_from_json
 
@@ -51,6 +52,38 @@ def test_numbers_that_are_booleans(kind: pa.DataType) -> None:
     assert cast_column(numbers.slice(0, 0), pa.bool_()).to_pylist() == []
     with pytest.raises(pa.ArrowInvalid, match="0 and 1"):
         cast_column(pa.array([1, 2, None], kind), pa.bool_())
+
+
+@pytest.mark.parametrize(
+    ("given", "declared", "message"),
+    [
+        ([{"x": 1, "z": 2}], pa.struct([("x", pa.int32()), ("y", pa.string())]), "member 'z' is not among x, y"),
+        ([[{"X": 1}], None], pa.list_(pa.struct([("x", pa.int32())])), "member 'X' is not among x"),
+        ([None, {"b": 2}], pa.struct([("b", pa.bool_())]), "0 and 1"),
+        ([[0, 1, 2], None], pa.list_(pa.bool_()), "0 and 1"),
+        ([["1"]], pa.list_(pa.int32()), "text is not parsed"),
+        ([[datetime(2024, 1, 1, 5)]], pa.list_(pa.date32()), "time of day"),
+        (
+            pa.array([[("a", 1e300)], None], pa.map_(pa.string(), pa.float64())),
+            pa.map_(pa.string(), pa.float32()),
+            "too large",
+        ),
+        ([1.5, 1e300], pa.float32(), "too large for float"),
+    ],
+)
+def test_nested_values_and_large_numbers_are_kept_or_refused(given: Any, declared: pa.DataType, message: str) -> None:
+    """Bug: unknown members were dropped, [2] became [TRUE], ["1"] became [1], and 1e300 an infinite FLOAT."""
+    field = DataField(0, "v", type_of(declared))
+    with pytest.raises(InvalidRequest, match=message):
+        conform(pa.table({"v": given}), [field], arrow_schema([field]))
+
+
+def test_infinite_numbers_and_nested_booleans_fit() -> None:
+    infinite = [0.1, None, float("inf"), float("-inf")]
+    fields = [DataField(0, "f", parse_type("FLOAT")), DataField(1, "l", type_of(pa.list_(pa.bool_())))]
+    rows = pa.table({"f": infinite, "l": [[1, 0], None, [], [None]]})
+    made = conform(rows.slice(1), fields, arrow_schema(fields))
+    assert made.to_pydict() == {"f": infinite[1:], "l": [None, [], [None]]}
 
 
 def test_text_is_not_parsed() -> None:
