@@ -399,18 +399,19 @@ class _Facts:
         return pa.Table.from_arrays(columns, names=names)
 
     def _add(self, batch: pa.Table) -> None:
+        names = set(batch.column_names)
         for field in self._task.schema.fields:
-            if field.name in batch.column_names:
+            if field.name in names:
                 bounds = self._bounds.setdefault(field.name, Bounds(field))
                 bounds.add(batch.column(field.name))
         if self._keys is not None:
             self._keys.add(batch)
         if self._rows is not None:
             self._rows.add(batch)
-        if self._buckets is not None and all(f.name in batch.column_names for f in self._task.schema.bucket_fields):
+        if self._buckets is not None and all(f.name in names for f in self._task.schema.bucket_fields):
             self._buckets.add(batch)
         for index in self._indexes:
-            if index.columns <= set(batch.column_names):
+            if index.columns <= names:
                 index.add(batch)
 
     # --- judging ------------------------------------------------------------------------------------------------------
