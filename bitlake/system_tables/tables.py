@@ -90,6 +90,23 @@ def _options(state: TableState) -> Iterable[Sequence[Any]]:
     return sorted(state.schema.options.items())
 
 
+@gathered(
+    "field_name STRING NOT NULL, field_type STRING NOT NULL, function STRING, function_options STRING, comment STRING"
+)
+def _aggregation_fields(state: TableState) -> Iterable[Sequence[Any]]:
+    """The options ``fields.<column>.…`` of each column: their values and their keys, as Java prints lists."""
+    options = state.schema.options
+    keys: dict[str, list[str]] = {f.name: [] for f in state.schema.fields}
+    for key in options:
+        parts = key.split(".")
+        if len(parts) > 2 and parts[0] == "fields" and parts[1] in keys:
+            keys[parts[1]].append(key)
+    return [
+        (f.name, str(f.type), f"[{', '.join(options[k] for k in own)}]", f"[{', '.join(own)}]", f.description)
+        for f, own in zip(state.schema.fields, keys.values(), strict=True)
+    ]
+
+
 @gathered("consumer_id STRING NOT NULL, next_snapshot_id BIGINT NOT NULL")
 def _consumers(state: TableState) -> Iterable[Sequence[Any]]:
     return sorted(consumers(state.table_files).items())
@@ -135,6 +152,7 @@ HISTORY_TABLES = {
     "tags": _TAGS,
     "branches": _branches,
     "consumers": _consumers,
+    "aggregation_fields": _aggregation_fields,
     "statistics": _statistics,
 }
 

@@ -101,7 +101,7 @@ def rows_for(*ids: int) -> pa.Table:
     [
         ([], {"deletion-vectors.enabled": "true", "file-index.bitmap.columns": "v"}),
         (["id", "day"], {"bucket": "2", "deletion-vectors.enabled": "true", "changelog-producer": "lookup"}),
-        (["id", "day"], {"dynamic-bucket.target-row-num": "5"}),
+        (["id", "day"], {"dynamic-bucket.target-row-num": "5", "fields.v.aggregate-function": "last_value"}),
     ],
 )
 def test_of_tables_that_bitlake_wrote(

@@ -64,6 +64,16 @@ def test_snapshots_schemas_options(lake: bitlake.Lake, table: Table) -> None:
     assert ("target-file-size", "64 mb") in read(lake, "t$options")
 
 
+def test_aggregation_fields(lake: bitlake.Lake) -> None:
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg", "fields.v.distinct": "true"}
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), metadata={"comment": "words"})])
+    lake.create_table("a", columns, primary_key=["id"], options=options)
+    assert read(lake, "a$aggregation_fields") == [
+        ("id", "BIGINT NOT NULL", "[]", "[]", None),
+        ("v", "STRING", "[listagg, true]", "[fields.v.aggregate-function, fields.v.distinct]", "words"),
+    ]
+
+
 def test_files_partitions_buckets_manifests(lake: bitlake.Lake, table: Table) -> None:
     files = lake.table("t$files").scan().to_arrow()
     assert files.num_rows == 6 and sum(files.column("record_count").to_pylist()) == 30
