@@ -33,7 +33,7 @@ from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFo
 from bitlake.expressions.binder import all_of, any_of, bind
 from bitlake.expressions.tree import FALSE, TRUE, Comparison, Computed, In, IsNull, Like, Op, Predicate, like_literal
 from bitlake.types.arrow import arrow_schema, arrow_type
-from bitlake.types.datatypes import AtomicType, DataField, Root
+from bitlake.types.datatypes import FLOATS, AtomicType, DataField, Root
 
 _MATCH, _SKIP, _EMIT_NULL, _INCONCLUSIVE = range(4)
 """What ``is_in`` answers for NULL (``arrow::compute::SetLookupOptions::NullMatchingBehavior``)."""
@@ -371,7 +371,7 @@ def _folded(node: Node) -> Node:
 
 def _float_type(field: DataField | None) -> pa.DataType | None:
     """The Arrow type of a FLOAT or DOUBLE column; None for others."""
-    if field is None or not isinstance(field.type, AtomicType) or field.type.root not in (Root.FLOAT, Root.DOUBLE):
+    if field is None or not isinstance(field.type, AtomicType) or field.type.root not in FLOATS:
         return None
     return arrow_type(field.type)
 

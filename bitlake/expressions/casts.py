@@ -20,9 +20,8 @@ from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.terms import Kernel, Refused, Typed, mask_of
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, AtomicType, Root
+from bitlake.types.datatypes import BINARIES, FLOATS, INTEGER_BITS, INTEGERS, AtomicType, Root
 
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
 _DAY = wall_clock.MICROS_PER_DAY
 _FIRST_DAY, _LAST_DAY = literals.days(dt.date.min), literals.days(dt.date.max)
 
@@ -92,15 +91,15 @@ def _converter(source: AtomicType, to: AtomicType) -> _Convert | None:
     if a in INTEGERS:
         if b in INTEGERS or b is Root.VARCHAR:
             return _by_arrow
-        if b in _FLOATS:
+        if b in FLOATS:
             return _nearest
         if b is Root.DECIMAL:
             return _by_arrow
         return _non_zero if b is Root.BOOLEAN else None
     if a is Root.BOOLEAN:
         return _by_arrow if b in INTEGERS or b is Root.VARCHAR else None
-    if a in _FLOATS:
-        if b in _FLOATS:
+    if a in FLOATS:
+        if b in FLOATS:
             return _nearest
         return _truncated if b in INTEGERS else None
     if a is Root.DECIMAL:

@@ -37,7 +37,7 @@ from bitlake.expressions.tree import (
 )
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import INTEGERS, AtomicType, DataField, MapType, Root
+from bitlake.types.datatypes import FLOATS, INTEGERS, AtomicType, DataField, MapType, Root
 from bitlake.types.utf8 import java_text
 
 _KERNELS = {
@@ -183,7 +183,7 @@ def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> p
     column = _as_stored(column, kind)
     if isinstance(node, Like):
         return _like(node, column)
-    if kind.root in (Root.FLOAT, Root.DOUBLE):
+    if kind.root in FLOATS:
         return _float(node, column)
     if isinstance(node, Comparison):
         return pc.call_function(_KERNELS[node.op], [column, _scalar(node.value, column.type, kind)])

@@ -38,6 +38,7 @@ from bitlake.expressions.terms import (
     Refused,
     Typed,
     mask_of,
+    text_argument,
 )
 from bitlake.expressions.wall_clock import MICROS_PER_DAY, civil, days_from_civil, month_length
 from bitlake.lazy_modules import compute as pc
@@ -56,12 +57,6 @@ from bitlake.types.datatypes import (
 from bitlake.types.utf8 import is_utf8
 
 
-def _text(term: Typed) -> Typed:
-    if term.root is not Root.VARCHAR:
-        raise Refused(f"{term.sql} is {term.type}, and not a STRING")
-    return term
-
-
 def _constant(term: Typed, kind: type[Any]) -> Any:
     value = term.parameter if term.is_literal else None
     if type(value) is not kind:
@@ -74,7 +69,7 @@ def _of_text(kernel: Callable[[pa.Array], pa.Array]) -> Function:
 
     def bind(arguments: Sequence[Typed], zone: str) -> Bound:
         (a,) = arguments
-        return [_text(a)], STRING, None
+        return [text_argument(a)], STRING, None
 
     return Function(bind, lambda term, arrays, rows: kernel(arrays[0]))
 
@@ -86,7 +81,7 @@ def _of_case(kernel: Callable[[pa.Array], pa.Array]) -> Function:
         (a,) = arguments
         while a.function in ("lower", "upper"):
             (a,) = a.arguments
-        return [_text(a)], STRING, None
+        return [text_argument(a)], STRING, None
 
     return Function(bind, lambda term, arrays, rows: kernel(arrays[0]))
 
@@ -119,7 +114,7 @@ def _bind_length(arguments: Sequence[Typed], zone: str) -> Bound:
     (a,) = arguments
     if a.root in BINARIES:
         return arguments, INT, None
-    return [_text(a)], INT, None
+    return [text_argument(a)], INT, None
 
 
 def _length(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -142,7 +137,7 @@ def _byte_length(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array
 
 
 def _bind_concat(arguments: Sequence[Typed], zone: str) -> Bound:
-    return [_text(a) for a in arguments], STRING, None
+    return [text_argument(a) for a in arguments], STRING, None
 
 
 def _concat(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -152,7 +147,7 @@ def _concat(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 def _bind_substring(arguments: Sequence[Typed], zone: str) -> Bound:
     a, *numbers = arguments
     start, *length = (_constant(n, int) for n in numbers)
-    return [_text(a)], STRING, (start, length[0] if length else None)
+    return [text_argument(a)], STRING, (start, length[0] if length else None)
 
 
 def _substring(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -170,7 +165,7 @@ def _substring(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _bind_side(arguments: Sequence[Typed], zone: str) -> Bound:
     a, count = arguments
-    return [_text(a)], STRING, max(0, _constant(count, int))
+    return [text_argument(a)], STRING, max(0, _constant(count, int))
 
 
 def _left(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -184,7 +179,7 @@ def _right(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _bind_replace(arguments: Sequence[Typed], zone: str) -> Bound:
     a, sought, *put = arguments
-    return [_text(a)], STRING, (_constant(sought, str), _constant(put[0], str) if put else "")
+    return [text_argument(a)], STRING, (_constant(sought, str), _constant(put[0], str) if put else "")
 
 
 def _replace(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -194,7 +189,7 @@ def _replace(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _bind_position(arguments: Sequence[Typed], zone: str) -> Bound:
     a, sought = arguments
-    return [_text(a)], INT, _constant(sought, str)
+    return [text_argument(a)], INT, _constant(sought, str)
 
 
 def _position(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:

@@ -43,7 +43,17 @@ from bitlake.expressions.tree import (
 )
 from bitlake.expressions.wall_clock import MICROS_PER_DAY, days_from_civil
 from bitlake.types.arrow import timestamp_unit
-from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, STRINGS, TIMESTAMPS, AtomicType, DataField, Root
+from bitlake.types.datatypes import (
+    BINARIES,
+    FLOATS,
+    INTEGER_BITS,
+    INTEGERS,
+    STRINGS,
+    TIMESTAMPS,
+    AtomicType,
+    DataField,
+    Root,
+)
 
 
 def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated: bool, timezone: str) -> Predicate:
@@ -110,7 +120,6 @@ def like(field: DataField, kind: AtomicType, pattern: str, negated: bool, escape
     return Like(field.name, pattern, negated, escape)
 
 
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
 _FLOAT_EXACT = 1 << 24
 Span = tuple[int, int]
 
@@ -119,7 +128,7 @@ def comparison(field: DataField, kind: AtomicType, op: Op, value: Any, timezone:
     """``field op value`` over physical values; raises :class:`InvalidRequest` where Spark's answer is not certain."""
     if isinstance(value, np.generic) and not isinstance(value, np.float32):
         value = value.item()
-    if kind.root in _FLOATS:
+    if kind.root in FLOATS:
         return _float(field, kind, op, value)
     if kind.root in STRINGS:
         return _string(field, kind, op, value)
@@ -202,7 +211,7 @@ def _common(field: DataField, kind: AtomicType, values: Sequence[Any]) -> Sequen
         for v in values:
             if _canonical(kind, v) is False:
                 raise _cannot(field, v, "write it as a literal of the column's type")
-    if kinds == {"number"} and kind.root not in _FLOATS and any(isinstance(v, float | np.float32) for v in values):
+    if kinds == {"number"} and kind.root not in FLOATS and any(isinstance(v, float | np.float32) for v in values):
         return [float(v) for v in values]
     return values
 

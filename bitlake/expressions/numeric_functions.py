@@ -34,10 +34,9 @@ from bitlake.expressions.terms import (
 from bitlake.expressions.tree import Op
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import INTEGER_BITS, INTEGERS, TIMESTAMPS, AtomicType, Root
+from bitlake.types.datatypes import FLOATS, INTEGER_BITS, INTEGERS, TIMESTAMPS, AtomicType, Root
 
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
-NUMBERS = frozenset((*INTEGERS, *_FLOATS, Root.DECIMAL))
+NUMBERS = frozenset((*INTEGERS, *FLOATS, Root.DECIMAL))
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 20}
 
 
@@ -63,7 +62,7 @@ def common_number(a: Typed, b: Typed) -> AtomicType:
     x, y = numeric(a), numeric(b)
     if x.root in INTEGERS and y.root in INTEGERS:
         return AtomicType(max((x.root, y.root), key=INTEGER_BITS.__getitem__))
-    if x.root in _FLOATS or y.root in _FLOATS:
+    if x.root in FLOATS or y.root in FLOATS:
         return AtomicType(x.root) if x.root is y.root else DOUBLE
     p, q = as_decimal(a), as_decimal(b)
     scale = max(p.scale or 0, q.scale or 0)
@@ -79,7 +78,7 @@ def _operands(arguments: Sequence[Typed], kind: AtomicType, zone: str) -> list[T
 
 def _bind_sum(arguments: Sequence[Typed], zone: str) -> Bound:
     a, b = arguments
-    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(_FLOATS):
+    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(FLOATS):
         p, q = as_decimal(a), as_decimal(b)
         scale = max(p.scale or 0, q.scale or 0)
         whole = max((t.precision or 10) - (t.scale or 0) for t in (p, q))
@@ -91,7 +90,7 @@ def _bind_sum(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _bind_product(arguments: Sequence[Typed], zone: str) -> Bound:
     a, b = arguments
-    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(_FLOATS):
+    if Root.DECIMAL in (numeric(a).root, numeric(b).root) and not {a.root, b.root} & set(FLOATS):
         p, q = as_decimal(a), as_decimal(b)
         made = decimal_type((p.precision or 10) + (q.precision or 10) + 1, (p.scale or 0) + (q.scale or 0))
         return [cast_typed(a, p, zone), cast_typed(b, q, zone)], made, None
@@ -101,7 +100,7 @@ def _bind_product(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _arithmetic(name: str) -> Kernel:
     def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-        exact = "" if term.root in _FLOATS else "_checked"
+        exact = "" if term.root in FLOATS else "_checked"
         try:
             if term.root is Root.DECIMAL:
                 return pc.call_function(name, list(arrays)).cast(arrow_type(term.type))
@@ -114,7 +113,7 @@ def _arithmetic(name: str) -> Kernel:
 
 def _bind_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
     roots = {numeric(a).root for a in arguments}
-    if Root.DECIMAL in roots and not roots & set(_FLOATS):
+    if Root.DECIMAL in roots and not roots & set(FLOATS):
         return _bind_decimal_quotient(arguments, zone)
     return _operands(arguments, DOUBLE, zone), DOUBLE, None
 
@@ -251,7 +250,7 @@ def _extreme(op: Op) -> Kernel:
 
 def _bind_nan(arguments: Sequence[Typed], zone: str) -> Bound:
     (a,) = arguments
-    if a.root not in _FLOATS:
+    if a.root not in FLOATS:
         raise Refused("isnan takes FLOAT or DOUBLE")
     return arguments, BOOLEAN, None
 
@@ -318,7 +317,7 @@ def _width_bucket(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Arra
 HASH_SEED = 42
 """The seed of the first value."""
 _SMALL = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.DATE})
-_HASHED = frozenset((*_SMALL, Root.BIGINT, *_FLOATS, Root.DECIMAL, *TIMESTAMPS, Root.VARCHAR, Root.VARBINARY))
+_HASHED = frozenset((*_SMALL, Root.BIGINT, *FLOATS, Root.DECIMAL, *TIMESTAMPS, Root.VARCHAR, Root.VARBINARY))
 
 
 def _bind_hash(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -348,7 +347,7 @@ def spark_hash(array: pa.Array, root: Root, seeds: Int32s) -> Int32s:
         found = murmur_bytes(array, seeds)
     elif root is Root.DECIMAL:
         found = murmur_numbers(unscaled(array), seeds)
-    elif root in _FLOATS:
+    elif root in FLOATS:
         numbers = _numbers(array) + 0.0  # -0.0 as 0.0
         numbers[np.isnan(numbers)] = np.nan
         found = murmur_numbers(numbers.view(np.int32 if root is Root.FLOAT else np.int64), seeds)

@@ -125,6 +125,13 @@ class Refused(Exception):
     """A term that cannot be evaluated exactly, with the reason."""
 
 
+def text_argument(term: Typed) -> Typed:
+    """Return an argument that must be a STRING; raise :class:`Refused` for any other."""
+    if term.root is not Root.VARCHAR:
+        raise Refused(f"{term.sql} is {term.type}, and not a STRING")
+    return term
+
+
 Kernel = Callable[[Typed, Sequence[pa.Array], int], pa.Array]
 Bound = tuple[Sequence[Typed], DataType, Any]
 """The arguments with their casts, the result's type, and the kernel's parameter."""

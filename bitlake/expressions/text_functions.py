@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.expressions.java_regex import java_regex
-from bitlake.expressions.terms import BOOLEAN, STRING, Bound, Function, Refused, Typed
+from bitlake.expressions.terms import BOOLEAN, STRING, Bound, Function, Refused, Typed, text_argument
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, Piece, Predicate, like_pieces
 from bitlake.lazy_modules import compute as pc
-from bitlake.types.datatypes import ArrayType, Root
+from bitlake.types.datatypes import ArrayType
 from bitlake.types.utf8 import java_text
 
 SEPARATOR = r"\x00-/:-@\[-`{-\x7f"
@@ -78,12 +78,6 @@ TOKEN_LISTS = frozenset({"has_all_tokens", "has_any_token"})
 """Functions whose second argument in SQL is an array of tokens; as terms, the tokens follow the text."""
 
 
-def _text_column(term: Typed) -> Typed:
-    if term.root is not Root.VARCHAR:
-        raise Refused(f"{term.sql} is {term.type}, and not a STRING")
-    return term
-
-
 def _constant_text(term: Typed) -> str:
     if not term.is_literal or not isinstance(term.parameter, str):
         raise Refused(f"{term.sql} is not a constant string")
@@ -93,7 +87,7 @@ def _constant_text(term: Typed) -> str:
 def _bind_rlike(arguments: Sequence[Typed], zone: str) -> Bound:
     text, pattern = arguments
     java_regex(_constant_text(pattern))
-    return [_text_column(text)], BOOLEAN, _constant_text(pattern)
+    return [text_argument(text)], BOOLEAN, _constant_text(pattern)
 
 
 def _rlike(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -109,14 +103,14 @@ def _token(term: Typed) -> str:
 
 def _bind_one(arguments: Sequence[Typed], zone: str) -> Bound:
     text, token = arguments
-    return [_text_column(text)], BOOLEAN, (_token(token),)
+    return [text_argument(text)], BOOLEAN, (_token(token),)
 
 
 def _bind_several(arguments: Sequence[Typed], zone: str) -> Bound:
     text, *tokens = arguments
     if not tokens:
         raise Refused("it needs at least one token")
-    return [_text_column(text)], BOOLEAN, tuple(map(_token, tokens))
+    return [text_argument(text)], BOOLEAN, tuple(map(_token, tokens))
 
 
 def _has(join: Callable[[pa.Array, pa.Array], pa.Array]) -> Callable[[Typed, Sequence[pa.Array], int], pa.Array]:
@@ -163,7 +157,7 @@ def separator_regex(pattern: str) -> str | None:
 def _bind_split(arguments: Sequence[Typed], zone: str) -> Bound:
     text, pattern = arguments
     separators(_constant_text(pattern))
-    return [_text_column(text)], ArrayType(STRING), pattern.parameter
+    return [text_argument(text)], ArrayType(STRING), pattern.parameter
 
 
 def _split(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:

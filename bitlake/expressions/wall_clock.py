@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 MICROS_PER_DAY = 86_400_000_000
-_SECOND = 1_000_000
 _STEP = dt.timedelta(days=3)
 """No zone changes its clock twice within this time."""
 _FIRST, _LAST = dt.datetime(1840, 1, 1, tzinfo=dt.UTC), dt.datetime(9990, 1, 1, tzinfo=dt.UTC)
-_FIRST_MICROS, _LAST_MICROS = literals.micros_of(_FIRST), literals.micros_of(_LAST)
+_LAST_MICROS = literals.micros_of(_LAST)
 
 
 def is_fixed(zone: str) -> bool:

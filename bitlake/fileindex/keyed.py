@@ -50,7 +50,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root, arrow_type
 from bitlake.types.arrow import timestamp_unit
-from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS
+from bitlake.types.datatypes import BINARIES, FLOATS, INTEGERS, STRINGS, TIMESTAMPS
 
 Key = int | bytes
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -87,7 +87,7 @@ class Keys:
     @property
     def floating(self) -> bool:
         """Whether keys are IEEE bits."""
-        return self.type.root in (Root.FLOAT, Root.DOUBLE)
+        return self.type.root in FLOATS
 
     @property
     def lossy(self) -> bool:
@@ -281,7 +281,7 @@ def keys_for(kind: DataType, accepts: str, supports: Callable[[DataType], bool] 
 
 def is_floating(kind: DataType) -> bool:
     """Whether a type is FLOAT or DOUBLE."""
-    return isinstance(kind, AtomicType) and kind.root in (Root.FLOAT, Root.DOUBLE)
+    return isinstance(kind, AtomicType) and kind.root in FLOATS
 
 
 def are_values(keys: Keys) -> bool:

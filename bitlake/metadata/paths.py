@@ -20,7 +20,7 @@ from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.casts import java_float
-from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.types.datatypes import FLOATS, TIMESTAMPS
 
 POSTPONE_BUCKET = -2
 _DIGITS = re.compile(r"^\d{1,19}$")
@@ -300,7 +300,7 @@ def render_value(made: AtomicType, value: Any, *, legacy: bool = True) -> str:
         return "true" if value else "false"
     if root is Root.DECIMAL:
         return _decimal(value, made.scale or 0)
-    if root in (Root.FLOAT, Root.DOUBLE):
+    if root in FLOATS:
         return java_float(value, single=root is Root.FLOAT)
     if root is Root.DATE:
         return str(value) if legacy else _date(value)

@@ -41,7 +41,7 @@ from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
 from bitlake.types import AtomicType, DataField, DataType, Root
-from bitlake.types.datatypes import BINARIES, STRINGS
+from bitlake.types.datatypes import BINARIES, FLOATS, STRINGS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -178,7 +178,7 @@ def _place(made: DataType, arity: int, index: int) -> _Place:
         return _Place(index, lambda row: None)
     root, decode = made.root, field_decoder(made, arity, index)
     is_text = root in STRINGS
-    return _Place(index, decode, root in (Root.FLOAT, Root.DOUBLE), is_text, is_text or root in BINARIES)
+    return _Place(index, decode, root in FLOATS, is_text, is_text or root in BINARIES)
 
 
 class FileStats(Mapping[str, ColumnStats]):
@@ -388,7 +388,7 @@ def _column_values(rows: _Rows, made: AtomicType, i: int) -> tuple[Form, Values,
         return Form.INTEGER, _fine_timestamps(rows, made, i, slots, known), known
     if root is Root.BOOLEAN:
         return Form.INTEGER, (slots & np.uint64(0xFF) != 0).astype(np.int64), known
-    if root in (Root.FLOAT, Root.DOUBLE):
+    if root in FLOATS:
         with np.errstate(invalid="ignore"):
             doubles = (
                 slots.astype(np.uint32).view(np.float32).astype(np.float64)

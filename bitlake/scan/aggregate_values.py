@@ -27,7 +27,7 @@ from bitlake.expressions.terms import Typed, evaluate_term
 from bitlake.fileindex.sums import of_grouped, of_runs
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
-from bitlake.types.datatypes import INTEGERS
+from bitlake.types.datatypes import FLOATS, INTEGERS
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, SUM, AVG, MIN, MAX = (
     "count(*)",
@@ -38,7 +38,6 @@ COUNT_ROWS, COUNT, COUNT_DISTINCT, SUM, AVG, MIN, MAX = (
     "min",
     "max",
 )
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
 _BIGINT, _DOUBLE = AtomicType(Root.BIGINT), AtomicType(Root.DOUBLE)
 _EXACT_DOUBLE = 1 << 53
 """Spark adds integers for AVG as DOUBLE: up to here every partial sum is exact, whatever the order."""
@@ -261,7 +260,7 @@ def result_type(aggregate: Aggregate, kind: DataType | None) -> AtomicType | Dat
             return AtomicType(Root.DECIMAL, precision=min(precision, _MOST_DIGITS), scale=min(scale, _MOST_DIGITS))
         if kind.root in INTEGERS:
             return _BIGINT if aggregate.kind == SUM else _DOUBLE
-        if kind.root in _FLOATS:
+        if kind.root in FLOATS:
             return _DOUBLE
     raise InvalidRequest(f"{aggregate.kind} of column '{aggregate.column}' of type {kind}: it takes numbers")
 
@@ -296,7 +295,7 @@ def _number(aggregate: Aggregate, kind: AtomicType, values: ColumnValues, strict
     assert values.totals is not None and values.magnitudes is not None
     sum_kind = result_type(Aggregate(SUM, aggregate.column), kind)
     assert isinstance(sum_kind, AtomicType)
-    if kind.root in _FLOATS:
+    if kind.root in FLOATS:
         if strict:
             raise Unordered
         limit = None

@@ -35,10 +35,10 @@ from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows
 from bitlake.scan.top_n import FileRanges
 from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.types.datatypes import FLOATS
 
 T = TypeVar("T")
 METADATA, INDEX, DATA = "metadata", "index", "data"
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
 _COUNT = "count"
 
 
@@ -204,7 +204,8 @@ class ScanAggregates:
         if ranges.nulls(stats, file) == file.row_count:
             return []
         constant = ranges.constant
-        whole = file.whole and not stats.truncated and not _has_type(field, _FLOATS)
+        floating = isinstance(field.type, AtomicType) and field.type.root in FLOATS
+        whole = file.whole and not stats.truncated and not floating
         if stats.min is None or stats.max is None or not (constant or whole):
             return None
         return [stats.min, stats.max]
@@ -295,10 +296,6 @@ class ScanAggregates:
             m.pages_read += counts.pages
             m.row_groups_read += counts.row_groups
             m.files_ignored += counts.files_ignored
-
-
-def _has_type(field: DataField, roots: Sequence[Root]) -> bool:
-    return isinstance(field.type, AtomicType) and field.type.root in roots
 
 
 def _table(field: DataField, values: pa.Array | pa.ChunkedArray, counts: np.ndarray[Any, Any]) -> pa.Table:

@@ -41,13 +41,12 @@ from bitlake.scan.sort_order import BEST, WORST, Order, Place, best_rows, with_e
 from bitlake.schema.evolution import map_fields, map_indexed, stored_alike
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import AtomicType, DataField
-from bitlake.types.datatypes import Root
+from bitlake.types.datatypes import FLOATS
 
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 MAX_INDEXED = 10_000
 """An index looks up the values of at most this number of rows: for more, reading the column is as fast."""
-_FLOATS = (Root.FLOAT, Root.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class FileRanges:
 
     @property
     def _floating(self) -> bool:
-        return isinstance(self.field.type, AtomicType) and self.field.type.root in _FLOATS
+        return isinstance(self.field.type, AtomicType) and self.field.type.root in FLOATS
 
 
 def _field_of(column: str, schema: TableSchema) -> DataField:

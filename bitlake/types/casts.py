@@ -32,6 +32,7 @@ from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types import arrow_type
 from bitlake.types.datatypes import (
     BINARIES,
+    FLOATS,
     INTEGERS,
     MAX_LENGTH,
     STRINGS,
@@ -44,7 +45,7 @@ from bitlake.types.datatypes import (
     RowType,
 )
 
-_NUMERIC = INTEGERS | {Root.FLOAT, Root.DOUBLE, Root.DECIMAL}
+_NUMERIC = INTEGERS | FLOATS | {Root.DECIMAL}
 _DATETIME = TIMESTAMPS | {Root.DATE, Root.TIME}
 _NARROWER = {
     Root.TINYINT: frozenset({Root.TINYINT}),
@@ -76,7 +77,7 @@ _EXPLICIT: dict[Root, frozenset[Root]] = {
     Root.BINARY: frozenset(STRINGS | {Root.VARBINARY}),
     Root.VARBINARY: frozenset(STRINGS | {Root.BINARY}),
     Root.DECIMAL: frozenset(STRINGS | {Root.BOOLEAN} | TIMESTAMPS),
-    **dict.fromkeys((*INTEGERS, Root.FLOAT, Root.DOUBLE), _TO_NUMBER),
+    **dict.fromkeys((*INTEGERS, *FLOATS), _TO_NUMBER),
     Root.DATE: frozenset(TIMESTAMPS | STRINGS),
     Root.TIME: frozenset(TIMESTAMPS | STRINGS | {Root.TIME}),
     Root.TIMESTAMP: frozenset(_DATETIME | STRINGS | _NUMERIC),
@@ -169,7 +170,6 @@ def _convertible(source: AtomicType, target: AtomicType) -> bool:
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
 
-_FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _COMPACT = 18
 
@@ -213,7 +213,7 @@ def _cast_to_number(array: Array, source: AtomicType, target: AtomicType) -> Arr
     if source.root is Root.BOOLEAN:
         numbers = _numpy(array.cast(pa.int8()))
     elif source.root is Root.DECIMAL:
-        numbers = _doubles_of(array, source) if target.root in _FLOATS else _low_words(array)
+        numbers = _doubles_of(array, source) if target.root in FLOATS else _low_words(array)
     else:
         numbers = _numpy(array)
     if target.root in INTEGERS and numbers.dtype.kind == "f":
@@ -254,7 +254,7 @@ def _low_words(array: Array, *, rescale: bool = True) -> np.ndarray[Any, Any]:
 
 
 def _cast_to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
-    if source.root in _FLOATS:
+    if source.root in FLOATS:
         return decimals_of(array.cast(pa.float64()), target)
     scale = source.scale or 0
     if source.root is not Root.DECIMAL:
@@ -439,7 +439,7 @@ def java_float(value: float, *, single: bool = False) -> str:
 def to_text(array: Array, source: AtomicType) -> Array:
     """Numbers, booleans, dates and times (LTZ ones as local times already) as Java prints them."""
     root = source.root
-    if root in (Root.FLOAT, Root.DOUBLE):
+    if root in FLOATS:
         single = root is Root.FLOAT
         return by_distinct(array, lambda v: java_float(v, single=single), pa.string())
     if root is Root.DECIMAL:
@@ -488,7 +488,7 @@ def parse(array: Array, target: AtomicType) -> Array:
         return _parse_booleans(array)
     if root in INTEGERS:
         return _parse_integers(array, target)
-    if root in (Root.FLOAT, Root.DOUBLE):
+    if root in FLOATS:
         return _parse_doubles(array, target)
     if root is Root.DECIMAL:
         return by_distinct(array, lambda t: _parse_decimal(t, target), arrow_type(target))

@@ -41,6 +41,7 @@ class Root(enum.Enum):
 
 
 INTEGERS = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT})
+FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
 STRINGS = frozenset({Root.CHAR, Root.VARCHAR})
 BINARIES = frozenset({Root.BINARY, Root.VARBINARY})
 TIMESTAMPS = frozenset({Root.TIMESTAMP, Root.TIMESTAMP_LTZ})

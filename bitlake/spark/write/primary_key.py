@@ -78,7 +78,8 @@ from bitlake.spark.write.append import (
     tagged,
 )
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns
-from bitlake.types import AtomicType, Root, arrow_schema
+from bitlake.types import AtomicType, arrow_schema
+from bitlake.types.datatypes import FLOATS
 from bitlake.write.writer import group_codes, rebatched
 
 ARRIVAL = "__bitlake_arrival"
@@ -217,7 +218,7 @@ def _order(schema: TableSchema) -> list[Column]:
     for name in schema.trimmed_primary_keys:
         made = schema.field(name).type
         out.append(quoted_columns(name).asc_nulls_first())
-        if isinstance(made, AtomicType) and made.root in (Root.FLOAT, Root.DOUBLE):
+        if isinstance(made, AtomicType) and made.root in FLOATS:
             # 0.0 and -0.0 are one value to Spark's order and two keys to Paimon; as text, the minus comes first.
             out.append(quoted_columns(name).cast("string"))
     spec = MergeSpec.of(schema)
