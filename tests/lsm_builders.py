@@ -16,10 +16,11 @@ from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.schema.merge_spec import row_schema
+from bitlake.schema.merge_spec import SYSTEM_FIELDS
 from bitlake.snapshot.index_files import write_vectors
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
+from bitlake.types import arrow_schema
 from bitlake.types.datatypes import parse_type
 
 
@@ -31,6 +32,11 @@ def context_of(
     schema = TableSchema(0, fields, highest, (), tuple(keys), {"bucket": "1", **options}, None, 0)
     paths = TablePaths(str(root))
     return MergeTreeContext("t", paths, schema, {0: schema}), LocalStore()
+
+
+def row_schema(schema: TableSchema) -> pa.Schema:
+    """The schema of rows on their way into data files: system columns, then the table's."""
+    return arrow_schema((*SYSTEM_FIELDS, *schema.fields))
 
 
 def rows_of(context: MergeTreeContext, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

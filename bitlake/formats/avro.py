@@ -89,12 +89,6 @@ _Convert = Callable[[Any], Any]
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_schema(source: Any) -> pa.Schema:
-    """The columns of an Avro file (a local path or a binary file object), with Paimon's reading of timestamps."""
-    with _stream(source) as stream:
-        return _arrow_schema(read_header(stream, _WHAT).schema)
-
-
 def read_columns(
     source: Any, columns: Sequence[str] | None = None, *, batch_size: int = 64 * 1024
 ) -> Iterator[pa.RecordBatch]:
@@ -236,7 +230,6 @@ _ROW_NAME = "org.apache.paimon.avro.generated.record"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BATCH_ROWS = 8 * 1024
 CODECS = {"zstd": "zstandard", "deflate": "deflate", "gzip": "deflate", "none": "null"}
-_GUESSED_RATIO = 0.5
 _INTS = {Root.TINYINT, Root.SMALLINT, Root.INT}
 _SIMPLE = {
     Root.BOOLEAN: "boolean",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import UnsupportedFeature
@@ -23,8 +22,6 @@ from bitlake.formats.parquet import decode
 from bitlake.formats.parquet.write import CODECS as PARQUET_CODECS
 from bitlake.formats.parquet.write import PAGE_BYTES, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import AtomicType, DataField, Root, all_types
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class ReadColumns(Protocol):

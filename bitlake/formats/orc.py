@@ -63,16 +63,6 @@ from bitlake.types.arrow import arrow_schema, holds
 from bitlake.types.datatypes import DataField
 
 
-def read_schema(source: Any) -> pa.Schema:
-    """The columns of an ORC file (a local path or a :class:`pyarrow.NativeFile`)."""
-    process, schema = opened(_open(source))
-    try:
-        _names(schema)
-    finally:
-        process.leave()
-    return schema
-
-
 def read_columns(
     source: Any, columns: Sequence[str] | None = None, *, batch_size: int = 64 * 1024
 ) -> Iterator[pa.RecordBatch]:

@@ -5,8 +5,7 @@ Atomic creation: the bytes go to a temporary file in the same folder, which is t
 Paimon, Spark and this package ignore when listing.  File systems without hard links fall back to an exclusive create
 (``O_EXCL``): still never overwrites, but a crash in the middle may leave a short file.
 
-A crash of the process loses no created file.  As in Paimon's local storage, data is not forced to disk (``fsync``),
-unless with ``LocalStore(sync=True)``.
+A crash of the process loses no created file.  As in Paimon's local storage, data is not forced to disk (``fsync``).
 """
 
 from __future__ import annotations
@@ -115,10 +114,7 @@ def _too_long(action: str, path: str) -> InvalidRequest | NotFound:
 
 
 class LocalStore(Store):
-    """The :class:`~bitlake.io.base.Store` of local paths and ``file:`` URIs; ``sync`` forces bytes to disk."""
-
-    def __init__(self, sync: bool = False) -> None:
-        self._sync = sync
+    """The :class:`~bitlake.io.base.Store` of local paths and ``file:`` URIs."""
 
     def __repr__(self) -> str:
         return "LocalStore()"
@@ -130,10 +126,6 @@ class LocalStore(Store):
             # One byte more detects the end; of a file that grows meanwhile, the bytes at opening are returned.
             data = os.read(fd, size + 1)
             return data if len(data) == size else _pread(fd, path, 0, size, size)
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        return self.read_ranges(path, [(offset, length)])[0]
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges through one open file."""
@@ -201,7 +193,6 @@ class LocalStore(Store):
                 return self._create_exclusive(target, data)
             finally:
                 os.unlink(aside)
-            self._sync_folder(target)
             return True
 
     def write(self, path: str, data: bytes) -> None:
@@ -214,7 +205,6 @@ class LocalStore(Store):
             except OSError:
                 os.unlink(aside)
                 raise
-            self._sync_folder(target)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
@@ -318,24 +308,10 @@ class LocalStore(Store):
         try:
             with open(fd, "wb") as f:
                 f.write(data)
-                if self._sync:
-                    f.flush()
-                    os.fsync(f.fileno())
         except OSError:
             # If the disk is full, no partial file may stay under a name that readers use.
             Path(path).unlink(missing_ok=True)
             raise
-
-    def _sync_folder(self, target: str) -> None:
-        if self._sync:
-            try:
-                fd = os.open(os.path.dirname(target), os.O_RDONLY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-            except OSError as e:  # the file has its name: not an error that says that nothing was changed
-                raise StorageUnavailable(f"cannot sync the folder of {target}: {e.strerror or e}") from e
 
 
 class _Opened:

@@ -233,9 +233,9 @@ def _integers(array: pa.Array) -> Int64s | None:
     kind = array.type
     t = pa.types
     if t.is_boolean(kind):
-        return _numpy(_filled(array, False))
+        return _int64s(_filled(array, False))
     if t.is_integer(kind) and not t.is_uint64(kind):
-        return _numpy(_filled(array, 0))
+        return _int64s(_filled(array, 0))
     if t.is_date32(kind) or t.is_time32(kind):
         return _integers(array.view(pa.int32()))
     if t.is_timestamp(kind) or t.is_time64(kind):
@@ -247,7 +247,7 @@ def _integers(array: pa.Array) -> Int64s | None:
     return None
 
 
-def _numpy(array: pa.Array) -> Int64s:
+def _int64s(array: pa.Array) -> Int64s:
     values: Int64s = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return values
 
@@ -347,12 +347,7 @@ def _common_codes(left: Any, right: Any) -> tuple[int, Int64s, Int64s]:
         return len(values), of_left.astype(np.int64, copy=False), np.where(values[at] == right, at, -1)
     encoded = left.dictionary_encode()
     of_right = pc.index_in(right, value_set=encoded.dictionary).fill_null(-1)
-    return len(encoded.dictionary), _to_int64(encoded.indices), _to_int64(of_right)
-
-
-def _to_int64(array: pa.Array) -> npt.NDArray[np.int64]:
-    out: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return out
+    return len(encoded.dictionary), _int64s(encoded.indices), _int64s(of_right)
 
 
 def same_values(column: Any, left: Int64s, right: Int64s) -> Bools:

@@ -194,19 +194,17 @@ _KEYS_AT_ONCE = 1 << 20
 """Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
 
 
-def compact_unit(
-    context: MergeTreeContext, store: Store, state: BucketState, unit: CompactUnit, *, drop_deletes: bool | None = None
-) -> Compaction:
+def compact_unit(context: MergeTreeContext, store: Store, state: BucketState, unit: CompactUnit) -> Compaction:
     """Compact a unit of a bucket's live files.
 
-    ``drop_deletes``: whether delete rows are left out of the new files; None: if no file below holds rows that they
-    hide, and always in tables with deletion vectors.  The same state gives the same files, up to their names.
+    Delete rows are left out of the new files if no file below holds rows that they hide, and always in tables with
+    deletion vectors.  The same state gives the same files, up to their names.
 
     Raises :class:`bitlake.errors.CorruptError` and :class:`bitlake.errors.NotFound`, naming the file that cannot be
     read, and :class:`bitlake.errors.InvalidRequest` for rows that the merge engine cannot merge.
     """
     with contextlib.ExitStack() as new_files:
-        return _CompactTask(context, store, state, unit, drop_deletes, new_files).run()
+        return _CompactTask(context, store, state, unit, new_files).run()
 
 
 class _CompactTask:
@@ -218,7 +216,6 @@ class _CompactTask:
         store: Store,
         state: BucketState,
         unit: CompactUnit,
-        drop_deletes: bool | None,
         new_files: contextlib.ExitStack,
     ) -> None:
         schema, options = context.schema, context.schema.opts
@@ -238,7 +235,7 @@ class _CompactTask:
         self._highest = merge_spec.max_level(options, (r.level for r in sorted_runs(state.files, schema)))
         filled = max((e.file.level for e in state.files), default=0)
         hides_nothing = self._output >= filled or self._marks_rows
-        self._drop_deletes = self._output != 0 and hides_nothing if drop_deletes is None else drop_deletes
+        self._drop_deletes = self._output != 0 and hides_nothing
         producer = options.of(opt.CHANGELOG_PRODUCER)
         self._full_changelog = producer == "full-compaction"
         self._looks_up = merge_spec.needs_lookup(schema) and not self._full_changelog

@@ -58,8 +58,8 @@ def file_shape(schema: TableSchema, level: int, source: FileSource, *, changelog
 class KeyValueWriter(RollingWriter):
     """Writes rows of one bucket, given in key order, into files of one level.
 
-    Rows are tables of ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and all columns of the table
-    (:func:`bitlake.schema.merge_spec.row_schema`).  Changelog rows need not be sorted by anything but their key.
+    Rows are tables of ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and all columns of the table.  Changelog rows need not be
+    sorted by anything but their key.
     ``total_buckets`` (default: the table's option) goes into the entries; ``prefix`` begins the files' names.
     """
 

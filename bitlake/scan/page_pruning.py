@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +69,7 @@ class PagesLeft:
     by: tuple[str, ...]
 
 
+_Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes]]
 Fields = Mapping[str, tuple[DataField, DataField]]
 """The columns of a predicate by name, each as the table's field and as the file's."""
 
@@ -99,6 +100,11 @@ def pages_left(
     """
     if task.row_count < WORTH_ROWS:
         return None
+
+    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
+        return store.read_ranges(task.path, ranges)
+
     left: BitMap | None = None
     by_bounds: list[str] = []
     by_filters: list[str] = []
@@ -107,12 +113,12 @@ def pages_left(
         name = names[0] if len(names) == 1 else ""
         if name not in fields:
             continue
-        kept = _kept(store, task, footer, term, *fields[name], counts)
+        kept = _kept(footer, fetch, term, *fields[name])
         if kept is not None:
             left = kept if left is None else left & kept
             by_bounds += [name] if name not in by_bounds else []
         if left is None or left:
-            kept = _by_filters(store, task, footer, term, *fields[name], counts)
+            kept = _by_filters(footer, fetch, term, *fields[name])
             if kept is not None:
                 left = kept if left is None else left & kept
                 by_filters += [name] if name not in by_filters else []
@@ -122,15 +128,7 @@ def pages_left(
     return PagesLeft(left, tuple(f"{step}({', '.join(names)})" for step, names in steps if names))
 
 
-def _kept(
-    store: Store,
-    task: FileTask,
-    footer: Footer,
-    term: Predicate,
-    field: DataField,
-    stored: DataField,
-    counts: ReadCounts,
-) -> BitMap | None:
+def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
     leaf_number = footer.column(stored.name).leaf
     kind = field.type
     if not isinstance(kind, AtomicType) or not stored_alike(kind, stored.type) or not footer.type_ordered[leaf_number]:
@@ -138,10 +136,6 @@ def _kept(
     units = number_units(footer.leaves[leaf_number], kind)
     if units is None and kind.root is not Root.VARCHAR:
         return None
-
-    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
-        return store.read_ranges(task.path, ranges)
 
     try:
         pages = page_bounds(footer, fetch, stored.name)
@@ -165,15 +159,7 @@ def _kept(
     return left
 
 
-def _by_filters(
-    store: Store,
-    task: FileTask,
-    footer: Footer,
-    term: Predicate,
-    field: DataField,
-    stored: DataField,
-    counts: ReadCounts,
-) -> BitMap | None:
+def _by_filters(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
     """The rows of the row groups whose bloom filters may have a value that an ``=`` or IN asks for; None: all rows."""
     match term:
         case Comparison(_, Op.EQ, value):
@@ -192,10 +178,6 @@ def _by_filters(
     encoded = [e for e in (plain_bytes(leaf.physical or 0, v) for v in values) if e is not None]
     if len(encoded) < len(values):
         return None
-
-    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
-        return store.read_ranges(task.path, ranges)
 
     try:
         held = groups_that_may_hold(footer, footer.column(stored.name).leaf, encoded, fetch)

@@ -29,7 +29,6 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry, by_bucket
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.incremental import (
     ADDED,
     KIND_NAMES,
@@ -45,6 +44,7 @@ from bitlake.scan.incremental import (
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition, max_level
 from bitlake.snapshot import versions
+from bitlake.snapshot.removal_markers import name_of
 from bitlake.snapshot.state import TableState, state_at
 
 _COMPACTED = ("lookup", "full-compaction")
@@ -328,18 +328,13 @@ class ChangeStream:
         return versions.snapshot_ids(state.table_files)
 
 
-def _identity(snapshot: Snapshot) -> str:
-    """What no other snapshot has; the uuid is missing in snapshots of old writers."""
-    return snapshot.uuid or snapshot.delta_manifest_list
-
-
 def _identified(state: TableState, offset: StreamOffset) -> StreamOffset:
     """The offset with what identifies the last snapshot read."""
     if state.snapshot is not None and state.snapshot.id == offset.last_read:
-        return replace(offset, read=_identity(state.snapshot))
+        return replace(offset, read=name_of(state.snapshot))
     ids = [offset.last_read] if offset.last_read else []
     found = next(versions.existing_snapshots(state.table_files, ids), None)
-    return replace(offset, read=None if found is None else _identity(found))
+    return replace(offset, read=None if found is None else name_of(found))
 
 
 def _check_read(state: TableState, offset: StreamOffset) -> None:

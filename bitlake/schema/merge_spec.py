@@ -27,7 +27,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import physical_values
-from bitlake.types import DataField, arrow_schema
+from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
@@ -209,11 +209,6 @@ def stored_keys(schema: TableSchema) -> tuple[DataField, ...]:
 def file_fields(schema: TableSchema) -> tuple[DataField, ...]:
     """The columns of the table's new data files."""
     return (*stored_keys(schema), *SYSTEM_FIELDS, *schema.fields)
-
-
-def row_schema(schema: TableSchema) -> pa.Schema:
-    """Rows on their way into data files: ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and the table's columns."""
-    return arrow_schema((*SYSTEM_FIELDS, *schema.fields))
 
 
 def encode_key(schema: TableSchema, rows: pa.Table, at: int) -> bytes:

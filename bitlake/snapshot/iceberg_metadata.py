@@ -79,7 +79,7 @@ from bitlake.snapshot.iceberg_manifests import (
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import latest_snapshot, latest_snapshot_id, load_schema, load_snapshot, schema_ids
+from bitlake.snapshot.versions import find_snapshot, latest_snapshot, latest_snapshot_id, load_schema, schema_ids
 
 log = logging.getLogger("bitlake")
 
@@ -225,10 +225,8 @@ class _Publication:
                 self._retire()
 
     def _is_there(self) -> bool:
-        try:
-            return commit_identity(load_snapshot(self.table, self.snapshot.id)) == commit_identity(self.snapshot)
-        except NotFound:
-            return False
+        there = find_snapshot(self.table, self.snapshot.id)
+        return there is not None and commit_identity(there) == commit_identity(self.snapshot)
 
     def _is_latest(self) -> bool:
         return latest_snapshot_id(self.table) == self.snapshot.id
@@ -427,10 +425,7 @@ class _Publication:
 
     def _previous(self) -> Snapshot | None:
         """The Paimon snapshot before this one; None if it has expired."""
-        try:
-            return load_snapshot(self.table, self.snapshot.id - 1)
-        except NotFound:
-            return None
+        return find_snapshot(self.table, self.snapshot.id - 1)
 
     def _check_same_files(self, previous: Snapshot | None, base: TableMetadata) -> None:
         """Raise :class:`_NoBase` if an option changed which files Iceberg readers see."""

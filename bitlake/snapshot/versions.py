@@ -82,6 +82,14 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
     return snapshot
 
 
+def find_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
+    """Load a snapshot; None if it does not exist."""
+    try:
+        return load_snapshot(table, snapshot_id)
+    except NotFound:
+        return None
+
+
 def latest_snapshot(table: TableFiles) -> Snapshot | None:
     """The latest snapshot; None before the first commit.
 
@@ -101,17 +109,14 @@ def latest_snapshot(table: TableFiles) -> Snapshot | None:
 
 def _last_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
     """The snapshot of an id; None if it does not exist, or if the next one does."""
-
-    def load() -> Snapshot | None:
-        try:
-            return load_snapshot(table, snapshot_id)
-        except NotFound:
-            return None
-
     following = table.paths.snapshot(snapshot_id + 1)
-    return in_parallel(table.store, following, lambda: table.store.exists(following), load, lambda exists: not exists)[
-        1
-    ]
+    return in_parallel(
+        table.store,
+        following,
+        lambda: table.store.exists(following),
+        lambda: find_snapshot(table, snapshot_id),
+        lambda exists: not exists,
+    )[1]
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -360,8 +360,6 @@ def _names(index: Any, names: Mapping[int, str]) -> str | None:
 
 # --- file indexes -----------------------------------------------------------------------------------------------------
 
-_THREADS = 16
-
 
 @gathered(
     "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, column_name STRING, index_type STRING, "

@@ -70,6 +70,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
+    find_snapshot,
     is_same_table,
     latest_schema_id,
     latest_snapshot,
@@ -390,11 +391,8 @@ class _Committer:
         return None
 
     def _is_ours(self, snapshot_id: int) -> bool:
-        try:
-            snapshot = load_snapshot(self.table_files, snapshot_id)
-        except NotFound:
-            return False
-        return snapshot.uuid == self.uuid and snapshot.commit_user == self.user
+        snapshot = find_snapshot(self.table_files, snapshot_id)
+        return snapshot is not None and snapshot.uuid == self.uuid and snapshot.commit_user == self.user
 
     def _is_past(self, snapshot_id: int) -> bool:
         """Whether a snapshot with this id existed and has expired: its name is free, but must not be taken.
@@ -437,12 +435,12 @@ class _Committer:
         """Whether the snapshot's predecessor is the one that it was computed from, or has expired since."""
         if base is None:
             return self._is_same_table()
-        try:
-            return load_snapshot(self.table_files, base.id) == base
-        except NotFound:
-            kept = load_line(self.table_files).kept
-            # Expiry deletes from the first snapshot on, and this one too if later ones exist.
-            return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()
+        there = find_snapshot(self.table_files, base.id)
+        if there is not None:
+            return there == base
+        kept = load_line(self.table_files).kept
+        # Expiry deletes from the first snapshot on, and this one too if later ones exist.
+        return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()
 
     def _withdraw(self, snapshot: Snapshot) -> bool:
         """Delete the snapshot if it still exists; False where a server keeps the history: it has checked the base."""
@@ -481,9 +479,8 @@ def last_identifier(state: TableState, user: str) -> int | None:
     One batch may create several snapshots (rows, then their compaction) with the same identifier.
     """
     for number in reversed(snapshot_ids(state.table_files)):
-        try:
-            snapshot = load_snapshot(state.table_files, number)
-        except NotFound:  # expired meanwhile, like all before it
+        snapshot = find_snapshot(state.table_files, number)
+        if snapshot is None:  # expired meanwhile, like all before it
             return None
         if snapshot.commit_user == user and snapshot.commit_identifier != BATCH_IDENTIFIER:
             return snapshot.commit_identifier

@@ -44,7 +44,7 @@ from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexU
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, index_entries, live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import load_snapshot
+from bitlake.snapshot.versions import find_snapshot, load_snapshot
 from bitlake.types import arrow_type
 
 
@@ -355,7 +355,7 @@ class PlanResolver:
         for number, uuid in dict.fromkeys(reads):
             if not number or uuid is None:
                 continue
-            snapshot = latest if latest is None or latest.id <= number else self._existing(number)
+            snapshot = latest if latest is None or latest.id <= number else find_snapshot(self.table_files, number)
             expired = snapshot is None and latest is not None
             if not expired and (snapshot is None or (snapshot.id, snapshot.uuid) != (number, uuid)):
                 raise CommitConflict(
@@ -363,22 +363,13 @@ class PlanResolver:
                     "read the table again and retry"
                 )
 
-    def _existing(self, number: int) -> Snapshot | None:
-        try:
-            return load_snapshot(self.table_files, number)
-        except NotFound:
-            return None
-
     def _check_batch(self, latest: Snapshot | None) -> None:
         batch = self.plan.batch
         if batch is None or latest is None:
             return
         for number in range(batch.since + 1, latest.id + 1):
-            try:
-                snapshot = load_snapshot(self.table_files, number)
-            except NotFound:
-                continue
-            if snapshot.commit_user == batch.user and snapshot.commit_identifier == batch.identifier:
+            snapshot = find_snapshot(self.table_files, number)
+            if snapshot and (snapshot.commit_user, snapshot.commit_identifier) == (batch.user, batch.identifier):
                 raise BatchCommitted(
                     f"batch {batch.identifier} of {batch.user} is in {self.paths.root} already, as snapshot {number}"
                 )
@@ -388,11 +379,8 @@ class PlanResolver:
         if since is None or latest is None:
             return
         for number in range(since + 1, latest.id + 1):
-            try:
-                compacted = load_snapshot(self.table_files, number).commit_kind == "COMPACT"
-            except NotFound:
-                compacted = False
-            if not compacted:
+            snapshot = find_snapshot(self.table_files, number)
+            if snapshot is None or snapshot.commit_kind != "COMPACT":
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may hold the same keys in other partitions: they were "
                     f"looked up in snapshot {since}; read the table again and retry"

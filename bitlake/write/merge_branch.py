@@ -19,7 +19,7 @@ from bitlake.snapshot.branches import MAIN, find_branch
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids
+from bitlake.snapshot.versions import find_snapshot, load_schema, snapshot_ids
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan, WritableTable
@@ -86,7 +86,7 @@ def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
     """Both branches must only have added files since they diverged."""
     begin = max(snapshot_ids(s.table_files)[0] for s in branches.values())
     if begin > 1:
-        first, second = (_snapshot_or_none(s, begin) for s in branches.values())
+        first, second = (find_snapshot(s.table_files, begin) for s in branches.values())
         if first is None or first != second:
             raise InvalidRequest(
                 f"{prefix}: the snapshot at which they diverged is unknown; snapshot {begin} differs between them or "
@@ -94,7 +94,7 @@ def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
             )
     for name, state in branches.items():
         for number in range(begin + (begin > 1), (state.snapshot_id or 0) + 1):
-            snapshot = _snapshot_or_none(state, number)
+            snapshot = find_snapshot(state.table_files, number)
             if snapshot is None:
                 raise InvalidRequest(f"{prefix}: snapshot {number} of '{name}' is missing")
             if snapshot.commit_kind not in _ADDING:
@@ -102,13 +102,6 @@ def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
                     f"{prefix}: snapshot {number} of '{name}' is of kind {snapshot.commit_kind}, and only snapshots "
                     "that add files can be merged"
                 )
-
-
-def _snapshot_or_none(state: TableState, number: int) -> Snapshot | None:
-    try:
-        return load_snapshot(state.table_files, number)
-    except NotFound:
-        return None
 
 
 def _check_schemas(source: TableState, target: TableState, files: list[ManifestEntry], prefix: str) -> None:

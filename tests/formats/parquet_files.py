@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bitlake.formats.parquet.footer import Footer, read_footer
+from bitlake.formats.parquet.footer import FetchRanges, Footer, read_footer
+from bitlake.formats.parquet.page_index import Ints, split_rows
+from bitlake.formats.parquet.pages import ReadStats, read_parts
 
 
 class Source:
@@ -29,6 +31,19 @@ class Source:
 
     def footer(self, **options: Any) -> Footer:
         return read_footer(self.fetch, len(self.data), **options)
+
+
+def read_rows(
+    footer: Footer, fetch_ranges: FetchRanges, rows: Ints, columns: Sequence[str], **options: Any
+) -> tuple[pa.Table, ReadStats]:
+    """All parts of :func:`bitlake.formats.parquet.pages.read_parts` as one."""
+    parts = list(read_parts(footer, fetch_ranges, rows, columns, **options))
+    stats = [s for _, s in parts]
+    total = ReadStats(
+        sum(s.pages for s in stats), sum(s.bytes for s in stats), sum(s.requests for s in stats),
+        len(split_rows(footer, rows)),
+    )  # fmt: skip
+    return parts[0][0] if len(parts) == 1 else pa.concat_tables([t for t, _ in parts]), total
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:

@@ -24,7 +24,6 @@ from bitlake.formats.file_format import open_writer
 from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import footer_stats, read_footer
 from bitlake.formats.parquet.page_index import load_pages
-from bitlake.formats.parquet.pages import read_rows
 from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
@@ -34,6 +33,7 @@ from bitlake.types.arrow import from_arrow
 from tests.builders import EVERY_TYPE
 from tests.fileindex.payloads import leaf_of, parsed
 from tests.fixtures import payloads, warehouse
+from tests.formats.parquet_files import read_rows
 from tests.fuzz.table_indexes import deletion_vectors, hashes, index_manifests
 from tests.fuzz.target import Read, Target, guarded, uncompressed
 

@@ -27,7 +27,7 @@ def test_open_store_takes_paths_and_file_uris_only() -> None:
 
 
 def test_create_never_overwrites_and_leaves_no_temporary(tmp_path: Path) -> None:
-    store = LocalStore(sync=True)
+    store = LocalStore()
     path = f"{tmp_path}/deep/er/f"
     assert store.create(path, b"one")
     assert not store.create(path, b"two")

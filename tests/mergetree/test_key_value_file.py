@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lsm_builders import row_schema
 from store_wrappers import FaultyStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
@@ -23,7 +24,7 @@ from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.schema.merge_spec import KEY_PREFIX, file_fields, row_schema
+from bitlake.schema.merge_spec import KEY_PREFIX, file_fields
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState, load_state

@@ -103,16 +103,3 @@ def test_a_data_file_on_a_full_disk(table: Table, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(LocalStore, "open_output", lambda self, path: Full(real(self, path)))
     with pytest.raises(StorageFull, match="bucket-0.*free space"):
         table.append(ROWS)
-
-
-def test_a_synced_folder_that_fails_leaves_the_outcome_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has its name by then: an error that promises that nothing was changed would be wrong."""
-
-    def sync(fd: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{fd}") or os.fstat(fd).st_mode & 0o040000:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    with pytest.raises(StorageUnavailable) as raised:
-        LocalStore(sync=True).create(str(tmp_path / "a"), b"1")
-    assert type(raised.value) is StorageUnavailable and (tmp_path / "a").read_bytes() == b"1"

@@ -66,7 +66,6 @@ class SchemaNode:
 
     name: str
     physical: int | None
-    type_length: int
     repetition: int
     children: int
     converted: int | None
@@ -339,7 +338,7 @@ def _schema(reader: ThriftReader) -> tuple[SchemaNode, ...]:
         raw = reader.data[start : reader.position]
         nodes.append(
             SchemaNode(
-                name, physical, e.get(2, 0), e.get(3, REQUIRED), children, e.get(6), e.get(7, 0), e.get(8, 0),
+                name, physical, e.get(3, REQUIRED), children, e.get(6), e.get(7, 0), e.get(8, 0),
                 e.get(9), e.get(10), raw,
             )
         )  # fmt: skip

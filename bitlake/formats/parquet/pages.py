@@ -71,33 +71,6 @@ class ReadStats:
     row_groups: int
 
 
-def read_rows(
-    footer: Footer,
-    fetch_ranges: FetchRanges,
-    rows: Ints,
-    columns: Sequence[str],
-    *,
-    max_gap: int = MAX_GAP,
-    int96_unit: str | None = None,
-) -> tuple[pa.Table, ReadStats]:
-    """The values of ``columns`` at ``rows`` (int64, sorted, from 0), in that order, typed as pyarrow reads them.
-
-    ``fetch_ranges`` gets (offset, length) pairs and returns their bytes; it is called once for missing offset indexes
-    and once for pages (once per ``BATCH_BYTES`` of them).  ``int96_unit`` is the unit INT96 timestamps are read in
-    (default ns, whose range ends in 2262).
-
-    Raises :class:`InvalidRequest` for rows that are not sorted or not in the file, :class:`NotFound` for an unknown
-    column, :class:`CorruptError` for bytes that break the format.
-    """
-    parts = list(read_parts(footer, fetch_ranges, rows, columns, max_gap=max_gap, int96_unit=int96_unit))
-    stats = [s for _, s in parts]
-    table = parts[0][0] if len(parts) == 1 else pa.concat_tables([t for t, _ in parts])
-    groups = len(split_rows(footer, _checked(rows, footer.rows)))
-    return table, ReadStats(
-        sum(s.pages for s in stats), sum(s.bytes for s in stats), sum(s.requests for s in stats), groups
-    )
-
-
 def read_parts(
     footer: Footer,
     fetch_ranges: FetchRanges,
@@ -107,7 +80,15 @@ def read_parts(
     max_gap: int = MAX_GAP,
     int96_unit: str | None = None,
 ) -> Iterator[tuple[pa.Table, ReadStats]]:
-    """As :func:`read_rows`, in parts (at least one): each holds what about ``BATCH_BYTES`` of pages decode to."""
+    """The values of ``columns`` at ``rows`` (int64, sorted, from 0), in that order, typed as pyarrow reads them.
+
+    They come in parts (at least one): each holds what about ``BATCH_BYTES`` of pages decode to.  ``fetch_ranges`` gets
+    (offset, length) pairs and returns their bytes; it is called once for missing offset indexes and once for the pages
+    of a part.  ``int96_unit`` is the unit INT96 timestamps are read in (default ns, whose range ends in 2262).
+
+    Raises :class:`InvalidRequest` for rows that are not sorted or not in the file, :class:`NotFound` for an unknown
+    column, :class:`CorruptError` for bytes that break the format.
+    """
     rows = _checked(rows, footer.rows)
     wanted = {name: footer.column(name) for name in columns}
     touched = split_rows(footer, rows)

@@ -42,7 +42,7 @@ from bitlake.spark.errors import one_message
 from bitlake.spark.read.scan import frame_schema
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.session import register_functions
-from bitlake.spark.source.options import IN_SPARKS_CATALOG, MERGING, ONLY_STREAM, READ, SourceOptions, parse_spec
+from bitlake.spark.source.options import IN_SPARKS_CATALOG, MERGING, ONLY_STREAM, READ, SourceOptions, parse_partition
 from bitlake.spark.source.read import BatchReader, batch_scan, check_options, stream_reader, stream_scan
 from bitlake.spark.types import comment_of, stored_type
 from bitlake.spark.write.insert_cast import merged_with
@@ -239,7 +239,7 @@ def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite
     if mode == "dynamic":
         raise InvalidRequest("option 'partition' names partitions; partition-overwrite-mode = dynamic finds them")
     values: dict[str, Any] = {}
-    for name, text in parse_spec("partition", spec).items():
+    for name, text in parse_partition(spec).items():
         field = schema.field(name)
         try:
             values[field.name] = pa.array([text], pa.string()).cast(arrow_type(field.type))[0].as_py()

@@ -348,14 +348,14 @@ def _unknown(name: str, own: str, use: str, allowed: Sequence[str]) -> str:
     return f"option '{name}' is not known{hint}"
 
 
-def parse_spec(option: str, text: str) -> dict[str, Any]:
-    """``day=2024-01-01, hour=5`` as texts by column."""
+def parse_partition(text: str) -> dict[str, Any]:
+    """Return the texts of option ``partition`` by column, of ``day=2024-01-01, hour=5``."""
     out: dict[str, Any] = {}
-    for part in split_list(option, text):
+    for part in split_list("partition", text):
         name, sign, value = part.partition("=")
         if not sign or not name.strip() or name.strip() in out:
             raise InvalidRequest(
-                f"option '{option}' is column=value, between commas, each column once; '{part}' is not"
+                f"option 'partition' is column=value, between commas, each column once; '{part}' is not"
             )
         out[name.strip()] = value.strip().strip("'\"")
     return out

@@ -121,15 +121,6 @@ class Measured:
         before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
         return before, after
 
-    def saved_by_column(self) -> dict[str, tuple[float, float]]:
-        """Of each column that questions are about alone: (estimated, real) bytes saved for each query on it."""
-        found = {}
-        for name in dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1):
-            expected, real = self.expected_bytes_of(name), self.bytes_of(name)
-            if expected is not None and real is not None:
-                found[name] = (expected[0] - expected[1], real[0] - real[1])
-        return found
-
     def text(self) -> str:
         """For people: estimates beside what happened."""
         return printable(measured_text(self))

@@ -19,6 +19,7 @@ from statistics import median
 import numpy as np
 from pyroaring import BitMap
 
+from bitlake.codec.roaring import positions_of
 from bitlake.expressions.tree import And, Computed, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledColumn
 from bitlake.fileindex.cost import MOST_SHARE, PAGE_ROWS, SMALL_ROWS
@@ -182,11 +183,6 @@ def _with_gaps(starts: Sequence[Ints], stops: Sequence[Ints]) -> int:
     begin, end = begin[order], end[order]
     gaps = begin[1:] - np.maximum.accumulate(end)[:-1]
     return int((end - begin).sum() + gaps[(gaps > 0) & (gaps <= MAX_GAP)].sum())
-
-
-def positions_of(rows: BitMap) -> Ints:
-    """A bitmap's rows, ascending."""
-    return np.frombuffer(rows.to_array(), np.uint32).astype(np.int64)
 
 
 _LEAST_SCATTERED = 8

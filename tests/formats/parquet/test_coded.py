@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import bitlake.formats.parquet.pages as decode
 from bitlake.formats.parquet.gather import CodedGatherer, PageBytes
-from bitlake.formats.parquet.pages import read_rows
 from tests.formats.parquet.test_decode import _watched
 from tests.formats.parquet.test_pages import with_nulls
-from tests.formats.parquet_files import Source, parquet
+from tests.formats.parquet_files import Source, parquet, read_rows
 
 OPTIONS: dict[str, Any] = {"compression": "zstd", "write_batch_size": 10, "store_decimal_as_integer": True}
 

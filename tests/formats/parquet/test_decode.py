@@ -14,9 +14,8 @@ from long import long
 
 import bitlake.formats.parquet.pages as decode
 from bitlake.errors import BitlakeError
-from bitlake.formats.parquet.pages import read_rows
 from tests.formats.parquet.test_pages import numbers, with_nulls
-from tests.formats.parquet_files import Source, parquet
+from tests.formats.parquet_files import Source, parquet, read_rows
 
 # What the writers of bitlake make of these: zstd, version 1, and PLAIN unless a dictionary is small.
 FLAT = ("int32", "int64", "float", "double", "decimal9", "date", "ms", "utc", "unique", "string", "binary", "int8")

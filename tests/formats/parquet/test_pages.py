@@ -14,8 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
-from bitlake.formats.parquet.pages import read_rows
-from tests.formats.parquet_files import Source, parquet
+from tests.formats.parquet_files import Source, parquet, read_rows
 
 
 def numbers(n: int, rng: np.random.Generator) -> dict[str, pa.Array]:

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.formats.parquet.footer import footer_stats
-from bitlake.formats.parquet.pages import read_rows
 from bitlake.formats.parquet.write import ParquetWriter
 from bitlake.types import DataField, from_arrow, parse_type
 from tests.fixtures import warehouse
-from tests.formats.parquet_files import Source, parquet
+from tests.formats.parquet_files import Source, parquet, read_rows
 
 EPOCH = datetime.date(1970, 1, 1)
 
