@@ -279,7 +279,7 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
 
 
 def _choice(console: Console, plan: Plan) -> None:
-    """Which rows of which file the index chose."""
+    """Describe which rows of which file the index chose."""
     for file in plan.files:
         console.print(Text.assemble(("  ✔ ", "green"), (_short(file.path), "bold"), "  ", describe_choice(file)))
     for gone in plan.skipped:

@@ -343,7 +343,7 @@ class FileStoreTable:
         return self._user if prefix is None else f"{prefix}_{self._user}"
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
-        """Who commits what is written to buckets."""
+        """Return the publisher, which commits the files that are written to buckets."""
         return Publisher(self.state, self.commit_user(state), self.runner(), self.expire_due, identifier)
 
     def check_writable(self, state: TableState, keyed: bool = False) -> None:

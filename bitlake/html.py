@@ -117,7 +117,7 @@ def fragment(*body: Child) -> str:
 
 
 def heading(title: Child, subtitle: Child = None) -> Markup:
-    """What a page, or a part of it, is about."""
+    """Return the heading of a page or of a part of it."""
     return joined([markup("h1", title), None if subtitle is None else markup("p", subtitle, class_="sub")])
 
 
@@ -289,7 +289,7 @@ def columns(groups: Sequence[Sequence[Segment]], first: Child, last: Child, most
 
 
 def legend(items: Iterable[tuple[str, Child]]) -> Markup:
-    """What the colours mean: pairs of a colour's class and words."""
+    """Return a legend: pairs of a colour's class and words."""
     return markup(
         "ul",
         [

@@ -162,7 +162,7 @@ class Lake:
         return f"Lake({self._path!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process gets of it, and of its tables and scans: all but the Spark session."""
+        """Return the state for another process, also for its tables and scans: all but the Spark session."""
         session = SessionState(self._session.database, dict(self._session.settings))
         return {**vars(self), "_spark": None, "_engine": None, "_session": session}
 

@@ -112,7 +112,7 @@ def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
 
 
 class _Plan:
-    """What an expiry would delete, and the function that deletes it."""
+    """The things that an expiry would delete, and the function that deletes them."""
 
     def __init__(self, document: dict[str, Any], execute: Callable[[], object]) -> None:
         self.document = document

@@ -207,7 +207,7 @@ Opened = TypeVar("Opened")
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Which lake, and how to reach it."""
+    """Options that name a lake and the way to reach it."""
 
     lake: str | None
     database: str | None

@@ -115,7 +115,7 @@ class DistinctSketch:
         np.maximum.at(self._registers, (hashes >> np.uint64(_REST)).astype(np.intp), rank)
 
     def estimate(self) -> int:
-        """How many distinct values were added, about."""
+        """Estimate the number of distinct values added."""
         counts = np.bincount(self._registers, minlength=_REST + 2)
         inverse = float(np.sum(counts * 2.0 ** -np.arange(len(counts))))
         plain = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / inverse

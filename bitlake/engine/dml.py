@@ -152,7 +152,7 @@ def _column_or_member(target: StatementTarget, column: exp.Column) -> str | None
 
 
 def _values(target: StatementTarget, assignments: Sequence[st.Assignment]) -> dict[str, Callable[[pa.Table], pa.Array]]:
-    """What SET gives each column that it names, as functions of the old rows."""
+    """Return the assignments of SET: for each column it names, a function of the old rows."""
     table, schema = target.table.name, target.state.schema
     terms: dict[str, Term] = {}
     for assignment in assignments:
@@ -252,7 +252,7 @@ class _Found:
     rows: pa.Table
 
     def count(self, what: st.MergeAction) -> int:
-        """How many rows clauses of an action apply to."""
+        """Count the rows that clauses of an action apply to."""
         return sum(self._of(c).num_rows for c in self.clauses if c.action is what)
 
     def _of(self, clause: Clause) -> pa.Table:

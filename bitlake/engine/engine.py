@@ -33,7 +33,7 @@ Handler = Callable[[Session, Any], pa.Table]
 
 @cache
 def handlers() -> Mapping[type[Any], Handler]:
-    """What statements are carried out by, in this process and on Spark."""
+    """Return the functions that carry out statements, in this process and on Spark."""
     # Imported lazily: a query needs none of them (tests/cli/test_startup.py).
     from bitlake.engine import ddl, insert, partitions, show
     from bitlake.engine.procedures import call, show_procedures
@@ -84,7 +84,7 @@ def handlers() -> Mapping[type[Any], Handler]:
 
 @cache
 def _handlers_here() -> Mapping[type[Any], Handler]:
-    """What only this process carries out so; Spark has its own."""
+    """Return the functions that only this process uses; Spark has its own."""
     from bitlake.engine import dml
     from bitlake.engine.explain import explain
 

@@ -81,7 +81,7 @@ def _found(session: Session, statement: st.DeleteFrom | st.Update, start: str, d
 
 
 def details(scan: TableScan) -> str:
-    """What a scan skips, step by step and page by page; empty for changes of snapshots and system tables."""
+    """Describe what a scan skips, by step and by page; empty for changes of snapshots and system tables."""
     return f"\n\n{explain_scan(scan, analyze=False).details()}" if type(scan) is TableScan else ""
 
 
@@ -101,7 +101,7 @@ def explain_answer(answer: Answer) -> str:
 
 
 def binding(scan: TableScan) -> str:
-    """How DuckDB gets a scan's rows."""
+    """Describe how DuckDB gets a scan's rows."""
     files = direct_files(scan)
     if isinstance(files, str):
         mixed = mixed_files(scan)

@@ -66,7 +66,7 @@ class Insertion:
         return fields
 
     def scope(self, session: Session) -> Overwrite | None:
-        """What the statement replaces, by Spark's mode of partition overwrites; None: nothing."""
+        """Return what the statement replaces, by Spark's mode of partition overwrites; None: nothing."""
         state = self.state
         if self.statement.replace_where is not None:
             return _replaced_scope(session, state, self.statement.replace_where)

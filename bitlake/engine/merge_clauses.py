@@ -106,7 +106,7 @@ class Clause:
 
 @dataclass(slots=True)
 class Merged:
-    """How many rows a MERGE updated, deleted and inserted."""
+    """The numbers of rows that a MERGE updated, deleted and inserted."""
 
     updated: int = 0
     deleted: int = 0
@@ -235,7 +235,7 @@ def keyed_clauses(
 
 
 def action(clauses: Sequence[Clause]) -> str:
-    """Which clause applies: its number, NULL for none."""
+    """Return the number of the clause that applies to each row, NULL for none."""
     return case_of(clauses, {c.number: str(c.number) for c in clauses})
 
 
@@ -282,7 +282,7 @@ def old_column(number: int) -> str:
 
 
 def equal_columns(target: StatementTarget, source: MergeSource, condition: SqlText) -> dict[str, set[str]]:
-    """Which columns of the source each column of the target surely equals where ON holds."""
+    """Return the columns of the source that each column of the target surely equals where ON holds."""
     out: dict[str, set[str]] = {}
     for field, column in equalities(target, source, condition):
         out.setdefault(field.name, set()).add(column)

@@ -146,7 +146,7 @@ _MICROSECONDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query's aggregates came to: a column for each item of its shape, a row for each group (or one).
+    """The values of a query's aggregates: a column for each item of its shape, a row for each group (or one).
 
     ``scan`` has the plan that answered.  The key has its column's name, and item ``i`` is :func:`item_name` ``(i)``.
     """

@@ -95,7 +95,7 @@ def nothing() -> pa.Table:
 
 
 def counts(**rows: int) -> pa.Table:
-    """What a statement did, as its result: numbers of rows by name."""
+    """Return a statement's result: numbers of rows by name."""
     schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in rows])
     return pa.table({name: [count] for name, count in rows.items()}, schema)
 
@@ -330,7 +330,7 @@ class Session:
             raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false")
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
-        """What a query reads of each lake table, in the order these stand in its text; nothing is read."""
+        """Return a scan for each lake table of a query, in the order of its text; nothing is read."""
         scans: dict[TableName, TableScan] = {}
 
         def resolve(name: TableName) -> Sequence[DataField] | None:
@@ -414,7 +414,7 @@ class Session:
         return dml.place_postponed(publisher, state, waiting)
 
     def rewriter(self, table: FileStoreTable, where: str | None) -> Rewrite | None:
-        """What overwrites a table, or chosen partitions, with their own rows; None: what the core has."""
+        """Return a function that overwrites a table, or chosen partitions, with their own rows; None: the core's."""
         if where is None:
             return None
         raise NeedsSpark(f"table '{table.name}': rescaling some partitions")

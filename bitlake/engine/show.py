@@ -182,7 +182,7 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
 def _partition_facts(
     name: Identifier, state: TableState, files: Sequence[ManifestEntry]
 ) -> list[tuple[str, str, str | None]]:
-    """What DESCRIBE EXTENDED … PARTITION adds, in Spark's words."""
+    """Return the rows that DESCRIBE EXTENDED … PARTITION adds, in Spark's words."""
     reader = PartitionReader(state.schema, state.paths)
     partition = files[0].partition
     shown = ", ".join(f"{k}={v}" for k, v in reader.shown(partition).items())

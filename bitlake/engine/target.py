@@ -49,7 +49,7 @@ class StatementTarget:
 
     @property
     def qualifier(self) -> str:
-        """What qualifies the target's columns in SQL text."""
+        """The qualifier of the target's columns in SQL text."""
         return quoted(self.alias or self.name)
 
     def column(self, name: str) -> str:
@@ -163,7 +163,7 @@ def is_plain(made: DataType) -> bool:
 
 
 def set_values(target: StatementTarget, assignments: Sequence[st.Assignment]) -> dict[str, str]:
-    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct.
+    """Return SET's values by column, as SQL text over the target; setting a member sets its whole struct.
 
     DEFAULT is NULL: a column with a default stores it for NULL.
     """

@@ -124,7 +124,7 @@ _EXACT = Context(prec=1200, rounding=ROUND_HALF_UP)
 
 
 def _special(source: DataType, kind: AtomicType, timezone: str) -> Callable[[pa.Array], pa.Array] | None:
-    """What converts values that are stored, and not cast in conditions; None for other types."""
+    """Return the conversion of values that are stored, and not cast in conditions; None for other types."""
     if not isinstance(source, AtomicType):
         return None
     if kind.root is Root.VARCHAR:

@@ -86,7 +86,7 @@ class _Unfit(Exception):
 
 
 def _converter(source: AtomicType, to: AtomicType) -> _Convert | None:
-    """How values of a type become another's; None where that is not certain."""
+    """Return the conversion of values of one type to another; None where it is not certain."""
     a, b = source.root, to.root
     if a in INTEGERS:
         if b in INTEGERS or b is Root.VARCHAR:

@@ -110,7 +110,7 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
 
 
 def why_nondeterministic(text: str) -> str | None:
-    """Which part of an expression's text one row does not determine, and why; None if one row determines all.
+    """Return the part of an expression that one row does not determine, and why; None if one row determines all.
 
     >>> why_nondeterministic("year(current_date()) - year(born)")
     "'CURRENT_DATE' has another value each time it is computed"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """How many rows a predicate is TRUE for, as far as it can be proved."""
+    """For how many rows a predicate is TRUE (none, some or all), as far as statistics prove it."""
 
     NONE = 0
     SOME = 1
@@ -70,7 +70,7 @@ UNKNOWN = ColumnStats(None, None, None)
 
 
 def test_stats(bound: Predicate, stats: Mapping[str, ColumnStats], row_count: int) -> Verdict:
-    """What the statistics prove; a column missing from ``stats`` is unknown."""
+    """Judge a predicate by statistics; a column missing from ``stats`` is unknown."""
     if row_count == 0:
         return Verdict.NONE
     match bound:

@@ -409,7 +409,7 @@ _VARYING_NAMES = frozenset(
 
 
 def nondeterministic_part(tree: exp.Expr) -> str | None:
-    """Which part of an expression one row does not determine, and why; None if one row determines all.
+    """Return the part of an expression that one row does not determine, and why; None if one row determines all.
 
     ``tree`` is as parsed, before :func:`with_time`.
     """

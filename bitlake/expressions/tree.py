@@ -230,7 +230,7 @@ def sources_of(predicate: Predicate) -> frozenset[str]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """What a predicate's leaves are about, as indexes name it: columns, map values and indexed expressions."""
+    """Return the subjects of a predicate's leaves, as indexes name them: columns, map values, indexed expressions."""
     match predicate:
         case And(children) | Or(children):
             return frozenset().union(*(columns_of(c) for c in children))

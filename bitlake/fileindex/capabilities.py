@@ -311,7 +311,7 @@ class PayloadChecker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What a sample says about a column: its type, distinct values, and the most that one run of rows has."""
+    """Facts of a sampled column: its type, distinct values, and the most that one run of rows has."""
 
     type: DataType
     distinct: float

@@ -213,7 +213,7 @@ _MOST_TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which entries of a list to show: ``limit`` entries from number ``offset`` on."""
+    """A part of a list to show: ``limit`` entries from number ``offset`` on."""
 
     offset: int = 0
     limit: int = 20
@@ -229,7 +229,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, and at which byte (None: not known)."""
+    """A defect of a payload, and its byte offset (None: not known)."""
 
     what: str
     offset: int | None

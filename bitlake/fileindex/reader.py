@@ -359,7 +359,7 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """Which indexes may be read, which answered, which were skipped, how many rows are possible, what else must hold.
+    """One evaluation: readable indexes, those that answered or were skipped, possible rows, and what else must hold.
 
     ``rows``: the possible rows, None if they are not known one by one.
     """

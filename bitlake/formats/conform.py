@@ -297,7 +297,7 @@ def _pieces(array: pa.Array) -> list[pa.Array]:
 
 
 def _decoded_bytes(array: pa.Array) -> int:
-    """What an array takes without a dictionary, in bytes."""
+    """Estimate the bytes of an array without its dictionary."""
     kind = array.type
     if not pa.types.is_dictionary(kind) or not (_is_text(kind.value_type) or _is_bytes(kind.value_type)):
         return int(array.nbytes)

@@ -389,7 +389,7 @@ class ManifestFile:
 
     @property
     def live_files(self) -> int:
-        """How many files of the manifest are part of the table."""
+        """The number of files of the manifest that are part of the table."""
         return self.files[0] + self.files[1]
 
     @property

@@ -346,7 +346,7 @@ def _escaped(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What a manifest list says of one partition column of a manifest's files; bounds are None without values."""
+    """A manifest list's summary of one partition column of a manifest's files; bounds are None without values."""
 
     contains_null: bool
     contains_nan: bool

@@ -50,7 +50,7 @@ _FOREVER = 2**63 - 1
 
 
 def commit_identity(snapshot: Snapshot) -> str:
-    """What tells a Paimon snapshot from any other of the same id."""
+    """Return a text that tells a Paimon snapshot from others of the same id."""
     return snapshot.uuid or f"{snapshot.commit_user}:{snapshot.commit_identifier}:{snapshot.time_millis}"
 
 

@@ -61,7 +61,7 @@ class HdfsStore(Store):
 
     @abstractmethod
     def _status(self, path: str) -> FileInfo:
-        """What is at a path; raises :class:`NotFound`."""
+        """Return the status of a path; raises :class:`NotFound`."""
 
     @abstractmethod
     def _entries(self, directory: str) -> builtins.list[FileInfo]:

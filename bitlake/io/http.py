@@ -235,7 +235,7 @@ def _untrusted(error: BaseException | None) -> bool:
 
 
 def _reason(error: HTTPError) -> str:
-    """What went wrong, in a few words."""
+    """Describe a failure in a few words."""
     chain: list[Any] = [error]
     for e in chain:
         if isinstance(e, BaseException) and len(chain) < 20:

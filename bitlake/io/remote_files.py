@@ -315,7 +315,7 @@ class UploadFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of bytes written."""
         return self._written
 
     def write(self, data: Any) -> int:

@@ -128,7 +128,7 @@ def in_order(columns: Sequence[Any]) -> bool:
 
 
 def _changes(columns: Sequence[Any]) -> Bools:
-    """Which rows differ from the one before; the first does."""
+    """Return a mask of the rows that differ from the one before; the first does."""
     rows = len(columns[0])
     fresh = np.zeros(rows, bool)
     fresh[:1] = True

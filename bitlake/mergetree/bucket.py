@@ -45,7 +45,7 @@ from bitlake.tableindex.deletion_vectors import DeletionVector
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeContext:
-    """What all buckets of one write or compaction share; created on the driver, sent to the executors.
+    """The context that all buckets of a write or compaction share; created on the driver, sent to the executors.
 
     ``schemas`` holds the schemas of all live files by id, and the table's own.
     """

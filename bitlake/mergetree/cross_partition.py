@@ -167,7 +167,7 @@ class Rerouter:
         return codes
 
     def _in_same_partition(self, rows: pa.Table, others: pa.Table) -> np.ndarray:
-        """Which rows have the same partition as the row at their position in ``others``."""
+        """Return a mask of the rows that have the same partition as the row at their position in ``others``."""
         names = self.schema.partition_keys
         codes = self._codes(pa.concat_tables([rows.select(names), others.select(names)]))
         same: np.ndarray = codes[: rows.num_rows] == codes[rows.num_rows :]

@@ -188,7 +188,7 @@ class KeyLookup:
 
 
 def _matching_pages(bounds: PageBounds, keys: Any) -> npt.NDArray[np.bool_] | None:
-    """Which pages may hold the first value of a key; None if the bounds are of another type than the keys."""
+    """Return the pages that may hold the first value of a key; None if the bounds have another type than the keys."""
     if isinstance(bounds.low, list):
         if isinstance(keys, np.ndarray) or pa.types.is_decimal(keys.type):
             return None

@@ -44,7 +44,7 @@ SEQUENCE_RANGE = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class TaskJob:
-    """What all tasks of a write share; picklable.
+    """The context that all tasks of a write share; picklable.
 
     ``fresh``: the rows overwrite the table.  ``kinds`` names the column of row kinds, if the rows have one.
     """

@@ -27,7 +27,7 @@ HASH = "HASH"
 
 @dataclass(frozen=True, slots=True)
 class GlobalIndex:
-    """What an index over row ids says of itself; kept as it is, for bitlake reads none."""
+    """Metadata of an index over row ids; kept as it is, since bitlake does not read such indexes."""
 
     row_range_start: int
     row_range_end: int

@@ -260,7 +260,7 @@ def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) ->
 
 
 def _decode_any(data: bytes) -> list[ManifestEntry]:
-    """Of any writer, field by field: older ones lack some, newer ones may have more."""
+    """Decode entries of any writer, field by field: older ones lack some, newer ones may have more."""
     partitions: dict[bytes, bytes] = {}
     names: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     out: list[ManifestEntry] = []

@@ -640,7 +640,7 @@ class PartitionAge:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> PartitionAge | None:
-        """What a table's options say, None if they give no time; raises :class:`InvalidRequest` for bad values."""
+        """Read a table's options; None if they set no time; raises :class:`InvalidRequest` for bad values."""
         given = Options(options)
         limit = given.of(PARTITION_EXPIRATION_TIME)
         if limit is None:

@@ -386,7 +386,7 @@ class Location:
 
     @property
     def store(self) -> tuple[str, str]:
-        """What tells one store from another: scheme, and host or bucket."""
+        """The identity of a store: scheme, and host or bucket."""
         return self.scheme, self.authority
 
 

@@ -41,7 +41,7 @@ class Names(Enum):
     """As written, with ``spark.sql.caseSensitive=true``."""
 
     def key(self, name: str) -> str:
-        """What two names share exactly if they are the same."""
+        """Return a key that two names share exactly if they are the same."""
         return name if self is Names.EXACT else name.lower()
 
     def same(self, one: str, other: str) -> bool:

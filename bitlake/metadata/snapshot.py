@@ -24,7 +24,7 @@ OPERATIONS = frozenset(
         "CREATE_OR_REPLACE_TABLE_AS_SELECT"
     ).split()
 )
-"""What ``operation`` may say: Paimon cannot read a snapshot with another word."""
+"""The values of ``operation``: Paimon cannot read a snapshot with another one."""
 
 _ATTRIBUTES = (
     "version uuid id schema_id base_manifest_list base_manifest_list_size delta_manifest_list "

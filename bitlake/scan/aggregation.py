@@ -83,7 +83,7 @@ class ReadLimit:
 
 @dataclass(frozen=True, slots=True)
 class _CachedPartial:
-    """What indexes gave for the ``rows`` of a file (None: all)."""
+    """The values that indexes gave for the ``rows`` of a file (None: all)."""
 
     rows: BitMap | None
     partial: Partial
@@ -330,7 +330,7 @@ def _product(a: _Groups, b: _Groups) -> _Groups:
 
 
 def _stats(source: ScanAggregates, file: PlannedFile, field: DataField) -> tuple[ColumnStats | None, int | None]:
-    """What metadata state of a file's column, and its NULLs."""
+    """Return the statistics of a file's column, and its number of NULLs."""
     ranges = source.range_of(field.name)
     stats = ranges.stats(file)
     return stats, None if stats is None else ranges.nulls(stats, file)
@@ -413,7 +413,7 @@ def key_values(term: Typed, values: pa.ChunkedArray) -> pa.Array:
 
 
 class _Column:
-    """What metadata and indexes give of a column's values in groups of a file's rows."""
+    """The values of a column in groups of a file's rows, by metadata and indexes."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ _FOOTERS: CacheName[str, Footer] = CacheName("footers")
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """What reading one file needs; small, and picklable for the executors."""
+    """The read of one file; small, and picklable for the executors."""
 
     path: str
     size: int

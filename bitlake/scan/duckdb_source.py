@@ -244,7 +244,7 @@ def _predicate(node: Node, scan: TableScan, negated: bool = False) -> Predicate 
 
 
 def _operands(node: Node, op: str) -> list[Node]:
-    """What AND or OR joins; DuckDB's trees have a level for each operand."""
+    """Return the operands of AND or OR; DuckDB's trees have a level for each operand."""
     operands: list[Node] = []
     pending = [node]
     while pending:

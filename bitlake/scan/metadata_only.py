@@ -240,7 +240,7 @@ class ScanAggregates:
         answered[way] = answered.get(way, 0) + 1
 
     def range_of(self, column: str) -> FileRanges:
-        """What metadata know of a column in each file."""
+        """Return the metadata's bounds of a column in each file."""
         ranges = self._ranges.get(column)
         if ranges is None:
             order = Order(column, False, False)
@@ -266,7 +266,7 @@ class ScanAggregates:
         return self._store.caches
 
     def partial_key(self, file: PlannedFile) -> tuple[object, ...] | None:
-        """What a file's values and indexes depend on: they never change under this key.  None without an index."""
+        """Return a key under which a file's values and indexes never change.  None without an index."""
         if not self._use_index or file.merge is not None or not has_index(file.entry.file):
             return None
         return file.path, index_identity(file.entry.file), file.partition, self._timezone

@@ -367,7 +367,7 @@ class ScanMetrics:
 
     @staticmethod
     def of_steps(steps: Sequence[PlanStep]) -> ScanMetrics:
-        """What planning steps skipped, read and took; the totals of the table and of the plan's files are not set."""
+        """Add up what planning steps skipped, read and took; totals of the table and the plan's files are not set."""
         metrics = ScanMetrics()
         times: dict[StepName, float] = {}
         for step in steps:

@@ -166,7 +166,7 @@ def _memory(left: FilesToPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What a task returns: the entries that are left, by manifest, and what it skipped.
+    """The result of a task: the entries that are left, by manifest, and what it skipped.
 
     ``skipped`` has files, rows and bytes by :data:`REASONS`; of cancelled files, only those that DELETE entries of
     skipped partitions show are subtracted.  ``by_bucket`` has those of the DELETE entries in ``parts`` of buckets that

@@ -221,7 +221,7 @@ def _map_path(
 
 
 def map_indexed(column: str, table: Sequence[DataField], mapping: FileMapping) -> str | None:
-    """What an index is of, in a file's names; None if the file lacks a column, or an expression's column differs.
+    """Map an index's subject to a file's names; None if the file lacks a column, or an expression's column differs.
 
     ``column`` is a column's name, ``m[k]`` for a map's key, or an :class:`~bitlake.expressions.tree.IndexedExpression`.
     """
@@ -499,7 +499,7 @@ PREFIX = "write.merge-schema"
 
 @dataclass(frozen=True, slots=True)
 class MergeSchema:
-    """How far the rows' columns may change the table's."""
+    """The changes of the table's columns that rows may cause."""
 
     on: bool = False
     widening: bool = False
@@ -507,7 +507,7 @@ class MergeSchema:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> MergeSchema:
-        """What options say; raises :class:`InvalidRequest` for a value that is neither true nor false."""
+        """Read options; raises :class:`InvalidRequest` for a value that is neither true nor false."""
         on = _flag(options, PREFIX)
         widening = on and _flag(options, f"{PREFIX}.type-widening")
         return MergeSchema(on, widening, widening and _flag(options, f"{PREFIX}.explicit-cast"))

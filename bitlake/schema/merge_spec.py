@@ -66,7 +66,7 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
-    """What decides how rows of one key become one.
+    """The settings that decide how rows of one key become one.
 
     ``keys``: the trimmed primary key; ``sequence``: columns that order rows before the sequence number does;
     ``functions``: by column, only those that have one.

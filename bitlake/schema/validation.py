@@ -126,7 +126,7 @@ class _Rules:
     # --- engines -----------------------------------------------------------------------------------------------------
 
     def check_engine(self) -> None:
-        """What the merge engine takes."""
+        """Raise for options that the merge engine does not take."""
         if self._engine in (DEDUPLICATE, FIRST_ROW):
             return
         groups = self._groups() if self._engine == PARTIAL_UPDATE else {}

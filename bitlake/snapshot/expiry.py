@@ -54,7 +54,7 @@ from bitlake.types import AtomicType
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which snapshots may expire; None means the value of the table's option."""
+    """Limits of the snapshots that may expire; None means the value of the table's option."""
 
     retain_max: int | None = None
     retain_min: int | None = None
@@ -64,7 +64,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What an expiry deletes: the snapshots from ``first`` to before ``end``, and files (full paths).
+    """The deletions of an expiry: the snapshots from ``first`` to before ``end``, and files (full paths).
 
     >>> limits = {"retain_max": 1, "retain_min": 1, "older_than": timedelta(days=1)}
     >>> expiry = table.maintenance.expire_snapshots(**limits, dry_run=True)

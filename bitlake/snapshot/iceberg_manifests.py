@@ -316,7 +316,7 @@ class Changes:
 
 @dataclass(slots=True)
 class Counted:
-    """What a commit changes for readers; mutable."""
+    """The changes of a commit for readers; mutable."""
 
     operation: str = "append"
     added: Counts = field(default_factory=Counts)
@@ -325,7 +325,7 @@ class Counted:
 
     @property
     def partitions(self) -> int:
-        """How many partitions change."""
+        """The number of partitions that change."""
         return len(self.touched)
 
     def add(self, counts: Counts, entry: Entry) -> None:
@@ -357,7 +357,7 @@ class IcebergManifests:
 
     @cached_property
     def codec(self) -> ManifestCodec:
-        """How the table's manifests are encoded."""
+        """The codec of the table's manifests."""
         options = self.options
         return ManifestCodec(
             self.partition,

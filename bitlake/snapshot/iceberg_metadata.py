@@ -159,7 +159,7 @@ def _publish(state: TableState, changes: Sequence[ManifestEntry] | None) -> None
 
 @dataclass(slots=True)
 class _Used:
-    """What abandoned metadata has handed out, and must not be handed out again; mutable."""
+    """Numbers that abandoned metadata has used, and that must not be used again; mutable."""
 
     uuid: str | None = None
     last_column_id: int = 0

@@ -350,7 +350,7 @@ def is_cached(table: TableFiles, snapshot: Snapshot) -> bool:
 
 
 def live_name(paths: TablePaths, snapshot: Snapshot) -> str:
-    """What identifies the live files of a snapshot in caches: its manifest lists."""
+    """Return the key of a snapshot's live files in caches: its manifest lists."""
     return paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
 
 

@@ -238,7 +238,7 @@ class FilesToPlan:
     files: Sequence[ManifestEntry]
     unseen: int = 0
     manifests: int = 0
-    """How many manifests there are, if any files are unseen."""
+    """The number of manifests, if any files are unseen."""
     manifests_read: int = 0
     skipped: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     """What tasks skipped beside these, by reason: numbers of files, of rows and of bytes."""

@@ -66,7 +66,7 @@ _Named = tuple[int, str]
 
 
 def name_of(snapshot: Snapshot) -> str:
-    """What identifies a snapshot, whatever its id: the uuid, or the delta manifest list of one without."""
+    """Return a snapshot's identity, independent of its id: the uuid, or the delta manifest list of one without."""
     return snapshot.uuid or snapshot.delta_manifest_list
 
 

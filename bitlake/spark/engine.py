@@ -234,7 +234,7 @@ class _Context(EngineContext):
         return place_postponed(self, publisher, state, waiting)
 
     def rewriter(self, table: FileStoreTable, where: str | None) -> Rewrite | None:
-        """What overwrites a table, or chosen partitions, with their own rows."""
+        """Return a function that overwrites a table, or chosen partitions, with their own rows."""
 
         def rewrite(state: TableState, overwrite: Overwrite) -> object:
             frame = table.scan_of(state, where).with_level_0().to_spark()

@@ -90,7 +90,7 @@ def has_counterpart(made: DataType) -> bool:
 
 
 def char_metadata(made: DataType) -> dict[str, str] | None:
-    """What marks a string column as CHAR(n) or VARCHAR(n) for Spark, which then pads literals compared with CHAR."""
+    """Return metadata that mark a string column as CHAR(n) or VARCHAR(n): Spark pads literals compared with CHAR."""
     if isinstance(made, AtomicType) and made.root in STRINGS and made.length != MAX_LENGTH:
         return {CHAR_VARCHAR: f"{made.root.value.lower()}({made.length})"}
     return None

@@ -158,7 +158,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a query groups by: a column, or unbound terms over it alone."""
+    """A grouping key of a query: a column, or unbound terms over it alone."""
 
     column: str
     terms: tuple[Term, ...] = ()
@@ -196,7 +196,7 @@ class TopRows:
 
 
 def item_name(number: int) -> str:
-    """What the column of an item is called in the relation that the rest of a query runs over."""
+    """Return the name of an item's column in the relation that the rest of a query runs over."""
     return f"__bitlake_item_{number}"
 
 
@@ -454,7 +454,7 @@ class _Shaper:
         return self.sort_key(node.this), descending, (not descending) if nulls_first is None else bool(nulls_first)
 
     def sort_key(self, node: exp.Expr) -> str | Term:
-        """What an item of ORDER BY is: a column of the table, or an expression over output columns or the table's."""
+        """Resolve an item of ORDER BY: a column of the table, or an expression over output columns or the table's."""
         if not isinstance(node, exp.Column):
             return self.term(node, self.output)
         named = self.named(node)
@@ -474,7 +474,7 @@ class _Shaper:
         return self.column(self.named(node))
 
     def named(self, node: exp.Expr) -> exp.Expr:
-        """What a name in ORDER BY stands for: an output column first, then one of the table."""
+        """Resolve a name in ORDER BY: an output column first, then one of the table."""
         if not isinstance(node, exp.Column) or len(node.parts) > 1:
             return node
         _need(node.name.lower() != "all")  # ORDER BY ALL

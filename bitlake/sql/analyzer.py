@@ -327,7 +327,7 @@ class Pushdown:
             self._visit(select)
 
     def predicate_of(self, table: exp.Table) -> Predicate | None:
-        """What rows of a table must satisfy to matter; None for all."""
+        """Return the condition that rows of a table must satisfy to matter; None for all."""
         return _joined(self.terms.get(id(table), ()))
 
     def computed_of(self, table: exp.Table) -> Predicate | None:

@@ -296,7 +296,7 @@ _SUPPORTED_CHANGES = (
 
 
 def alter_columns(c: Cursor, table: TableName) -> Statement:
-    """What follows ``ALTER TABLE name``, except its properties; takes all of it but the end."""
+    """Parse what follows ``ALTER TABLE name``, except its properties; takes all of it but the end."""
     rest = c.text[c.position :].rstrip(" ;\n\t")
     if c.looking_at("ADD") and c.word(1) in ("COLUMN", "COLUMNS"):
         c.i += 2
@@ -417,7 +417,7 @@ _UNITS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000}
 
 
 def alter_tag(c: Cursor, table: TableName) -> AlterTag | None:
-    """What follows ``ALTER TABLE name`` if it is about a tag; None, nothing taken, if it is not."""
+    """Parse what follows ``ALTER TABLE name`` if it is about a tag; None, nothing taken, if it is not."""
     if c.accept("CREATE", "OR", "REPLACE", "TAG"):
         return _made(c, table, TagChange.CREATE_OR_REPLACE)
     if c.accept("CREATE", "TAG"):

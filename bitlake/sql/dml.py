@@ -72,7 +72,7 @@ def _alias(c: Cursor, *ends: str) -> str | None:
 
 
 def _source(c: Cursor) -> tuple[SqlText, SqlText | None]:
-    """What USING names: a table's name as written or a query in brackets, and the alias with its column names."""
+    """Parse USING: a table's name as written or a query in brackets, and the alias with its column names."""
     start = c.position
     if c.looking_at("("):
         closing = closing_brackets(c.words).get(c.i)
@@ -157,7 +157,7 @@ def _inserted(c: Cursor) -> tuple[st.Assignment, ...] | None:
 
 
 def _check_order(made: st.MergeInto) -> None:
-    """Of each kind of clause only the last may go without a condition: no later one would ever apply."""
+    """Only the last clause of each kind may have no condition: no later one would ever apply."""
     for kind in st.When:
         clauses = [k for k in made.clauses if k.when is kind]
         if any(k.condition is None for k in clauses[:-1]):
@@ -196,7 +196,7 @@ def insert(c: Cursor) -> Statement | None:
 
 
 def _clauses(c: Cursor, made: st.InsertInto) -> st.InsertInto:
-    """What stands between the table and the query."""
+    """Parse the clauses between the table and the query."""
     while True:
         at = c.position
         if not made.options and c.looking_at("WITH", "("):

@@ -147,7 +147,7 @@ def direct_files(scan: TableScan) -> list[str] | str:
 
 
 def mixed_files(scan: TableScan) -> tuple[list[str], TableScan] | None:
-    """Of a scan that :func:`direct_files` refuses: the files that DuckDB may read itself, and a scan of the others.
+    """Split a scan that :func:`direct_files` refuses: the files that DuckDB may read itself, and a scan of the others.
 
     None if the files that DuckDB may read have too few rows to gain by it.
     """

@@ -165,7 +165,7 @@ class Expressions:
         return translator(self, node)
 
     def _key(self, node: exp.Expr) -> Value | None:
-        """What a grouped query groups by, if that is the expression."""
+        """Return the grouping key of a grouped query, if it is the expression."""
         assert self.keys is not None
         try:
             made = self.rows.value(node)

@@ -420,7 +420,7 @@ class _Queries:
     def _group(
         self, node: exp.Select, rows: Expressions, items: Sequence[exp.Expr | Value]
     ) -> tuple[dict[str, Value], str]:
-        """What a query groups by, and GROUP BY."""
+        """Translate the grouping keys and GROUP BY."""
         group = node.args.get("group")
         if group is None:
             return {}, ""
@@ -454,7 +454,7 @@ class _Queries:
         return keys, f" GROUP BY {', '.join(listed)}"
 
     def _key(self, rows: Expressions, item: exp.Expr, items: Sequence[exp.Expr | Value]) -> Value:
-        """What an item of GROUP BY means: a place in the SELECT list, a column, or an alias of the list."""
+        """Resolve an item of GROUP BY: a place in the SELECT list, a column, or an alias of the list."""
         if isinstance(item, exp.Literal) and item.is_int:
             place = int(item.name) - 1
             if not 0 <= place < len(items):

@@ -58,7 +58,7 @@ class Join:
 
 
 def join_of(node: exp.Join, names: Names = Names.FOLDED) -> Join:
-    """What kind of join a node is."""
+    """Return the kind of a join."""
     side, kind, method = (str(node.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     using = frozenset(names.key(u.name) for u in node.args.get("using") or [])
     on = node.args.get("on")
@@ -173,7 +173,7 @@ def select_of(node: exp.Expr) -> exp.Select | None:
 
 
 def outputs(select: exp.Select, names: Names = Names.FOLDED) -> Lookup:
-    """How the output columns of a plain SELECT are named inside it."""
+    """Return the names of the output columns of a plain SELECT inside it."""
     explicit: dict[str, list[exp.Column | None]] = {}
     stars: list[exp.Identifier | None] = []
     unclear = False

@@ -115,7 +115,7 @@ def as_decimal(kind: SparkType) -> SparkType:
 
 
 def common_type(kinds: Iterable[SparkType]) -> SparkType | None:
-    """What Spark casts values to that it compares, or that are branches of one expression; None: not known here."""
+    """Return the type to which Spark casts compared values, or branches of one expression; None: not known here."""
     made: SparkType | None = NULL
     for kind in kinds:
         made = None if made is None else _wider(made, kind)

@@ -156,7 +156,7 @@ class When(enum.Enum):
 
 
 class MergeAction(enum.Enum):
-    """What a clause of MERGE does."""
+    """The action of a clause of MERGE."""
 
     UPDATE = "UPDATE"
     DELETE = "DELETE"
@@ -369,7 +369,7 @@ class ShowViews(Statement):
 
 
 class TagChange(enum.Enum):
-    """What ALTER TABLE … TAG does."""
+    """The change of ALTER TABLE … TAG."""
 
     CREATE = "CREATE"
     REPLACE = "REPLACE"

@@ -67,7 +67,7 @@ class TableUse:
 
 @dataclass(slots=True)
 class _Frame:
-    """What is known inside one pair of brackets."""
+    """The state inside one pair of brackets."""
 
     first: int
     query: bool = False

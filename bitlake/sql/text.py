@@ -249,7 +249,7 @@ class Cursor:
         raise self.error(expected)
 
     def error(self, expected: str) -> InvalidRequest:
-        """What was expected, what was found, and where."""
+        """Return an error that states what was expected, what was found, and where."""
         found = "the end" if self.at_end else f"'{self.text.raw(self.tokens[self.i])}'"
         return InvalidRequest(f"expected {expected} but found {found} at {caret(self.text, self.position)}")
 

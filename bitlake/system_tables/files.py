@@ -271,7 +271,7 @@ def _partition_name(schema: TableSchema, values: Sequence[Any]) -> str:
 
 
 def _deleted(state: TableState) -> dict[bytes, int | None]:
-    """How many rows deletion vectors hold, by partition; None where an old writer did not count."""
+    """Count the rows of deletion vectors, by partition; None where an old writer did not count."""
     out: dict[bytes, int | None] = {}
     if not state.schema.opts.of(opt.DV_ENABLED):
         return out

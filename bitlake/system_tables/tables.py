@@ -220,7 +220,7 @@ class SystemScan(TableScan):
         )
 
     def count(self, column: str | None = None) -> int:
-        """How many rows there are, or how many are not NULL in a column."""
+        """Return the number of rows, or of those that are not NULL in a column."""
         name = self.state.schema.fields[0].name if column is None else column
         rows = pa.concat_tables(self.select([name])._tables())
         return int(rows.num_rows - (0 if column is None else rows.column(0).null_count))

@@ -16,7 +16,7 @@ from bitlake.tools.explain.text import explain_text
 
 
 class _Shown(Protocol):
-    """What is shown of a table."""
+    """The parts of a table that are shown."""
 
     name: str
 

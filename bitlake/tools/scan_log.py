@@ -49,7 +49,7 @@ COMPUTED = "computed"
 
 @dataclass(frozen=True, slots=True)
 class ScanTerm:
-    """What a condition asks of one column: ``=``, ``<``, ``IN``, ``LIKE``, ``IS NULL`` …, with no value."""
+    """A condition's test of one column: ``=``, ``<``, ``IN``, ``LIKE``, ``IS NULL`` …, with no value."""
 
     column: str
     op: str
@@ -103,7 +103,7 @@ class ScanRecord:
 
     @property
     def skipping_rate(self) -> float:
-        """Which part of the table's bytes was not read, 0 to 1."""
+        """The share of the table's bytes that was not read, 0 to 1."""
         return max(0.0, 1 - self.bytes_touched / self.bytes_total) if self.bytes_total else 0.0
 
     def to_json(self) -> str:

@@ -546,7 +546,7 @@ def _parse_doubles(array: Array, target: AtomicType) -> Array:
 
 
 def _parse_double(text: str) -> str:
-    """What Java's parseDouble takes, without blanks around it and without a type's letter."""
+    """Parse a text as Java's parseDouble does, without blanks around it and without a type's letter."""
     stripped = text.strip()
     if not _DOUBLE.fullmatch(stripped):
         raise ValueError(f"invalid number '{text}'")

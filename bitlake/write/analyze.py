@@ -104,7 +104,7 @@ def scan_statistics(scan: TableScan, columns: Sequence[str]) -> tuple[int, dict[
 
 
 class _ColumnFacts:
-    """What the statistics of a column are made of, over the batches so far."""
+    """The statistics of a column over the batches so far."""
 
     def __init__(self, data_type: DataType) -> None:
         kind = analyzed_type(data_type)

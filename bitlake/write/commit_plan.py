@@ -70,7 +70,7 @@ class StreamBatch:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Which live files an overwrite deletes.
+    """The live files that an overwrite deletes.
 
     ``dynamic``: the files of the partitions that the added files are in.  Otherwise ``partition`` (physical values by
     partition column) selects the partitions with these values, and ``others`` those that match one of its specs; None

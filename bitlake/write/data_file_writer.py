@@ -92,7 +92,7 @@ def _writing(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileShape:
-    """How new files are written: columns, format, sizes in bytes, and indexes.
+    """The shape of new files: columns, format, sizes in bytes, and indexes.
 
     ``fields`` are the columns stored, ``indexed`` those that ``indexes`` may name.
     """

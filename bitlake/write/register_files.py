@@ -54,7 +54,7 @@ class RegisteredFile:
 
 @dataclass(frozen=True, slots=True)
 class RegisterContext:
-    """What registering files needs; the same for all files of a write, and picklable.
+    """The context of registering files; the same for all files of a write, and picklable.
 
     ``next_sequence`` holds the next sequence number of each (partition, bucket) of a bucketed table.
     """

@@ -28,7 +28,7 @@ _OF_PAIMON = {
     **dict.fromkeys(("create_function", "alter_function", "drop_function"), _FUNCTIONS),
     "compact_chain_table": "chain tables ('chain-table.enabled'), which bitlake does not write",
 }
-"""What procedures of Paimon's that are not here are for; docs/compatibility.md lists them."""
+"""The purposes of Paimon's procedures that bitlake lacks; docs/compatibility.md lists them."""
 
 
 def call(session: Session, statement: st.Call) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a procedure is, and how its arguments are read."""
+"""Declare procedures, and read their arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a procedure was called with, each value read by the argument's name."""
+    """The arguments of a call, each read by its name."""
 
     session: Session
     values: Mapping[str, Any]
@@ -76,7 +76,7 @@ class Arguments:
         return value
 
     def workers(self, name: str = "parallelism") -> int | None:
-        """How much is done at a time, at least 1; None if it is not given."""
+        """Return the number of tasks at a time, at least 1; None if it is not given."""
         value = self.integer(name)
         if value is not None and value < 1:
             raise InvalidRequest(f"'{name}' must be at least 1, and is {value}")
@@ -152,7 +152,7 @@ class Procedure:
 
     @property
     def signature(self) -> str:
-        """How to call it."""
+        """The text of a call, with all parameters."""
         inner = ", ".join(p.name if p.required else f"[{p.name}]" for p in self.parameters)
         return f"sys.{self.name}({inner})"
 

@@ -253,7 +253,7 @@ def coded_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
 
 
 def _buffer_size(source: Any) -> int:
-    """How much of a column chunk Arrow reads at a time, 0 for all of it.
+    """Return how many bytes of a column chunk Arrow reads at a time, 0 for all of it.
 
     Through a buffer it allocates (and clears) whatever size a page's header states; whole chunks bound that.
     """

@@ -140,7 +140,7 @@ class Pages:
 
 @dataclass(slots=True)
 class FooterCache:
-    """What was derived from a footer so far.  Mutable, but only ever filled with the same values: safe to share."""
+    """Values derived from a footer so far.  Mutable, but only ever filled with the same values: safe to share."""
 
     tail: bytes = b""
     tail_offset: int = 0

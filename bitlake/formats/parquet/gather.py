@@ -252,7 +252,7 @@ class Gatherer:
         return True
 
     def array(self) -> pa.Array | None:
-        """What was gathered, in order; None if it does not fit into one array."""
+        """Return the gathered values, in order; None if they do not fit into one array."""
         if self._physical == BYTE_ARRAY:
             texts = b"".join(self._found)
             if len(texts) >= 1 << 31:
@@ -285,7 +285,7 @@ def fixed_array(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
 
 
 def blocks(pages: Sequence[PageBytes]) -> list[tuple[int, int]]:
-    """Which pages ``[first, last)`` to decompress at a time."""
+    """Split pages into ranges ``[first, last)`` that are decompressed together."""
     found = []
     first = size = 0
     for i, page in enumerate(pages):
@@ -390,7 +390,7 @@ class CodedGatherer:
             self._found.append(self._dictionary[codes])
 
     def array(self) -> pa.Array | pa.ChunkedArray:
-        """What was gathered, in order."""
+        """Return the gathered values, in order."""
         self._look_up()
         if self._physical == BYTE_ARRAY:
             return self._found[0] if len(self._found) == 1 else pa.chunked_array(self._found, self._kind)

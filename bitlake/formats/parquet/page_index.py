@@ -323,7 +323,7 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class NestedPlan:
-    """What to fetch of a nested column: chunks of its leaves, whose pages hold the same rows, and the chosen rows."""
+    """The plan of a nested column: chunks of its leaves, whose pages hold the same rows, and the chosen rows."""
 
     chunks: list[PlannedChunk]
     choice: Choice
@@ -410,7 +410,7 @@ class Choice:
 
     @property
     def positions(self) -> Ints:
-        """Of each chosen row, its place among the values of all these pages."""
+        """The place of each chosen row among the values of all these pages."""
         if self._places is None:
             assert self.first is not None
             return np.arange(self.first, self.first + self.count)
@@ -428,7 +428,7 @@ def _as_slice(places: Ints, distinct: bool) -> slice | Ints:
 
 
 def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column], touched: Touched) -> GroupPlan:
-    """What to fetch of one row group; the offset indexes of all leaves of the columns are in the footer's cache."""
+    """Plan the fetches of one row group; the offset indexes of all leaves of the columns are in the footer's cache."""
     number = touched.number
     chunks: list[PlannedChunk] = []
     chosen: list[Choice] = []

@@ -63,7 +63,7 @@ about what another call does (32 KB read 31 KB along with a headline read of 186
 
 @dataclass(frozen=True, slots=True)
 class ReadStats:
-    """What a read cost: data pages decoded, bytes and ranges fetched (index included), row groups touched."""
+    """The cost of a read: data pages decoded, bytes and ranges fetched (index included), row groups touched."""
 
     pages: int
     bytes: int

@@ -363,7 +363,7 @@ def _exact(column: pa.ChunkedArray, first: int, last: int) -> tuple[int, int] | 
 
 
 def _equal(rows: pa.ChunkedArray, value: pa.Scalar) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which rows have the value, where NULL and NaN equal themselves."""
+    """Return a mask of the rows that have the value, where NULL and NaN equal themselves."""
     if not value.is_valid:
         equal = rows.is_null()
     elif pa.types.is_floating(value.type) and value.as_py() != value.as_py():

@@ -59,7 +59,7 @@ _RESULT: Columns = {
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What was found in one file: rows, rows that cannot be stored, and why not the first."""
+    """The counts of one file: rows, rows that cannot be stored, and the reason for the first of these."""
 
     key: str
     rows: int

@@ -358,7 +358,7 @@ class Pairs:
         return f"{quoted(self.view)} AS {quoted(_ALIAS)}"
 
     def on(self, source: Source) -> str:
-        """What a row of the source and its pairs have in common."""
+        """Return the condition that a row of the source and its matches have in common."""
         return f"ON {source.row} = {quoted(_ALIAS, PAIR)}"
 
 

@@ -82,7 +82,7 @@ class Source(MergeSource):
 
     @property
     def hint(self) -> str:
-        """What tells Spark to send a small source to every task, rather than the target's rows around."""
+        """The hint that makes Spark send a small source to every task instead of shuffling the target's rows."""
         return f"/*+ BROADCAST({quoted(self.alias)}) */ " if self.rows <= MOST_SENT else ""
 
     @property
@@ -187,7 +187,7 @@ def _compared(frame: DataFrame, condition: SqlText, compared: Names) -> list[str
 
 
 def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[Predicate, ...]:
-    """What rows of the target satisfy that can match a row of the source: from equalities of columns in ON.
+    """Return conditions that hold for rows of the target that can match the source: from equalities of columns in ON.
 
     Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
     """

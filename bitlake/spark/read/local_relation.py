@@ -118,7 +118,7 @@ class HeldFrame(ClassicDataFrame):
         return list(self._types.names)
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return int(self._table.num_rows)
 
     def collect(self) -> list[Row]:

@@ -189,7 +189,7 @@ def is_lasting(caches: Caches, frame: DataFrame) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadChoice:
-    """How a plan's files are read on Spark."""
+    """The way in which a plan's files are read on Spark."""
 
     driver: Sequence[PlannedFile]
     native: Sequence[PlannedFile]
@@ -380,7 +380,7 @@ class SparkReader:
         self._executors = partial(SparkRunner, spark)
 
     def choose(self, scan: TableScan) -> ReadChoice:
-        """How :meth:`frame` reads the files of a scan that has no condition of its own left to apply."""
+        """Choose how :meth:`frame` reads the files of a scan whose condition is fully applied by pruning."""
 
         def spark_reads(file: PlannedFile) -> bool:
             return self._connectors.spark_path(file.path, file.entry.file.file_size) is not None

@@ -45,7 +45,7 @@ class _View:
     views: Mapping[str, int]
     """The temporary views that it reads, with what their plans are known by."""
     plan: int
-    """What Spark's plan of it is known by."""
+    """The identity of Spark's plan of it."""
 
 
 def follow(
@@ -160,7 +160,7 @@ def _meaning(context: EngineContext) -> dict[str, str]:
 
 
 def _plan(context: EngineContext, name: str) -> int | None:
-    """What a temporary view's plan is known by; None for no view, and where the session does not say."""
+    """Return the identity of a temporary view's plan; None for other names, and where the session does not give it."""
     if not context.classic:
         return None
     session: Any = context.spark

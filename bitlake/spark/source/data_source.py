@@ -57,19 +57,19 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Message(WriterCommitMessage):
-    """What a task did, pickled, and the streaming query that it did it for."""
+    """The result of a task, pickled, and its streaming query."""
 
     result: bytes
     query: str | None
 
     def load(self) -> task_writes.TaskResult:
-        """What the task did."""
+        """Return the result of the task."""
         found: task_writes.TaskResult = loads(self.result)
         return found
 
 
 class _Writing:
-    """What both writers have in common: a table, and tasks that write to it."""
+    """The common part of both writers: a table, and tasks that write to it."""
 
     def __init__(self, options: SourceOptions, types: T.StructType, fresh: bool = False) -> None:
         self._options = options
@@ -229,7 +229,7 @@ def _names_none(state: TableState, user: str) -> bool:
 
 
 def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite:
-    """What an overwrite replaces: all, the partitions that rows come for, or those that option ``partition`` names."""
+    """Return the scope of an overwrite: all, the partitions of the rows, or those that option ``partition`` names."""
     spec = options.get("partition")
     mode = (options.get("partition-overwrite-mode") or "static").lower()
     if mode not in ("static", "dynamic"):

@@ -168,7 +168,7 @@ class MovedKeys:
 
 
 class Parts(InputPartition):
-    """What one Spark task reads, in order."""
+    """The files that one Spark task reads, in order."""
 
     def __init__(self, parts: Sequence[Part | MovedKeys]) -> None:
         super().__init__(dumps(list(parts)))
@@ -336,7 +336,7 @@ class _StreamReader(DataSourceStreamReader):
 
     @one_message()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a micro-batch read."""
+        """Return the parts that the tasks of a micro-batch read."""
         first, last = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
         schema = self._table.schema
         keyed, moved = bool(schema.primary_keys), self._feed.moves_keys(first, last)

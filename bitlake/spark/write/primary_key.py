@@ -356,7 +356,7 @@ _CHANNEL = "__bitlake_channel"
 
 
 def parallelism(context: EngineContext) -> int:
-    """How many tasks a shuffle has."""
+    """Return the number of tasks of a shuffle."""
     return max(1, int(context.spark.conf.get("spark.sql.shuffle.partitions", "200") or 200))
 
 

@@ -75,7 +75,7 @@ class MeasuredLayout:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How advice turned out, beside what was expected; seconds of building hold reading and committing, too."""
+    """Measured effects of applied advice beside the expected ones; building includes reading and committing."""
 
     indexes: tuple[MeasuredIndex, ...]
     questions: tuple[MeasuredQuestion, ...]
@@ -97,20 +97,20 @@ class Measured:
 
     @property
     def index_bytes(self) -> int:
-        """Of all indexes that were built."""
+        """Bytes of all indexes that were built."""
         return sum(i.bytes for i in self.indexes)
 
     @property
     def estimated_index_bytes(self) -> int:
-        """What they should have."""
+        """The estimated bytes of these indexes."""
         return sum(i.estimated_bytes for i in self.indexes)
 
     def bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
-        """What a query really reads before and after, on average; with a column, those about it alone (None: none)."""
+        """Mean bytes that a query reads before and after; with a column, of queries on it alone (None: none)."""
         return self._means(column, "before", "after")
 
     def expected_bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
-        """What it should have read before and after."""
+        """The estimates for :meth:`bytes_of`."""
         return self._means(column, "estimated_before", "estimated_after")
 
     def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
@@ -122,7 +122,7 @@ class Measured:
         return before, after
 
     def text(self) -> str:
-        """For people: estimates beside what happened."""
+        """Return a text with estimates beside what happened."""
         return printable(measured_text(self))
 
     __str__ = text
@@ -143,7 +143,7 @@ class Measured:
 
 
 def measured_text(m: Measured) -> str:
-    """What happened beside what was expected."""
+    """Return a text with what happened beside what was expected."""
     wide = max(16, *(len(i.column) + 1 for i in m.indexes)) if m.indexes else 16
     lines = [f"{'Measured':<{wide + 2}}  estimated        real"]
 
@@ -311,7 +311,7 @@ class Advice:
 
     @property
     def index_bytes(self) -> int:
-        """Of all indexes that should be added."""
+        """Bytes of all indexes that should be added."""
         return sum(c.index_bytes for c in self._new())
 
     @property

@@ -147,7 +147,7 @@ def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
 
 
 def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
-    """What a question reads, nothing of an index being in memory: bytes of data files and indexes.
+    """Return the bytes of data files and indexes that a question reads, with no index in memory.
 
     What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
     """

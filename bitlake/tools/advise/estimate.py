@@ -217,11 +217,11 @@ class FileWeigher:
 
     @property
     def rows(self) -> int:
-        """How many rows were looked at."""
+        """The number of rows sampled."""
         return sum(run.rows for run, _ in self.runs)
 
     def weigh(self, question: Question, indexes: Indexes, engine: str) -> Weight:
-        """What the question reads of the whole file, with these indexes, where an engine reads."""
+        """Estimate the bytes that a question reads of the whole file, with these indexes, on an engine."""
         selections, asked = self._select(question.judged, indexes)
         if all(s.is_empty for s in selections):
             return Weight(self._elsewhere(question, indexes, engine), asked)
@@ -257,7 +257,7 @@ class FileWeigher:
         return chance * self._bare(question, engine)
 
     def _bare(self, question: Question, engine: str) -> float:
-        """What is read where no index chooses rows."""
+        """Estimate the bytes that are read where no index chooses rows."""
         return by_spark(self.pages, question) if engine == "spark" and not self._few(question) else self._late(question)
 
     def _few(self, question: Question) -> bool:
@@ -357,12 +357,12 @@ class FileWeigher:
         return sum(int(np.count_nonzero(np.diff(m // rows, prepend=-1))) for m in self.matching(predicate)) * rows
 
     def column_share(self, columns: Sequence[str]) -> float:
-        """Which part of the file's bytes these columns are."""
+        """Return the share of these columns in the file's bytes."""
         return min(1.0, self.pages.whole(columns) / max(1, self.pages.task.size)) if self.pages.told else 1.0
 
 
 def by_spark(pages: FilePages, question: Question) -> float:
-    """What Spark's own reader reads of a file: its columns, or of those in order the pages that can match.
+    """Estimate the bytes that Spark's own reader reads: all of the columns, or the matching pages of sorted ones.
 
     Told by footer, offset and column indexes; Spark is not asked.
     """
@@ -449,11 +449,11 @@ class Estimator:
 
     @property
     def merged_share(self) -> float:
-        """Which part of the bytes is in files that are merged by key when they are read, and so read whole."""
+        """The share of bytes in files that are merged by key when they are read, and so read whole."""
         return merged_share(self.scan.plan().files)
 
     def weighers(self) -> list[FileWeigher]:
-        """What weighs each file that was looked at."""
+        """Return the estimator of each sampled file."""
         return list(self._weighers.values())
 
     def column_share(self, columns: Sequence[str]) -> float:
@@ -529,7 +529,7 @@ class Estimator:
     # --- an index -----------------------------------------------------------------------------------------------------
 
     def estimate(self, candidate: Candidate, questions: Sequence[Question], present: Indexes) -> IndexEstimate:
-        """What a candidate would bring to these questions, where the indexes ``present`` on other columns are built."""
+        """Estimate what a candidate saves for these questions; the indexes ``present`` on other columns are built."""
         others = {c: i for c, i in present.items() if c != candidate.column}
         total = sum(q.weight for q in questions) or 1.0
         bare = [self.weigh(q, others).total for q in questions]

@@ -115,7 +115,7 @@ def advise_sort(
 def _lost(
     estimator: Estimator, questions: Sequence[Question], columns: Sequence[str], chosen: Mapping[str, Candidate]
 ) -> float:
-    """What other questions would read more, which the order that rows lie in now serves, and no index."""
+    """Estimate what other questions would read more: those that today's order of rows serves, and no index."""
     lost = 0.0
     for q in questions:
         others = {leaf.column for leaf in _leaves(q)}

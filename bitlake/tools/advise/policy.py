@@ -67,7 +67,7 @@ NOT_ASKED = "no query asks about it"
 
 @dataclass(frozen=True, slots=True)
 class ScanCost:
-    """What a scan read or is to read, or several with the same condition: bytes of one on average, rows in sum.
+    """The cost of a scan, or of several with the same condition: bytes of one on average, rows in sum.
 
     ``bytes``: of data and indexes.  ``rows_left``: rows that planning left, of the ``file_rows`` of the files to read.
     ``rows_returned``: None if it is not known how many of them matched.
@@ -175,7 +175,7 @@ class Candidate:
 
     @property
     def spec(self) -> IndexSpec:
-        """What the builder takes."""
+        """The index's definition, as the builder takes it."""
         return IndexSpec(self.column, self.index_type, dict(self.options))
 
 
@@ -326,7 +326,7 @@ def _fraction(share: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
-    """What a column should have.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
+    """The advice for a column.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
 
     ``now``: the indexes that its options declare; ``chosen``: the one it should have, with estimates; ``tried``: all
     that were.

@@ -95,7 +95,7 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """How many rows are looked at."""
+        """The number of rows sampled."""
         return self.stop - self.start
 
     @property
@@ -574,7 +574,7 @@ def units_of(predicate: Predicate) -> list[Predicate]:
 
 
 def together(children: Sequence[Predicate]) -> list[Predicate]:
-    """What must hold together, several leaves of a column as one AND."""
+    """Return the conditions that must hold together, several leaves of a column as one AND."""
     groups: dict[object, list[Predicate]] = {}
     for child in children:
         match child:

@@ -38,7 +38,7 @@ _PIECE_ROWS = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an index says of a leaf, or of leaves together; ``same``: just the rows that match.
+    """An index's answer to a leaf, or to leaves together; ``same``: exactly the rows that match.
 
     Of the bytes that it read, ``once`` are read of a file's index too, however many rows that has; ``growing`` are
     bitmaps, which have as many more bytes as the file has rows.
@@ -238,7 +238,7 @@ def _rows(selection: Selection, rows: int) -> BitMap:
 
 
 def selection_of(trial: Trial, answer: Answer, unit: Predicate) -> Selection:
-    """What an index says of a leaf, or of leaves together."""
+    """Return an index's selection for a leaf, or for leaves together."""
     if not answer.same:
         return answer.selection
     return Selection.of(BitMap.intersection(*(trial.matches[leaf] for leaf in leaves_of(unit))), True)

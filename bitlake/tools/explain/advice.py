@@ -41,7 +41,7 @@ MOST_FILES = 400
 
 @dataclass(frozen=True, slots=True)
 class LeafStep:
-    """What one condition did, over the files that were looked at.
+    """The effect of one condition over the files that were examined.
 
     ``condition``: a top-level AND term as SQL.  ``indexes``: which were asked about it, as ``bitmap(status)``.
     ``rows_before`` and ``rows_after``: rows that could match before its indexes were asked, and after.  ``files``:
@@ -61,7 +61,7 @@ class LeafStep:
 
 
 def asked_of(step: LeafStep) -> str:
-    """Which indexes were asked about a condition, in words."""
+    """Describe the indexes that were read for a condition."""
     if not step.files:
         return "no file: merged by key, or skipped before"
     if step.indexes:
@@ -216,7 +216,7 @@ def advice_of(scan: TableScan, plan: Plan, steps: Sequence[LeafStep], left: int,
 
 
 def _tried(scan: TableScan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:
-    """What the advisor recommends for this condition alone."""
+    """Return the advisor's recommendation for this condition alone."""
     # Imported lazily: loading the advisor takes 60 ms, which explanations of scans that were not read do without.
     from bitlake.tools.advise import advisor, questions  # brings the whole advisor, which few plans need
 

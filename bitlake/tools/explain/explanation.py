@@ -146,7 +146,7 @@ BOUNDS = "page bounds"
 
 @dataclass(slots=True)
 class Measured:
-    """What was read of one kind of file in one phase; ``seconds`` spent waiting for the store, by all threads."""
+    """Reads of one kind of file in one phase; ``seconds`` spent waiting for the store, by all threads."""
 
     requests: int = 0
     bytes: int = 0
@@ -176,7 +176,7 @@ class Meter:
                 self.ranges.setdefault(path, []).extend(ranges)
 
     def of(self, phase: str) -> Measured:
-        """What a phase took; nothing if it did not come."""
+        """Return the cost of a phase; zero if it did not run."""
         return self.by_phase.get(phase, Measured())
 
 
@@ -272,7 +272,7 @@ _ALWAYS = (SkipReason.STATS, SkipReason.INDEX)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is left after a step: bytes, and files. ``name`` is what took the rest away.
+    """The bytes and files left after a step, whose name is ``name``.
 
     ``estimated``: from some of the files only, because there are too many footers to read.
     """
@@ -346,7 +346,7 @@ class Explanation:
     __str__ = text
 
     def details(self) -> str:
-        """What each step left, what conditions' indexes did, phases and advice, as text."""
+        """Return a text: what each step left, what conditions' indexes did, phases and advice."""
         lines = _table(
             ("left after", "files", "bytes"),
             [(s.name, f"{s.files:,}", f"{'about ' * s.estimated}{human_bytes(s.bytes)}") for s in self.steps],

@@ -25,7 +25,7 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 MOST_CELLS = 200
 """The most cells that show one file; each is a stretch of its pages."""
 READ, SOME, INDEX, VECTOR, BOUNDS = "read", "some columns", "file index", "deletion vector", "page bounds"
-"""What becomes of a page of a file that is opened; files that are not have their skip reason instead."""
+"""The fate of a page of an opened file; files that are not opened have their skip reason instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class FileMap:
     cells: tuple[Cell, ...] = ()
 
     def pages(self) -> dict[str, int]:
-        """How many pages had each fate."""
+        """Count pages by their fate."""
         out: dict[str, int] = {}
         for cell in self.cells:
             out[cell.state] = out.get(cell.state, 0) + cell.pages
@@ -201,7 +201,7 @@ def _cells(
 
 
 def _touched(offsets: Int64s, ends: Int64s, ranges: Sequence[tuple[int, int]]) -> Bools:
-    """Which [offset, end) stretches were fetched, at least in part of more than a header."""
+    """Return a mask of the [offset, end) ranges of which more than a header was fetched."""
     if not ranges:
         return np.zeros(len(offsets), bool)
     spans = np.array(sorted(ranges), np.int64)
@@ -215,7 +215,7 @@ def _touched(offsets: Int64s, ends: Int64s, ranges: Sequence[tuple[int, int]]) -
 
 
 def _touched_rows(footer: Footer, leaf: int, bounds: Int64s, ranges: Sequence[tuple[int, int]]) -> Bools:
-    """Which of the stretches of rows have a fetched page of a column."""
+    """Return a mask of the ranges of rows that have a fetched page of a column."""
     out = np.zeros(len(bounds) - 1, bool)
     for number, group in enumerate(footer.row_groups):
         pages = footer.cache.pages[number, leaf]

@@ -223,7 +223,7 @@ def _files(plan: Plan, files: Sequence[PlannedFile], skipped: Sequence[SkippedFi
 
 
 def describe_choice(file: PlannedFile) -> str:
-    """Which rows of a file are read, and which index chose them."""
+    """Describe which rows of a file are read, and which index chose them."""
     if file.merge is not None:
         names = ", ".join(f.path.rsplit("/", 1)[-1] for f in file.merge.files)
         return f"merged by key from {len(file.merge.files)} files of {file.row_count:,} rows: {names}"

@@ -103,7 +103,7 @@ def rows_of_value(
     page: Page,
     timezone: str = "UTC",
 ) -> list[ValueRows]:
-    """What each index of a column says of a value: a Python value, or text that Spark would read as one; None is NULL.
+    """Look a value up in each index of a column: a Python value, or text that Spark would read as one; None is NULL.
 
     ``columns``: of the container's header.  Raises :class:`NotFound` for a column without an index and
     :class:`InvalidRequest` for a value that the column's type cannot have, or when the type is not known.

@@ -94,13 +94,13 @@ _JSON_KINDS = frozenset(
 
 
 def by_name(path: str) -> Kind:
-    """What a file's name says it is."""
+    """Return the kind of a file by its name."""
     name = path.rsplit("/", 1)[-1]
     return next((kind for pattern, kind in _NAMES if pattern.search(name)), Kind.UNKNOWN)
 
 
 def by_magic(start: bytes, size: int) -> Kind:
-    """What the first bytes of a file of ``size`` bytes say it is; Avro files stay undivided."""
+    """Return the kind of a file of ``size`` bytes by its first bytes; Avro files are not distinguished."""
     if start.lstrip()[:1] == b"{":
         return Kind.JSON
     if start.startswith(b"PAR1"):
@@ -186,7 +186,7 @@ class Inspection:
 
     @property
     def faults(self) -> list[Fault]:
-        """What is broken; empty for a sound file, as far as it was looked at."""
+        """Faults of the file; empty if none was found in what was read."""
         return self.root.faults()
 
     def text(self, width: int = 0) -> str:

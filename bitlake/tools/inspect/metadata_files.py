@@ -46,7 +46,7 @@ Decode = Callable[[bytes], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a container says of itself; ``end`` is where its first block starts."""
+    """The header of a container; ``end`` is where its first block starts."""
 
     meta: dict[str, bytes]
     sync: bytes

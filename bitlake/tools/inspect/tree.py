@@ -225,7 +225,7 @@ _UP = 8
 
 
 class TableContext:
-    """What is known of the table of a file; without ``paths``, nothing.
+    """The table of a file; without ``paths`` it is unknown.
 
     Nothing here raises for damage: what cannot be read is not known.
     """

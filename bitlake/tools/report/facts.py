@@ -102,7 +102,7 @@ def _files(report: TableReport, table: str) -> list[Action]:
 
 
 def _due(report: TableReport) -> tuple[str, str]:
-    """What a compaction that is due does, and why."""
+    """Describe what a pending compaction does, and why."""
     due, total = report.due, report.total
     some = f"{counted(due.files, 'file')} of {total.files:,} ({human_bytes(due.size)})"
     if due.postponed:
@@ -203,7 +203,7 @@ class Asked:
 
     @property
     def skipped(self) -> float:
-        """Which part of the table's bytes they did not read, 0 to 1."""
+        """The share of the table's bytes that they did not read, 0 to 1."""
         return max(0.0, 1 - self.bytes_touched / self.bytes_total) if self.bytes_total else 0.0
 
 

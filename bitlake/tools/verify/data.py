@@ -56,7 +56,7 @@ class KeyFacts:
         self.repeated: int | None = None
 
     def columns(self, batch: pa.Table) -> list[str]:
-        """Which columns of a file hold its keys: its own ones, or in thin mode the table's."""
+        """Return the columns of a file that hold its keys: its own ones, or in thin mode the table's."""
         return [
             merge_spec.KEY_PREFIX + f.name if merge_spec.KEY_PREFIX + f.name in batch.column_names else f.name
             for f in self._fields
@@ -88,7 +88,7 @@ class KeyFacts:
 
 
 def _compared(columns: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row but the first, whether its key is below the one before, and whether it is the same."""
+    """Compare each row's key, except the first's, with the one before: masks of smaller and of equal keys."""
     rows = len(columns[0])
     falls, same = np.zeros(max(rows - 1, 0), bool), np.ones(max(rows - 1, 0), bool)
     for column in key_columns(columns):
@@ -153,7 +153,7 @@ class BucketFacts:
 def value_stats_faults(
     path: str, file: DataFileMeta, fields: Sequence[DataField], bounds: Mapping[str, Bounds]
 ) -> Iterator[Finding]:
-    """What the statistics of a file's columns say wrongly; ``fields`` are those of the file's schema."""
+    """Find wrong statistics of a file's columns; ``fields`` are those of the file's schema."""
     names = {f.name for f in fields}
     strange = [n for n in file.value_stats_cols or () if n not in names]
     if strange:
@@ -225,7 +225,7 @@ class DataTask:
 
 @dataclass(frozen=True, slots=True)
 class DataChecked:
-    """What came of a data file; ``concerned``: which of the task's entries a finding is about, if not all."""
+    """The result for a data file; ``concerned``: the task's entries that a finding is about, if not all."""
 
     findings: tuple[Finding, ...]
     rows: int = 0
@@ -328,7 +328,7 @@ class _Indexes:
         return [check for check, _ in self._checks]
 
     def faults(self, deep: bool) -> list[Finding]:
-        """What is wrong with the indexes, after the last row if ``deep``."""
+        """Return the faults of the indexes, after the last row if ``deep``."""
         out = []
         for check, entries in self._checks:
             faults = check.finish() if deep else check.findings
@@ -345,7 +345,7 @@ class _Indexes:
 
 
 class _Facts:
-    """What one pass over a data file tells, and how that compares with the file's entries."""
+    """The facts of one pass over a data file, and their comparison with the file's entries."""
 
     def __init__(self, task: DataTask, indexes: Sequence[FileIndexCheck]) -> None:
         schema = task.schema

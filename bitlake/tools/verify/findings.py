@@ -224,7 +224,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The advice for it."""
         if not self.past:
             return CODES[self.code].remedy
         tagged = any(m.startswith("tag ") for m in self.snapshots)

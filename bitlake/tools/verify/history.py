@@ -112,7 +112,7 @@ class LiveSet:
             yield from bucket.values()
 
     def identities(self) -> set[Identity]:
-        """What tells the live files apart."""
+        """Return the identities of the live files."""
         return {key for bucket in self.buckets.values() for key in bucket}
 
 

@@ -304,7 +304,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[T]):
-    """What came of reading one file: its content, None if it cannot be read, and what is wrong with it."""
+    """The result of reading one file: its content, None if it cannot be read, and its faults."""
 
     content: T | None
     findings: tuple[Finding, ...] = ()

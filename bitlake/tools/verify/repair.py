@@ -57,7 +57,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What repairing a table does, or did; ``left`` are findings that it does nothing about.
+    """The repair of a table, planned or done; ``left`` are findings that it cannot repair.
 
     ``done``: whether it was carried out; ``snapshot``: the snapshot that came of it, None if none was needed.
 
@@ -112,7 +112,7 @@ class Repair:
 
 
 def plan_repair(state: TableState, report: VerifyReport, indexes: Indexes) -> Repair:
-    """What repairing the findings of a report would do."""
+    """Plan the repair of a report's findings."""
     if indexes not in ("rebuild", "drop"):
         raise InvalidRequest(f"damaged indexes are rebuilt ('rebuild') or dropped ('drop'), not '{indexes}'")
     work = _Work(state, report)
@@ -159,7 +159,7 @@ def carry_out(
 
 
 class _Work:
-    """Which live files and buckets the findings are about, and which findings these are."""
+    """The live files and buckets of the findings, with these findings."""
 
     def __init__(self, state: TableState, report: VerifyReport) -> None:
         self.files: dict[str, tuple[ManifestEntry, str]] = {}
@@ -281,7 +281,7 @@ def _new_hashes(state: TableState, slot: tuple[bytes, int]) -> IndexChange:
 
 
 def _readable(state: TableState, entries: Iterable[IndexFileEntry]) -> list[Any]:
-    """What HASH files hold, without those that cannot be read: keys of deleted rows are lost, which harms nobody."""
+    """Read HASH files, except those that cannot be read: only keys of deleted rows are lost, which is harmless."""
     out = []
     for e in entries:
         try:

@@ -245,7 +245,7 @@ class _Verify:
     def _once(
         self, line: metadata.Line, latest: TableSchema, last: tuple[metadata.Moment, LiveSet], known: Known
     ) -> None:
-        """Of the latest snapshot: tables whose rows above level 0 are read as they are have each key once there."""
+        """Check the latest snapshot: tables whose rows above level 0 are read as they are have each key once there."""
         moment, live = last
         vectors = latest.opts.of(opt.DV_ENABLED)
         if not latest.primary_keys or not (vectors or latest.opts.of(opt.MERGE_ENGINE) == "first-row"):
