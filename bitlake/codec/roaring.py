@@ -226,17 +226,19 @@ def _put4(out: UInt8s, at: Int64s, values: Int64s) -> None:
 # --- reading untrusted bitmaps ----------------------------------------------------------------------------------------
 
 
-def deserialize(data: memoryview | bytes, limit: int) -> tuple[BitMap, int]:
-    """Read one bitmap from the start of ``data``; returns it and how many bytes it took.
+def deserialize(data: memoryview | bytes, limit: int, at: int = 0) -> tuple[BitMap, int]:
+    """Read one bitmap from the start of ``data``, which is at offset ``at``; return it and the bytes it took.
 
     The structure is checked here before CRoaring sees the bytes: cookie, sizes, ascending keys and values,
     cardinalities, and every position below ``limit`` (the file's row count).  Raises :class:`CorruptError`.
     """
-    size = _checked_few(data, limit) or _checked_size(np.frombuffer(data, np.uint8), limit)
     try:
+        size = _checked_few(data, limit) or _checked_size(np.frombuffer(data, np.uint8), limit)
         return BitMap.deserialize(bytes(data[:size])), size
+    except CorruptError as e:
+        raise CorruptError(e.what, at + (e.offset or 0)) from e
     except ValueError as e:  # adjacent runs that should be one, for example
-        raise CorruptError(f"a Roaring bitmap is not valid: {e}", 0) from e
+        raise CorruptError(f"a Roaring bitmap is not valid: {e}", at) from e
 
 
 def _checked_few(data: memoryview | bytes, limit: int) -> int:

@@ -46,6 +46,7 @@ from bitlake.engine.merge_clauses import (
     case_of,
     check_conditions,
     clauses_of,
+    ends_of,
     equalities,
     first_of_each,
     kept_columns,
@@ -345,9 +346,7 @@ def _near(target: StatementTarget, source: _Source, condition: SqlText) -> Table
         if source.table.num_rows <= MOST_KEYS:
             scan = scan.where_bound(one_of(field, values))
         else:
-            ends = pc.min_max(values)
-            low, high = (pa.chunked_array([pa.array([ends[end].as_py()], values.type)]) for end in ("min", "max"))
-            scan = scan.where_bound(between(field, low, high))
+            scan = scan.where_bound(between(field, *ends_of(values)))
     return scan
 
 

@@ -21,6 +21,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.formatting import counted
+from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree import dml
 from bitlake.metadata.schema import Names
 from bitlake.metadata.stats import physical_values
@@ -346,6 +347,13 @@ def one_of(field: DataField, values: pa.ChunkedArray) -> Predicate:
     if len(found) > 1:
         return In(field.name, tuple(found))
     return Comparison(field.name, Op.EQ, found[0]) if found else FALSE
+
+
+def ends_of(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The smallest and the largest of these values, each as an array of one; NULL where there are none."""
+    ends = pc.min_max(values)
+    low, high = (pa.chunked_array([pa.array([ends[end].as_py()], values.type)]) for end in ("min", "max"))
+    return low, high
 
 
 def between(field: DataField, low: pa.ChunkedArray, high: pa.ChunkedArray) -> Predicate:

@@ -337,11 +337,7 @@ class BitmapReader:
         if offset < 0:
             return self._rows_of(np.array([[offset, length]], np.int64))
         at = self._body + offset
-        data = self._payload.view(at, length)
-        try:
-            return deserialize(data, self.row_count)[0]
-        except CorruptError as e:
-            raise CorruptError(e.what, at + (e.offset or 0)) from e
+        return deserialize(self._payload.view(at, length), self.row_count, at)[0]
 
     # Counting values ----------------------------------------------------------------------------------------------
 

@@ -333,11 +333,7 @@ class BsiReader:
 
     def _bitmap(self, reader: Reader) -> BitMap:
         at = reader.offset
-        rest = reader.take(reader.remaining)
-        try:
-            bitmap, size = deserialize(rest, self.row_count)
-        except CorruptError as e:
-            raise CorruptError(e.what, at + (e.offset or 0)) from e
+        bitmap, size = deserialize(reader.take(reader.remaining), self.row_count, at)
         reader.seek(at + size)
         return bitmap
 
@@ -391,9 +387,6 @@ def _describe_part(part: Section, reader: Reader, rows: int) -> None:
 def _describe_bitmap(part: Section, name: str, reader: Reader, rows: int) -> None:
     at = reader.offset
     section = part.add(name, at)
-    try:
-        bitmap, size = deserialize(reader.take(reader.remaining), rows)
-    except CorruptError as e:
-        raise CorruptError(e.what, at + (e.offset or 0)) from e
+    bitmap, size = deserialize(reader.take(reader.remaining), rows, at)
     section.size, section.facts["rows"] = size, len(bitmap)
     reader.seek(at + size)

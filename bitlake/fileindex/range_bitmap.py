@@ -366,11 +366,7 @@ class RangeBitmapReader:
         return [self._slices[i] for i in range(len(self._directory))]
 
     def _bitmap(self, at: int, length: int) -> BitMap:
-        data = self._payload.view(at, length)
-        try:
-            return deserialize(data, self.row_count)[0]
-        except CorruptError as e:
-            raise CorruptError(e.what, at + (e.offset or 0)) from e
+        return deserialize(self._payload.view(at, length), self.row_count, at)[0]
 
     def _open(self) -> None:
         if self._cardinality >= 0:

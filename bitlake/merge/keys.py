@@ -82,19 +82,23 @@ def _grouped_keys(keys: Sequence[Any]) -> tuple[Int64s, Bools]:
     return order, _changes([code[order] for code in codes])
 
 
+def sort_columns(columns: Sequence[Any]) -> Int64s:
+    """Row numbers in the order of columns, which are codes or Arrow arrays; rows that are equal keep their order."""
+    if all(isinstance(c, np.ndarray) for c in columns):
+        return stable_argsort(columns)
+    names = [str(i) for i in range(len(columns))]
+    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
+    order: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return order
+
+
 def _sorted_keys(keys: Sequence[Any]) -> tuple[Int64s, Bools]:
     """Row numbers in key order, and which rows begin a key.  Sorted keys cost one comparison each."""
     columns = [_comparable(k) for k in keys]
     if in_order(columns):
         return np.arange(len(columns[0]), dtype=np.int64), _changes(columns)
-    if all(isinstance(c, np.ndarray) for c in columns):
-        order = stable_argsort(columns)
-        return order, _changes([c[order] for c in columns])
-    names = [str(i) for i in range(len(columns))]
-    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
-    order = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    picked = [c[order] if isinstance(c, np.ndarray) else c.take(indices) for c in columns]
-    return order, _changes(picked)
+    order = sort_columns(columns)
+    return order, _changes([c[order] if isinstance(c, np.ndarray) else c.take(pa.array(order)) for c in columns])
 
 
 def _comparable(column: Any) -> Any:

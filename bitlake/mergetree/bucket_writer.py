@@ -29,9 +29,8 @@ from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import UnwrittenIndex
 from bitlake.io import Store
-from bitlake.lazy_modules import compute as pc
 from bitlake.merge.engine import merge_rows
-from bitlake.merge.keys import Int64s, group_rows, in_order, key_columns, order_codes, stable_argsort
+from bitlake.merge.keys import Int64s, group_rows, in_order, key_columns, order_codes, sort_columns
 from bitlake.mergetree.bucket import BucketChange, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.bucket_assignment import key_hashes
 from bitlake.mergetree.compaction import RecordExpire, compact_unit
@@ -247,14 +246,7 @@ def _assigned(rows: pa.Table, schema: TableSchema, partitions: Int64s, hashes: I
 def _ordered(rows: pa.Table, schema: TableSchema, groups: list[Int64s]) -> Int64s:
     """Row numbers by group, then by key, then in order of arrival."""
     columns: list[Any] = [*groups, *key_columns([rows.column(k) for k in schema.trimmed_primary_keys])]
-    if in_order(columns):
-        return np.arange(rows.num_rows, dtype=np.int64)
-    if all(isinstance(c, np.ndarray) for c in columns):
-        return stable_argsort(columns)
-    names = [str(i) for i in range(len(columns))]
-    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
-    order: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return order
+    return np.arange(rows.num_rows, dtype=np.int64) if in_order(columns) else sort_columns(columns)
 
 
 def _is_range(order: Int64s) -> bool:

@@ -287,7 +287,7 @@ class _CompactTask:
             self._rewrite([[entry]])
         elif file.level != self._output:
             if self._looks_up and file.level == 0 and self._output > 0:
-                if self._must_rewrite(entry, deletes):
+                if self._must_rewrite(deletes):
                     self._rewrite([[entry]], drops=self._marks_rows)
                     return
                 self._look_up_only(entry)
@@ -296,7 +296,7 @@ class _CompactTask:
             self._before.append(entry)
             self._after.append(replace(entry, kind=EntryKind.ADD, file=replace(file, level=self._output)))
 
-    def _must_rewrite(self, entry: ManifestEntry, deletes: bool) -> bool:
+    def _must_rewrite(self, deletes: bool) -> bool:
         """Whether a file of level 0 cannot be kept as it is, in a table that looks keys up."""
         schema = self._context.schema
         formats = {file_shape(schema, n, FileSource.COMPACT, changelog=False).file_format for n in (0, self._output)}

@@ -147,7 +147,7 @@ def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> Del
         raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector; at most 2^32 are read")
     high: dict[int, BitMap] = {}
     if magic == MAGIC_32:
-        rows, size = _bitmap(view, 4, _LIMIT_32 if row_count is None else row_count)
+        rows, size = deserialize(view[4:], _LIMIT_32 if row_count is None else row_count, 4)
         end = 4 + size
     elif magic == MAGIC_64:
         rows, high, end = _wide(view, (_MOST_KEY + 1) << 32 if row_count is None else row_count)
@@ -172,20 +172,13 @@ def _wide(view: memoryview, limit: int) -> tuple[BitMap, dict[int, BitMap], int]
         key = int.from_bytes(view[at : at + 4], "little")
         if key <= last or key > _MOST_KEY:
             raise CorruptError(f"key {key} follows key {last} in a 64-bit deletion vector", at)
-        found, size = _bitmap(view, at + 4, max(0, min(_LIMIT_32, limit - (key << 32))))
+        found, size = deserialize(view[at + 4 :], max(0, min(_LIMIT_32, limit - (key << 32))), at + 4)
         if key == 0:
             rows = found
         elif found:
             high[key] = found
         at, last = at + 4 + size, key
     return rows, high, at
-
-
-def _bitmap(view: memoryview, at: int, limit: int) -> tuple[BitMap, int]:
-    try:
-        return deserialize(view[at:], limit)
-    except CorruptError as e:
-        raise CorruptError(e.what, at + (e.offset or 0)) from e
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------

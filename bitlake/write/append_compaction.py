@@ -43,6 +43,7 @@ from bitlake.write.append_dml import (
     rewrite,
     vector_change,
     vector_index_files,
+    vectors_of_files,
 )
 from bitlake.write.commit import COMPACT_TRIES, commit
 from bitlake.write.commit_plan import CommitPlan
@@ -349,7 +350,7 @@ def _reusable_work(
     before = [e for g in waiting for e in g] + [e for r in rewritten for e in r.before]
     live = {e.identity for e in entries_of(state, {e.partition for e in before})}
     to_rewrite = [tuple(e for e in g if e.identity in live) for g in waiting]
-    vectors = _vectors_by_file(state, [e for g in rewritten for e in g.before])
+    vectors = vectors_of_files(state, [e for g in rewritten for e in g.before])
     reusable = []
     for group in rewritten:
         files = tuple(e for e in group.before if e.identity in live)
@@ -364,20 +365,12 @@ def _reusable_work(
     return reusable, [g for g in to_rewrite if g]
 
 
-def _vectors_by_file(state: TableState, files: Sequence[ManifestEntry]) -> dict[str, DeletionVector]:
-    """The deletion vectors of those data files that have one, by file name."""
-    counts = {e.file.file_name: e.file.row_count for e in files}
-    indexes = [e for e in vector_index_files(state) if any(r.data_file in counts for r in e.ranges or ())]
-    vectors = read_vectors_of(state, indexes, counts)
-    return {name: vector for name, vector in vectors.items() if name in counts}
-
-
 def _rewrite_groups(
     state: TableState, groups: Sequence[tuple[ManifestEntry, ...]], runner: Runner
 ) -> list[_RewrittenGroup]:
     if not groups:
         return []
-    vectors = _vectors_by_file(state, [e for g in groups for e in g])
+    vectors = vectors_of_files(state, [e for g in groups for e in g])
     selections = {
         e.file.file_name: Selection.all().minus(vectors[e.file.file_name].rows, e.file.row_count)
         for g in groups

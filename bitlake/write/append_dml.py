@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -196,9 +196,7 @@ def estimated_search_bytes(scan: TableScan) -> int:
 
 def live_hits(state: TableState, hits: Hits) -> dict[str, BitMap]:
     """Return the hits that are not in their files' deletion vectors yet."""
-    counts = {e.file.file_name: e.file.row_count for e in state.entries() if e.file.file_name in hits}
-    index_files = [e for e in vector_index_files(state) if any(r.data_file in counts for r in e.ranges or ())]
-    vectors = read_vectors_of(state, index_files, counts)
+    vectors = vectors_of_files(state, [e for e in state.entries() if e.file.file_name in hits])
     live = {name: rows - vectors[name].rows if name in vectors else rows for name, rows in hits.items()}
     return {name: rows for name, rows in live.items() if rows}
 
@@ -261,6 +259,14 @@ def vector_index_files(state: TableState) -> list[IndexFileEntry]:
     if not state.schema.opts.of(opt.DV_ENABLED):
         return []
     return [e for e in index_entries(state.table_files, state.snapshot) if e.index_type == DELETION_VECTORS]
+
+
+def vectors_of_files(state: TableState, files: Iterable[ManifestEntry]) -> dict[str, DeletionVector]:
+    """Return the deletion vectors of those data files that have one, by file name."""
+    counts = {e.file.file_name: e.file.row_count for e in files}
+    index_files = [e for e in vector_index_files(state) if any(r.data_file in counts for r in e.ranges or ())]
+    vectors = read_vectors_of(state, index_files, counts)
+    return {name: vector for name, vector in vectors.items() if name in counts}
 
 
 def _hit_selection(entry: ManifestEntry, hits: Hits) -> Selection:

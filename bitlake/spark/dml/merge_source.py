@@ -30,6 +30,7 @@ from bitlake.engine.merge_clauses import (
     Clause,
     MergeSource,
     between,
+    ends_of,
     equalities,
     old_column,
     one_of,
@@ -124,7 +125,7 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
                 rows = int(row.column(0)[0].as_py())
                 ends = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
             else:
-                rows, ends = table.num_rows, {c: _ends(table.column(c)) for c in asked}
+                rows, ends = table.num_rows, {c: ends_of(table.column(c)) for c in asked}
         with context.views([frame]) as (view,):
             yield Source(alias, context.names, frame, view, rows, ends, table)
     finally:
@@ -170,12 +171,6 @@ def _bounded(frame: DataFrame) -> bool:
         elif name != "LocalRelation":
             return False
     return bool(tasks <= _SMALL_TASKS)
-
-
-def _ends(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    ends = pc.min_max(values)
-    low, high = (pa.chunked_array([pa.array([ends[end].as_py()], values.type)]) for end in ("min", "max"))
-    return low, high
 
 
 def _compared(frame: DataFrame, condition: SqlText, compared: Names) -> list[str]:
