@@ -75,19 +75,15 @@ ROOT = "bl"
 """The class of the element that the style is about: nothing outside of it changes its look."""
 
 
-def _below(rules: str, root: str) -> str:
-    """Rules whose selectors are those of elements inside ``root``; ``&`` stands for itself."""
-
-    def one(found: re.Match[str]) -> str:
-        return ",".join(root if s == "&" else f"{root} {s}" for s in found[1].split(",")) + "{"
-
-    return re.sub(r"^([^@{}:\n][^@{}\n]*)\{", one, rules, flags=re.MULTILINE)
-
-
 @functools.cache
 def style() -> str:
-    """The rules of ``html.css``, for pages and for parts of others' pages, such as notebooks."""
-    return _below(resources.files("bitlake").joinpath("html.css").read_text(), f".{ROOT}")
+    """The rules of ``html.css``, for elements inside :data:`ROOT` only; ``&`` stands for that element itself."""
+
+    def below_root(selectors: re.Match[str]) -> str:
+        return ",".join(f".{ROOT}" if s == "&" else f".{ROOT} {s}" for s in selectors[1].split(",")) + "{"
+
+    rules = resources.files("bitlake").joinpath("html.css").read_text()
+    return re.sub(r"^([^@{}:\n][^@{}\n]*)\{", below_root, rules, flags=re.MULTILINE)
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

@@ -97,15 +97,13 @@ class CacheBudget:
         heapq.heapify(self._queue)
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
-    __slots__ = ("entries", "key", "size", "tick", "value")
-
-    def __init__(self, entries: dict[Any, _Entry], key: Hashable, value: Any, size: int, tick: int) -> None:
-        self.entries = entries
-        self.key = key
-        self.value = value
-        self.size = size
-        self.tick = tick
+    entries: dict[Any, _Entry]
+    key: Hashable
+    value: Any
+    size: int
+    tick: int
 
     def drop(self) -> object:
         del self.entries[self.key]

@@ -89,13 +89,13 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, requested: bo
 
 def _print_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
     if requested:
-        click.echo(completion_script(ctx.command, _COMPLETE))
+        click.echo(_script(ctx.command, _shell()))
         ctx.exit()
 
 
 def _install_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
     if requested:
-        click.echo(install_completion(ctx.command, _COMPLETE))
+        click.echo(install_completion(ctx.command))
         ctx.exit()
 
 
@@ -158,18 +158,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def completion_script(command: click.Command, variable: str) -> str:
-    """The completion script for the shell in ``SHELL``.
-
-    The script runs ``bitlake`` with the environment variable ``variable`` to ask for completions.
-    """
-    return _script(command, variable, _shell())
-
-
-def install_completion(command: click.Command, variable: str) -> str:
+def install_completion(command: click.Command) -> str:
     """Write the script where the shell in ``SHELL`` reads it at its start; return a message that says where."""
     shell = _shell()
-    script = _script(command, variable, shell)
+    script = _script(command, shell)
     if shell == "fish":
         config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         _write(config / "fish" / "completions" / "bitlake.fish", script)
@@ -188,10 +180,11 @@ def _shell() -> str:
     return name
 
 
-def _script(command: click.Command, variable: str, shell: str) -> str:
+def _script(command: click.Command, shell: str) -> str:
+    """Return a completion script, which runs ``bitlake`` with the environment variable :data:`_COMPLETE`."""
     completion = get_completion_class(shell)
     assert completion is not None  # click has all of _SHELLS
-    return completion(command, {}, "bitlake", variable).source()
+    return completion(command, {}, "bitlake", _COMPLETE).source()
 
 
 def _write(file: Path, text: str) -> None:

@@ -66,7 +66,7 @@ def _column(field: DataField, value: Typed, timezone: str) -> Callable[[pa.Table
             rows = {} if batch is None else {n: batch.column(i) for i, n in enumerate(names)}
             count = old.num_rows if batch is None else batch.num_rows
             try:
-                parts.append(_fitted(evaluate_term(cast, rows, count, KERNELS), field, kind))
+                parts.append(_fitted(evaluate_term(cast, rows, count, KERNELS), kind))
             except EvaluationFailed as e:
                 raise EvaluationFailed(f"UPDATE: column '{field.name}': {e}") from e
         return pa.chunked_array(parts, arrow_type(kind))
@@ -108,7 +108,7 @@ def store_assignment(field: DataField, source: DataType, timezone: str) -> Calla
         return special(values)
 
     def convert(values: pa.ChunkedArray) -> pa.ChunkedArray:
-        return pa.chunked_array([_fitted(stored(v), field, kind) for v in values.chunks], arrow_type(kind))
+        return pa.chunked_array([_fitted(stored(v), kind) for v in values.chunks], arrow_type(kind))
 
     return convert
 
@@ -216,7 +216,7 @@ def _cast(value: Typed, kind: AtomicType, timezone: str) -> Typed:
         raise refusal(value.sql, str(e)) from e
 
 
-def _fitted(values: pa.Array, field: DataField, kind: AtomicType) -> pa.Array:
+def _fitted(values: pa.Array, kind: AtomicType) -> pa.Array:
     """Values in the column's own Arrow type and length."""
     arrow = arrow_type(kind)
     if kind.length is not None and kind.root in (*STRINGS, *BINARIES) and len(values):

@@ -199,13 +199,13 @@ class TextCondition:
     alternatives: tuple[tuple[str, ...], ...]
 
 
-def like_condition(column: str, pieces: tuple[Piece, ...], unit: TextUnit = TextUnit.EXACT) -> TextCondition:
+def like_condition(column: str, pieces: tuple[Piece, ...]) -> TextCondition:
     """Return the condition that every text that matches a LIKE pattern meets.
 
     >>> like_condition("s", like_pieces("%needle_in%")).alternatives
     (('needle', 'in'),)
     """
-    return TextCondition(column, unit, (tuple(p for p in pieces if isinstance(p, str)),))
+    return TextCondition(column, TextUnit.EXACT, (tuple(p for p in pieces if isinstance(p, str)),))
 
 
 def leaf_condition(leaf: Leaf) -> TextCondition | None:

@@ -412,26 +412,18 @@ def key_values(term: Typed, values: pa.ChunkedArray) -> pa.Array:
 # --- one column of one file -------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Column:
     """The values of a column in groups of a file's rows, by metadata and indexes."""
 
-    def __init__(
-        self,
-        source: ScanAggregates,
-        file: PlannedFile,
-        field: DataField,
-        kinds: frozenset[str],
-        groups: Sequence[BitMap | None],
-        sizes: Int64s,
-    ) -> None:
-        self.source = source
-        self.file = file
-        self.field = field
-        self.kinds = kinds
-        self.groups = groups
-        self.sizes = sizes
-        self.indexed = False
-        """Whether an index was needed."""
+    source: ScanAggregates
+    file: PlannedFile
+    field: DataField
+    kinds: frozenset[str]
+    groups: Sequence[BitMap | None]
+    sizes: Int64s
+    indexed: bool = False
+    """Whether an index was needed."""
 
     def values(self) -> ColumnValues | None:
         """The values.  None where rows must be read."""

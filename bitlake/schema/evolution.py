@@ -87,7 +87,8 @@ def _matched(table: Sequence[DataField], file: Sequence[DataField]) -> FileMappi
     by_id = {f.id: f for f in file}
     found = {f.name: by_id.get(f.id) for f in table}
     same = all(
-        other is not None and other.name == f.name and _same(f.type, other.type) for f, other in _pairs(table, found)
+        (other := found[f.name]) is not None and other.name == f.name and stored_alike(f.type, other.type)
+        for f in table
     )
     return FileMapping(found, same)
 
@@ -102,19 +103,8 @@ def same_columns(table: Sequence[DataField], file: Sequence[DataField]) -> bool:
     return all(g is not None and replace(f.type, nullable=True) == replace(g.type, nullable=True) for f, g in found)
 
 
-def _pairs(
-    table: Sequence[DataField], found: Mapping[str, DataField | None]
-) -> list[tuple[DataField, DataField | None]]:
-    return [(f, found[f.name]) for f in table]
-
-
-def stored_alike(a: DataType, b: DataType) -> bool:
-    """Whether a file's values of type ``b`` mean what the table's of type ``a`` do, for bounds and indexes too."""
-    return _same(a, b)
-
-
-def _same(table: DataType, file: DataType) -> bool:
-    """Whether a file's values are the table's as they are, so that a filter on one means the same on the other."""
+def stored_alike(table: DataType, file: DataType) -> bool:
+    """Whether a file's values are the table's as they are: a filter on one, bounds and indexes mean the same."""
     if table == file:
         return True
     if isinstance(table, AtomicType) and isinstance(file, AtomicType):
@@ -129,15 +119,15 @@ def _same(table: DataType, file: DataType) -> bool:
             return _no_longer(file, table)
         return replace(table, nullable=True) == replace(file, nullable=True)
     if isinstance(table, ArrayType) and isinstance(file, ArrayType):
-        return _same(table.element, file.element)
+        return stored_alike(table.element, file.element)
     if isinstance(table, MultisetType) and isinstance(file, MultisetType):
-        return _same(table.element, file.element)
+        return stored_alike(table.element, file.element)
     if isinstance(table, MapType) and isinstance(file, MapType):
-        return _same(table.key, file.key) and _same(table.value, file.value)
+        return stored_alike(table.key, file.key) and stored_alike(table.value, file.value)
     if isinstance(table, RowType) and isinstance(file, RowType):
         if [(f.id, f.name) for f in table.fields] != [(f.id, f.name) for f in file.fields]:
             return False
-        return all(_same(x.type, y.type) for x, y in zip(table.fields, file.fields, strict=True))
+        return all(stored_alike(x.type, y.type) for x, y in zip(table.fields, file.fields, strict=True))
     return False
 
 
@@ -195,7 +185,7 @@ def _map_term(term: Typed, types: Mapping[str, DataType], mapping: FileMapping) 
     """A term over a file's columns; None if the file lacks one, or holds values of another type."""
     if term.function in ("column", "member"):
         path = _map_path(term, types, mapping)
-        return path[0] if path is not None and _same(*path[1:]) else None
+        return path[0] if path is not None and stored_alike(*path[1:]) else None
     arguments = [_map_term(a, types, mapping) for a in term.arguments]
     if any(a is None for a in arguments):
         return None
@@ -249,10 +239,10 @@ def _map_leaf(leaf: tree.Leaf, types: Mapping[str, DataType], mapping: FileMappi
         return MappedPredicate(tree.TRUE if isinstance(leaf, tree.IsNull) and not leaf.negated else tree.FALSE)
     table, file, name = types[top], source.type, source.name
     if isinstance(column, tree.MapKey):
-        if not (isinstance(table, MapType) and isinstance(file, MapType) and _same(table.key, file.key)):
+        if not (isinstance(table, MapType) and isinstance(file, MapType) and stored_alike(table.key, file.key)):
             return _UNKNOWN
         table, file, name = table.value, file.value, tree.MapKey(name, column.key)
-    if _same(table, file):
+    if stored_alike(table, file):
         return MappedPredicate(replace(leaf, column=name))
     if isinstance(leaf, tree.IsNull):
         # Numbers that do not fit a DECIMAL are read as NULL: there the file knows too few NULLs.
@@ -303,7 +293,7 @@ def align(
     :class:`CorruptError` for a column that is not stored as its schema says.
     """
     wanted = arrow_type(field.type)
-    same = _same(field.type, file_field.type)
+    same = stored_alike(field.type, file_field.type)
     if same and array.type == wanted:
         return array
     if isinstance(array, pa.ChunkedArray):
@@ -355,7 +345,7 @@ class _Aligner:
             raise CorruptError(
                 f"column '{column}' holds {array.type}, which cannot be read as {file}: {e}", None, self.path
             ) from e
-        if _same(to, file) or not isinstance(to, AtomicType):
+        if stored_alike(to, file) or not isinstance(to, AtomicType):
             return array if array.type == wanted else array.cast(wanted)
         try:
             return cast_values(array, file, to, self.timezone)

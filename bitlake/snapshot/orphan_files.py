@@ -275,7 +275,7 @@ def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> _Named
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
     manifests: dict[ManifestFileMeta, list[str]] = {}
-    for name, listed in _read_all(held, runner, lists, partial(_manifests, table), lists.__getitem__).items():
+    for name, listed in _read_all(held, runner, lists, partial(read_manifest_list, table), lists.__getitem__).items():
         for meta in listed:
             manifests.setdefault(meta, []).append(name)
     files = _read_all(
@@ -290,10 +290,6 @@ def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> _Named
 
 def _snapshot(store: Store, path: str) -> Snapshot:
     return Snapshot.from_json(store.read(path), path)
-
-
-def _manifests(table: TableFiles, name: str) -> tuple[ManifestFileMeta, ...]:
-    return read_manifest_list(table, name)
 
 
 def _files(table: TableFiles, meta: ManifestFileMeta) -> tuple[list[str], _Hashes]:

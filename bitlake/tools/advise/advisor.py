@@ -98,7 +98,7 @@ def measure(
             MeasuredQuestion(
                 q.question.text,
                 q.question.weight,
-                tuple(sorted(_columns(q.question))),
+                tuple(sorted(q.question.sources)),
                 q.before,
                 was,
                 q.after,
@@ -183,10 +183,6 @@ def index_sizes(table: FileStoreTable) -> dict[tuple[str, str], int]:
         if size is not None:
             found[column, kind] = found.get((column, kind), 0) + size
     return found
-
-
-def _columns(question: Question) -> frozenset[str]:
-    return question.sources
 
 
 SAMPLE_ROWS = 500_000
