@@ -69,7 +69,7 @@ class Store(Protocol):
         return (type(self).__name__,)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        state = self.__getstate__()
+        state = self.__getstate__() or {}  # None without attributes
         if isinstance(state, dict):
             state = {name: value for name, value in state.items() if name != "caches"}
         return _reopened, (type(self), state, self.caches.budget.size)
