@@ -106,7 +106,7 @@ def alter_unset(session: Session, statement: st.AlterTableUnset) -> pa.Table:
     keys = [k for k in statement.keys if k != _COMMENT or k in have]
     missing = [k for k in keys if k not in have]
     if missing and not statement.if_exists:
-        raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
+        raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or add IF EXISTS")
     table.alter_options(unset=keys)
     return nothing()
 
@@ -289,7 +289,9 @@ def create_table_like(session: Session, statement: CreateTableLike) -> pa.Table:
 
 def _check_using(name: Identifier, using: str | None) -> None:
     if using is not None and using.lower() not in ("paimon", "bitlake"):
-        raise InvalidRequest(f"table '{name}': USING {using} makes no lake table; leave USING out, or say USING paimon")
+        raise InvalidRequest(
+            f"table '{name}': USING {using} does not make a lake table; leave USING out, or write USING paimon"
+        )
 
 
 def analyze(session: Session, statement: st.Analyze) -> pa.Table:

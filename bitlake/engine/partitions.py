@@ -58,7 +58,7 @@ def add_partitions(session: Session, statement: AddPartitions) -> pa.Table:
     for given in statement.partitions:
         spec = whole_partition(session, state, given)
         if tuple(spec.values()) in files_by_partition(state) and not statement.if_not_exists:
-            raise AlreadyExists(f"table '{table.name}' has a partition {spec} already; or say IF NOT EXISTS")
+            raise AlreadyExists(f"table '{table.name}' has a partition {spec} already; add IF NOT EXISTS to keep it")
     return nothing()
 
 
@@ -82,7 +82,7 @@ def existing_partition(session: Session, state: TableState, given: Mapping[str, 
 
 
 def _no_partition(table: str, spec: Mapping[str, Any]) -> NotFound:
-    return NotFound(f"table '{table}' has no partition {dict(spec)}; SHOW PARTITIONS lists them, or say IF EXISTS")
+    return NotFound(f"table '{table}' has no partition {dict(spec)}; SHOW PARTITIONS lists them; or add IF EXISTS")
 
 
 def _matches(spec: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]) -> bool:

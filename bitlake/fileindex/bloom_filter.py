@@ -249,7 +249,6 @@ class _BloomFilterIndex(IndexType):
     accepts = ACCEPTS
     options = (ITEMS, FPP)
     selects_rows = False
-    evaluates = "= and IN"
     sorts_values = False
 
     supports = staticmethod(supports)

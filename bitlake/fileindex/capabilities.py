@@ -373,8 +373,6 @@ class IndexType(abc.ABC):
     """Whether its readers are :class:`RowRanker`."""
     selects_rows: ClassVar[bool] = True
     """Whether it selects rows.  False: it only tests whether a file can hold a value."""
-    evaluates: ClassVar[str] = ""
-    """For an index with ``selects_rows`` False: the predicates it evaluates, as people write them."""
 
     @abc.abstractmethod
     def supports(self, kind: DataType) -> bool:

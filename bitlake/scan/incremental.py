@@ -50,6 +50,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import (
     ADD,
     DELETE,
+    KIND_NAMES,
     SEQUENCE_NUMBER,
     UPDATE_AFTER,
     UPDATE_BEFORE,
@@ -66,7 +67,6 @@ from bitlake.types.datatypes import parse_type
 
 ROW_KIND = "rowkind"
 _SEQUENCE_ENABLED = "table-read.sequence-number.enabled"
-KIND_NAMES = ("+I", "-U", "+U", "-D")
 ADDED = frozenset({ADD, UPDATE_AFTER})
 """The kinds of rows that a query without kinds returns: additions, and no retractions."""
 

@@ -109,7 +109,7 @@ class TableScan:
         )
         twice = [n for n, times in Counter(names).items() if times > 1]
         if twice:
-            raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
+            raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is selected twice")
         return replace(self, columns=names, _planned=[])
 
     def where(self, condition: Where | Predicate) -> TableScan:

@@ -31,7 +31,6 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.incremental import (
     ADDED,
-    KIND_NAMES,
     ROW_KIND,
     ChangeScan,
     FilesState,
@@ -42,7 +41,7 @@ from bitlake.scan.incremental import (
     of_files,
 )
 from bitlake.scan.scan import TableScan
-from bitlake.schema.merge_spec import is_cross_partition, max_level
+from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
 from bitlake.snapshot.removal_markers import name_of
 from bitlake.snapshot.state import TableState, state_at
@@ -318,7 +317,7 @@ class ChangeStream:
         state = self._table.state()
         if state.schema.opts.of(opt.STREAMING_OVERWRITE):
             raise UnsupportedFeature(
-                f"table '{state.name}' says '{opt.STREAMING_OVERWRITE.name}': what overwrites change cannot be "
+                f"table '{state.name}' sets '{opt.STREAMING_OVERWRITE.name}', but the changes of overwrites cannot be "
                 "streamed by this version; unset the option"
             )
         return state

@@ -218,8 +218,8 @@ def encode_key(schema: TableSchema, rows: pa.Table, at: int) -> bytes:
     return encode_row_with_arity([f.type for f in fields], values)
 
 
-WORDS = ("+I", "-U", "+U", "-D")
-"""By the number that stands for it on disk."""
+KIND_NAMES = ("+I", "-U", "+U", "-D")
+"""The names of row kinds, by their number on disk."""
 
 
 def with_kinds(table: str, schema: TableSchema, rows: pa.Table, kinds: Any = None) -> pa.Table:
@@ -264,21 +264,23 @@ def kind_codes(table: str, kinds: Any) -> np.ndarray:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.null_count:
-        raise InvalidRequest(f"table '{table}': {array.null_count} rows have no row kind; it is one of {_LIST}")
+        raise InvalidRequest(f"table '{table}': {array.null_count} rows have no row kind; it is one of {_KIND_LIST}")
     if pa.types.is_integer(array.type):
         codes = array.to_numpy(zero_copy_only=False)
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        places = pc.index_in(array, value_set=pa.array(WORDS, array.type))
+        places = pc.index_in(array, value_set=pa.array(KIND_NAMES, array.type))
         codes = places.fill_null(-1).to_numpy(zero_copy_only=False)
     elif not len(array):
         return np.zeros(0, np.int8)
     else:
-        raise InvalidRequest(f"table '{table}': row kinds are words ({_LIST}) or numbers 0 to 3, not {array.type}")
-    strange = np.flatnonzero((codes < 0) | (codes >= len(WORDS)))
+        raise InvalidRequest(f"table '{table}': row kinds are words ({_KIND_LIST}) or numbers 0 to 3, not {array.type}")
+    strange = np.flatnonzero((codes < 0) | (codes >= len(KIND_NAMES)))
     if len(strange):
-        raise InvalidRequest(f"table '{table}': invalid row kind {array[int(strange[0])]}; expected one of {_LIST}")
+        raise InvalidRequest(
+            f"table '{table}': invalid row kind {array[int(strange[0])]}; expected one of {_KIND_LIST}"
+        )
     out: np.ndarray = codes.astype(np.int8, copy=False)
     return out
 
 
-_LIST = ", ".join(WORDS)
+_KIND_LIST = ", ".join(KIND_NAMES)

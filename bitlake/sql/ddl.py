@@ -270,7 +270,7 @@ def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
     given: dict[str, Any] = {}
     while True:
         if c.accept("NOT", "NULL"):
-            given["not_null"] = True
+            kind = replace(kind, nullable=False)
         elif c.accept("NULL"):
             pass
         elif c.accept("COMMENT"):
@@ -281,8 +281,6 @@ def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
             raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, c.position)}")
         else:
             break
-    if given.get("not_null"):
-        kind = replace(kind, nullable=False)
     return ColumnDef(name, kind, **given)
 
 

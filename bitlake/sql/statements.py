@@ -27,7 +27,6 @@ class ColumnDef:
     name: str
     type: DataType
     comment: str | None = None
-    not_null: bool = False
     default_sql: str | None = None
 
 

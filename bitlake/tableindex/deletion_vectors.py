@@ -30,7 +30,7 @@ from pyroaring import BitMap
 from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import bitmap_of_any, contains, deserialize, positions_of, serialize
+from bitlake.codec.roaring import bitmap_of_any, deserialize, positions_of, serialize
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.tableindex import VectorRange
 
@@ -90,18 +90,6 @@ class DeletionVector:
         if not self.high:
             return low
         return np.concatenate([low, *(positions_of(rows) + (key << 32) for key, rows in sorted(self.high.items()))])
-
-    def contains(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Return for each position, in any order, whether that row is deleted."""
-        if not self.high:
-            return contains(self.rows, positions)
-        positions = positions.astype(np.int64)
-        keys = positions >> 32
-        found = np.zeros(len(positions), bool)
-        for key, rows in {0: self.rows, **self.high}.items():
-            at = np.flatnonzero(keys == key)
-            found[at] = contains(rows, positions[at] & (_LIMIT_32 - 1))
-        return found
 
     def merged(self, other: DeletionVector) -> DeletionVector:
         """Return the union; wide if either vector is (Paimon refuses to merge the two widths)."""

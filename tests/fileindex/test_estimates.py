@@ -65,8 +65,8 @@ def test_types_that_a_range_bitmap_takes() -> None:
 def test_what_kind_of_index_each_is() -> None:
     """A bloom filter selects no rows, and building it sorts no values; the others do both."""
     for index in (BITMAP, RANGE_BITMAP, BSI):
-        assert index.selects_rows and index.sorts_values and not index.evaluates
-    assert not BLOOM_FILTER.selects_rows and not BLOOM_FILTER.sorts_values and BLOOM_FILTER.evaluates == "= and IN"
+        assert index.selects_rows and index.sorts_values
+    assert not BLOOM_FILTER.selects_rows and not BLOOM_FILTER.sorts_values
 
 
 def test_bytes_that_grow_with_values_and_with_rows() -> None:

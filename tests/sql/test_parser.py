@@ -38,7 +38,7 @@ CASES: list[tuple[str, Statement]] = [
             DB_T,
             True,
             (
-                ColumnDef("a", parse_ddl_type("INT").__class__(INT.root, False), "it's", True),
+                ColumnDef("a", parse_ddl_type("INT").__class__(INT.root, False), "it's"),
                 ColumnDef("b c", STRING, default_sql="concat('x', ',')"),
             ),
             ("b c",),

@@ -246,7 +246,7 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> pa.Ta
     files = store_of(context, statement.folder)
     folder = hadoop_path(statement.folder)
     if not statement.overwrite and files.list(folder):
-        raise AlreadyExists(f"{statement.folder} holds files already: say OVERWRITE = TRUE, or choose another folder")
+        raise AlreadyExists(f"{statement.folder} holds files already; set OVERWRITE = TRUE, or choose another folder")
     frame = query(context, statement.query)
     options = {o: statement.format.options[k] for k, o in _WRITER.items() if k in statement.format.options}
     with spark_errors(f"writing {statement.folder}"):

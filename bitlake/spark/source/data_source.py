@@ -179,7 +179,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         given = self._options.get("commit-user")
         queries = {m.query for m in messages if m is not None and m.query}
         if given is None and len(queries) != 1:
-            raise InvalidRequest("Spark did not say which query writes; give the stream's option 'commit-user'")
+            raise InvalidRequest("Spark did not name the query that writes; set the stream's option 'commit-user'")
         return given or f"spark-{queries.pop()}"
 
 
@@ -244,7 +244,9 @@ def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite
         try:
             values[field.name] = pa.array([text], pa.string()).cast(arrow_type(field.type))[0].as_py()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise InvalidRequest(f"option 'partition': '{text}' is no {field.type}, which '{field.name}' is") from e
+            raise InvalidRequest(
+                f"option 'partition': '{text}' is not a valid {field.type} for column '{field.name}'"
+            ) from e
     return overwrite_scope(schema, physical_partition(table, schema, values))
 
 

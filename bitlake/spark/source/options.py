@@ -125,7 +125,7 @@ class SourceOptions:
             if own not in allowed and not own.startswith(_OPEN) and not of_table:
                 raise InvalidRequest(_unknown(name, own, use, allowed))
             if own in values and values[own] != value:
-                raise InvalidRequest(f"option '{name}' says '{value}', and another spelling of it '{values[own]}'")
+                raise InvalidRequest(f"option '{name}' is '{value}', but another spelling of it is '{values[own]}'")
             values[own] = str(value)
         return cls(use, values)
 
@@ -287,9 +287,7 @@ class SourceOptions:
         branch = self._branch(None)
         if branch is not None:
             if "$" in table:
-                raise InvalidRequest(
-                    f"option 'branch' = '{branch}' and table '{table}' both say more than a table's name"
-                )
+                raise InvalidRequest(f"option 'branch' = '{branch}' and table '{table}' both name more than a table")
             table = f"{table}$branch_{branch}"
         database = given or self.get("database") or DEFAULT_DATABASE
         return catalog, Identifier(database, table)

@@ -24,7 +24,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io import open_store
 from bitlake.mergetree.commit import publish
 from bitlake.schema.evolution import PREFIX
-from bitlake.schema.merge_spec import WORDS
+from bitlake.schema.merge_spec import KIND_NAMES
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import columns_of_frame
@@ -117,7 +117,7 @@ def write_batch(
             return
         if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
             # A word that is not a row kind becomes -1, which the writer refuses.
-            place = F.array_position(F.array(*[F.lit(w) for w in WORDS]), quoted_columns(kinds)) - 1
+            place = F.array_position(F.array(*[F.lit(w) for w in KIND_NAMES]), quoted_columns(kinds)) - 1
             named = named.withColumn(kinds, place.cast("tinyint"))
         changes = write_changes(context, table, state, named, kinds)
         publish(table, state, changes, operation="WRITE", identifier=batch)

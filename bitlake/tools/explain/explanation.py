@@ -56,7 +56,6 @@ class MeasuredScan:
     plan: Plan
     phases: tuple[Phase, ...]
     ranges: dict[str, list[tuple[int, int]]]
-    was_read: bool
 
 
 def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
@@ -84,7 +83,7 @@ def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
     ]
     if read:
         phases += _read(fresh, plan, store, meter)
-    return MeasuredScan(plan, tuple(p for p in phases if p.ms or p.bytes), dict(meter.ranges), read)
+    return MeasuredScan(plan, tuple(p for p in phases if p.ms or p.bytes), dict(meter.ranges))
 
 
 def _read(scan: TableScan, plan: Plan, store: MeteringStore, meter: Meter) -> list[Phase]:

@@ -354,7 +354,7 @@ def check_statistics(store: Store, path: str) -> tuple[Finding, ...]:
         found.int("schemaId")
         columns = found.value.get("colStats") or {}
         if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
-            raise CorruptError("'colStats' does not say something of each column")
+            raise CorruptError("'colStats' must be an object that holds an object for each column")
     except NotFound:
         return (Finding("statistics-missing", path, "the file is not there"),)
     except BitlakeError as e:
