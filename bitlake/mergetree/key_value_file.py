@@ -111,7 +111,7 @@ class KeyValueWriter(RollingWriter):
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         if not self._first:
-            self._first = merge_spec.encode_key(self._schema, rows, 0)
+            self._first = merge_spec.encode_key(self._schema, rows)
         self._tail = rows.slice(rows.num_rows - 1)
         ends = pc.min_max(rows.column(merge_spec.SEQUENCE_NUMBER))
         self._low = min(self._low, ends["min"].as_py())
@@ -142,7 +142,7 @@ class KeyValueWriter(RollingWriter):
             file_size=written.size,
             row_count=written.row_count,
             min_key=self._first,
-            max_key=merge_spec.encode_key(schema, self._tail, 0),
+            max_key=merge_spec.encode_key(schema, self._tail),
             key_stats=key_stats,
             value_stats=value_stats,
             min_sequence_number=self._low,

@@ -237,8 +237,8 @@ def table_index_name(writer_uuid: str, number: int) -> str:
 class ManifestNames:
     """Hands out the manifest file names of one committer: one UUID, a counter for each kind.  Mutable, one thread."""
 
-    def __init__(self, committer_uuid: str | None = None) -> None:
-        self.uuid = committer_uuid or _clock.new_uuid()
+    def __init__(self) -> None:
+        self.uuid = _clock.new_uuid()
         self._next = {"manifest": 0, "manifest-list": 0, "index-manifest": 0}
 
     def _take(self, kind: str) -> str:

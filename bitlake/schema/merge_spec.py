@@ -211,10 +211,10 @@ def file_fields(schema: TableSchema) -> tuple[DataField, ...]:
     return (*stored_keys(schema), *SYSTEM_FIELDS, *schema.fields)
 
 
-def encode_key(schema: TableSchema, rows: pa.Table, at: int) -> bytes:
-    """The key of one row as manifests keep it: a BinaryRow with arity."""
+def encode_key(schema: TableSchema, rows: pa.Table) -> bytes:
+    """The key of the first row as manifests keep it: a BinaryRow with arity."""
     fields = key_fields(schema)
-    values = [physical_values(rows.column(f.name).slice(at, 1))[0] for f in fields]
+    values = [physical_values(rows.column(f.name).slice(0, 1))[0] for f in fields]
     return encode_row_with_arity([f.type for f in fields], values)
 
 

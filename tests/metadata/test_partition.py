@@ -86,11 +86,11 @@ def test_paths() -> None:
         None,
     ]
     assert [parse_hint(b) for b in (b"12", b" 3\n", b"", b"x", b"-1", b"9" * 40)] == [12, 3, None, None, None, None]
-    names = ManifestNames("u")
+    names = ManifestNames()
     assert [names.manifest(), names.manifest(), names.manifest_list()] == [
-        "manifest-u-0",
-        "manifest-u-1",
-        "manifest-list-u-0",
+        f"manifest-{names.uuid}-0",
+        f"manifest-{names.uuid}-1",
+        f"manifest-list-{names.uuid}-0",
     ]
     assert data_file_name("data-", "u", 2, "parquet", "lz4") == "data-u-2.lz4.parquet"
 

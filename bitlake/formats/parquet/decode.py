@@ -86,12 +86,11 @@ def mini_file(
     return pa.py_buffer(b"".join(body))
 
 
-def open_mini(file: pa.Buffer, int96_unit: str | None, coded: Sequence[str] = ()) -> pq.ParquetFile:
+def open_mini(file: pa.Buffer, coded: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a small file, with the columns ``coded`` read as dictionaries; raises :class:`CorruptError`."""
     try:
         return pq.ParquetFile(
             pa.BufferReader(file),
-            coerce_int96_timestamp_unit=int96_unit,
             pre_buffer=False,
             read_dictionary=list(coded) or None,
         )
@@ -187,7 +186,6 @@ def read_columns(
     row_groups: Sequence[int] | None = None,
     batch_size: int = BATCH_ROWS,
     read_dictionary: Sequence[str] = (),
-    int96_unit: str | None = None,
     use_threads: bool = True,
     whole_chunks: bool = False,
     metadata: pq.FileMetaData | None = None,
@@ -215,7 +213,6 @@ def read_columns(
             read_dictionary=coded_columns(metadata, read_dictionary) or None
             if metadata is not None and read_dictionary
             else None,
-            coerce_int96_timestamp_unit=int96_unit,
             memory_map=isinstance(source, str),
             pre_buffer=False,
             buffer_size=0 if whole_chunks else _buffer_size(source),

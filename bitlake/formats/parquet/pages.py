@@ -78,13 +78,12 @@ def read_parts(
     columns: Sequence[str],
     *,
     max_gap: int = MAX_GAP,
-    int96_unit: str | None = None,
 ) -> Iterator[tuple[pa.Table, ReadStats]]:
     """The values of ``columns`` at ``rows`` (int64, sorted, from 0), in that order, typed as pyarrow reads them.
 
     They come in parts (at least one): each holds what about ``BATCH_BYTES`` of pages decode to.  ``fetch_ranges`` gets
     (offset, length) pairs and returns their bytes; it is called once for missing offset indexes and once for the pages
-    of a part.  ``int96_unit`` is the unit INT96 timestamps are read in (default ns, whose range ends in 2262).
+    of a part.  INT96 timestamps are read in nanoseconds, whose range ends in 2262.
 
     Raises :class:`InvalidRequest` for rows that are not sorted or not in the file, :class:`NotFound` for an unknown
     column, :class:`CorruptError` for bytes that break the format.
@@ -111,9 +110,9 @@ def read_parts(
         requests, size = requests + more_requests, size + more_size
         arrays: dict[str, Any] = {}
         if flat:
-            decode_flat(footer, flat, batch, int96_unit, arrays)
+            decode_flat(footer, flat, batch, arrays)
         if nested:
-            decode_nested(footer, nested, batch, int96_unit, arrays)
+            decode_nested(footer, nested, batch, arrays)
         pages = sum(c.pages for plan in batch for c in plan.chunks)
         groups = {plan.touched.number for plan in batch if plan.touched.number > seen}
         seen = max(seen, batch[-1].touched.number)
@@ -192,9 +191,7 @@ _SMALL_PAGE = 32 * 1024
 """Decompressed bytes of a page below which pyarrow's context for it costs more than handing it over decompressed."""
 
 
-def decode_flat(
-    footer: Footer, flat: Sequence[Column], plans: Sequence[GroupPlan], int96_unit: str | None, out: dict[str, Any]
-) -> None:
+def decode_flat(footer: Footer, flat: Sequence[Column], plans: Sequence[GroupPlan], out: dict[str, Any]) -> None:
     """Put the chosen rows of flat columns, by name, into ``out``."""
     opened: list[_Opened] = []
     if sum([chunk.pages for plan in plans for chunk in plan.flat]) >= _MANY_PAGES:
@@ -213,7 +210,7 @@ def decode_flat(
             for o in group:  # pyarrow says of which column it is, and what
                 out.pop(o.column.name, None)
                 minis.pop(o.number, None)
-    _by_pyarrow(footer, flat, plans, opened, minis, int96_unit, out)
+    _by_pyarrow(footer, flat, plans, opened, minis, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +365,6 @@ def _by_pyarrow(
     plans: Sequence[GroupPlan],
     opened: Sequence[_Opened],
     minis: dict[int, list[MiniChunk]],
-    int96_unit: str | None,
     out: dict[str, Any],
 ) -> None:
     """Let pyarrow decode the columns that are not in ``out`` yet."""
@@ -380,7 +376,7 @@ def _by_pyarrow(
     # pyarrow reads a column until its chunks end, or as many values as the row groups have rows: give it the longest.
     groups = [(max(c[k].values for c in chunks), [c[k] for c in chunks]) for k in range(len(plans))]
     coded = [o.column.name for o in opened if o.coded and o.number in minis]
-    reader = open_mini(mini_file(footer, columns, groups), int96_unit, coded).reader
+    reader = open_mini(mini_file(footer, columns, groups), coded).reader
     decoded = _decoded(reader, columns, [[c.values for c in of_column] for of_column in chunks])
     for i, column, values in zip(left, columns, decoded, strict=True):
         choices = [plan.choices[i] for plan in plans]
@@ -417,9 +413,7 @@ def _mini(chunk: PlannedChunk) -> MiniChunk:
     return MiniChunk(chunk.group, chunk.leaf, parts, chunk.dictionary, chunk.data, chunk.values)
 
 
-def decode_nested(
-    footer: Footer, nested: Sequence[Column], plans: Sequence[GroupPlan], int96_unit: str | None, out: dict[str, Any]
-) -> None:
+def decode_nested(footer: Footer, nested: Sequence[Column], plans: Sequence[GroupPlan], out: dict[str, Any]) -> None:
     """Put the chosen rows of nested columns, by name, into ``out``."""
     # Columns of equal row counts share a small file: these are all columns of files that cut them at the same rows.
     together: dict[tuple[int, ...], list[int]] = {}
@@ -434,7 +428,7 @@ def decode_nested(
         # pyarrow decodes nested dictionaries of one row group only.
         for k in range(len(groups)) if coded else [slice(None)]:
             some, chosen = ([groups[k]], [choices[k]]) if isinstance(k, int) else (groups, choices)
-            table = _decoded_table(mini_file(footer, columns, some), columns, some, int96_unit, coded)
+            table = _decoded_table(mini_file(footer, columns, some), columns, some, coded)
             _take_nested(footer, table, chosen, [count for count, _ in some], out)
 
 
@@ -489,12 +483,11 @@ def _decoded_table(
     file: pa.Buffer,
     columns: Sequence[Column],
     groups: Sequence[tuple[int, Sequence[MiniChunk]]],
-    int96_unit: str | None,
     coded: Sequence[str],
 ) -> pa.Table:
     """All columns of a small file of these row groups."""
     try:
-        table = open_mini(file, int96_unit, coded).read(use_threads=False)
+        table = open_mini(file, coded).read(use_threads=False)
     except DECODE_ERRORS as e:
         raise decode_error(e, f"columns {', '.join(c.name for c in columns)}") from e
     rows = sum(count for count, _ in groups)

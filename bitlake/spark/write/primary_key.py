@@ -128,7 +128,7 @@ def write_changes(
     with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
         if is_cross_partition(schema):
             stored = {} if fresh else cross_partition.stored_row_counts(state)
-            rows = rerouted(context, table, state, stored, rows, ARRIVAL)
+            rows = rerouted(context, table, state, stored, rows)
         elif schema.num_buckets == -1:
             rows = assigned(context, job.live, rows)
             job = replace(job, hashed=True)
@@ -430,7 +430,6 @@ def rerouted(
     state: TableState,
     stored: Mapping[bytes, Mapping[int, int]],
     rows: DataFrame,
-    arrival: str,
 ) -> DataFrame:
     """Rows, and deletes of their old places, with :data:`NEW_BUCKET`; for keys that are unique over partitions.
 
@@ -459,9 +458,9 @@ def rerouted(
     hashed = hash_column([schema.field(k) for k in keys])
     rows = rows.withColumn(_CHANNEL, F.abs(hashed.cast("bigint") % F.lit(how.assigners)).cast("int"))
     rows = rows.repartitionById(how.assigners, F.col(_CHANNEL))
-    rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], arrival)
+    rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], ARRIVAL)
     places = [cross_partition.OLD_BUCKET, *[cross_partition.OLD_PREFIX + p for p in schema.partition_keys]]
-    columns = (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)
+    columns = (*schema.field_names, VALUE_KIND, ARRIVAL, *places, _CHANNEL)
     rows = rows.select(*[quoted_columns(c) for c in columns])
     call = dumps((schema, how, stored))
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import io
 from decimal import Decimal
 from typing import Any
@@ -208,14 +207,6 @@ def test_rows_and_columns_that_are_not_there() -> None:
     assert none.num_rows == 3 and none.num_columns == 0
     same, _ = read_rows(footer, source.fetch_ranges, np.array([7, 7, 8]), ["id"])
     assert same.column("id").to_pylist() == [7, 7, 8]
-
-
-def test_int96_in_a_chosen_unit() -> None:
-    far = datetime.datetime(9999, 12, 31, 1, 2, 3)
-    table = pa.table({"t": pa.array([far, None], pa.timestamp("us"))})
-    source = Source(parquet(table, use_deprecated_int96_timestamps=True))
-    found, _ = read_rows(source.footer(), source.fetch_ranges, np.array([0, 1]), ["t"], int96_unit="us")
-    assert found.column("t").to_pylist() == [far, None]
 
 
 def test_a_cut_file_is_corrupt() -> None:
