@@ -61,7 +61,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import removal_markers, versions
 from bitlake.snapshot.manifests import ManifestWriter, restore_snapshot, snapshot_manifests
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, read_hint
 
 _PROGRESS = ".fast-forward-progress"
 FORWARDED_TO = "bitlake.forwarded-to"
@@ -590,7 +590,7 @@ class FastForward:
         if not ids:
             self._check_here(journal)
             return
-        first = versions.read_hint(self.store, self.main.paths.earliest_hint)
+        first = read_hint(self.store, self.main.paths.earliest_hint)
         if first is None or first > ids[0]:
             self._write(journal, self.main.paths.earliest_hint, str(ids[0]).encode())
         self._write(journal, self.main.paths.latest_hint, str(ids[-1]).encode())

@@ -77,8 +77,8 @@ from bitlake.runtime import REQUESTS, CacheName, LocalRunner
 from bitlake.snapshot.manifests import index_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles, discard_files, first_link
-from bitlake.snapshot.versions import latest_snapshot_id, load_schema, read_hint, tag_snapshot
+from bitlake.snapshot.table_files import TableFiles, discard_files, first_link, read_hint
+from bitlake.snapshot.versions import latest_snapshot_id, load_schema, tag_snapshot
 
 log = logging.getLogger("bitlake")
 

@@ -47,12 +47,11 @@ from typing import Any, TypeVar
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound
 from bitlake.formatting import DAY_MS
-from bitlake.io import Store
 from bitlake.metadata.java_json import JSON_BYTES, load_object
-from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
+from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, read_hint
 
 BASE = "bitlake.base"
 """The property of a snapshot: the name of its base, as :func:`name_of` forms it."""
@@ -178,7 +177,7 @@ def delete_strays(table: TableFiles, announced: int, older_than_ms: int | None =
             table.store.delete(f"{table.paths.snapshot_dir}/{name}")
     for name in names:
         path = f"{table.paths.snapshot_dir}/{name}"
-        if name.startswith(_DELETING) and (_begun(table.store, path) or since) < since:
+        if name.startswith(_DELETING) and (read_hint(table.store, path) or since) < since:
             table.store.delete(path)
 
 
@@ -196,7 +195,7 @@ def _make_room(table: TableFiles, number: int, base: Snapshot | None) -> bool:
 def _delete(table: TableFiles, stray: Snapshot) -> bool:
     lock = f"{table.paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
     if not table.store.create(lock, str(_clock.now_ms()).encode()):
-        begun = _begun(table.store, lock)
+        begun = read_hint(table.store, lock)
         if begun is not None and begun < _clock.now_ms() - DEAD_MS:
             table.store.delete(lock)  # who began died; the next call deletes the stray
         return False
@@ -204,13 +203,6 @@ def _delete(table: TableFiles, stray: Snapshot) -> bool:
         return False
     table.store.delete(table.paths.snapshot(stray.id))
     return True
-
-
-def _begun(store: Store, lock: str) -> int | None:
-    try:
-        return parse_hint(store.read(lock, HINT_BYTES))
-    except (NotFound, CorruptError):
-        return None
 
 
 def _read(table: TableFiles, number: int) -> Snapshot | None:

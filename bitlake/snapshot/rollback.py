@@ -56,7 +56,7 @@ from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
 from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, read_hint
 
 _LONGEST_MS = removal_markers.ROLLBACK_MS // 2
 """The longest time that a rollback changes snapshots: half of the time for which fast-forward respects its hold."""
@@ -203,7 +203,7 @@ class _Rollback:
 
     def _check_hint(self) -> None:
         """Delete a hint that names a snapshot which another rollback removed: Paimon believes it."""
-        hint = versions.read_hint(self._store, self._paths.latest_hint)
+        hint = read_hint(self._store, self._paths.latest_hint)
         if hint is not None and not self._store.exists(self._paths.snapshot(hint)):
             self._store.delete(self._paths.latest_hint)
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 
@@ -32,6 +32,14 @@ class TableFiles:
     def on_branch(self, name: str | None) -> TableFiles:
         """The files of a branch of the same table; None is main."""
         return replace(self, paths=self.paths.on_branch(name))
+
+
+def read_hint(store: Store, path: str) -> int | None:
+    """The number in a hint file; None if the file is missing or invalid."""
+    try:
+        return parse_hint(store.read(path, HINT_BYTES))
+    except (NotFound, CorruptError):
+        return None
 
 
 # --- deletion and symbolic links --------------------------------------------------------------------------------------

@@ -9,15 +9,15 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from bitlake.errors import CorruptError, NotFound
-from bitlake.io import FileInfo, Store
+from bitlake.io import FileInfo
 from bitlake.io.base import in_parallel
 from bitlake.metadata.java_json import JSON_BYTES
-from bitlake.metadata.paths import HINT_BYTES, parse_hint, parse_id
+from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import CacheName
 from bitlake.snapshot.removal_markers import load_line, steadily
-from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.table_files import TableFiles, read_hint
 
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
@@ -58,14 +58,6 @@ def earliest_snapshot_id(table: TableFiles) -> int | None:
     if hint and table.store.exists(table.paths.snapshot(hint)):
         return hint
     return min(snapshot_ids(table), default=None)
-
-
-def read_hint(store: Store, path: str) -> int | None:
-    """The number in a hint file; None if the file is missing or invalid."""
-    try:
-        return parse_hint(store.read(path, HINT_BYTES))
-    except (NotFound, CorruptError):
-        return None
 
 
 def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:

@@ -67,7 +67,7 @@ from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import TableFiles, check_history
+from bitlake.snapshot.table_files import TableFiles, check_history, read_hint
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
     find_snapshot,
@@ -76,7 +76,6 @@ from bitlake.snapshot.versions import (
     latest_snapshot,
     load_schema,
     load_snapshot,
-    read_hint,
     snapshot_ids,
 )
 from bitlake.write.commit_plan import CommitPlan, Delta, PlanResolver

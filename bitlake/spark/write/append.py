@@ -255,13 +255,8 @@ def write_files(
     """
     schema, table = context.schema, context.table
     call = dumps((store, schema, table, context.paths if staging is None else TablePaths(staging)))
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
-
     with spark_errors(f"writing to table '{table}'"):
-        found = map_columns(frame, columns, work, "result binary")
-        results = [loads(value) for value in found.toArrow().column("result").to_pylist()]
+        results = attempt_tasks(frame, columns, _attempt, call)
     done: list[Written] = [written for error, written in results if error is None]
     entries = [entry for made, _ in done for entry in made]
     error = next((error for error, _ in results if error is not None), None)
@@ -326,6 +321,21 @@ _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.B
 def quoted_columns(name: str) -> Column:
     """A column by its exact name."""
     return F.col(spark_dialect.quoted(name))
+
+
+def attempt_tasks(
+    frame: DataFrame, columns: Sequence[str], attempt: Callable[[bytes, Iterator[pa.RecordBatch]], bytes], call: bytes
+) -> list[tuple[Exception | None, Any]]:
+    """Run ``attempt(call, batches)`` in each task over its rows of the columns.
+
+    Returns what the tasks returned, pickled: an error or None, and the result.
+    """
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"result": pa.array([attempt(call, batches)], pa.binary())})
+
+    results = map_columns(frame, columns, work, "result binary").toArrow().column("result")
+    return [loads(value) for value in results.to_pylist()]
 
 
 def map_columns(

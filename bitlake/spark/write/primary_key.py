@@ -69,6 +69,7 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import dumps, loads, read_packed
 from bitlake.spark.types import has_counterpart, nullable, spark_type
 from bitlake.spark.write.append import (
+    attempt_tasks,
     bucket_column,
     differing_bucket_column,
     hash_column,
@@ -194,13 +195,7 @@ def _brought_together(schema: TableSchema, rows: DataFrame, most: int) -> tuple[
 def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -> list[BucketChange]:
     sent = [c for c in (*state.schema.field_names, VALUE_KIND, cross_partition.NEW_BUCKET) if c in rows.columns]
     call = dumps(replace(job, grouped=grouped))
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
-
-    columns = [*sent, KEY_HASH] if job.hashed else sent
-    found = map_columns(rows, columns, work, "result binary").toArrow()
-    results = [loads(value) for value in found.column("result").to_pylist()]
+    results = attempt_tasks(rows, [*sent, KEY_HASH] if job.hashed else sent, _attempt, call)
     changes = [change for _, made in results for change in made]
     error = next((e for e, _ in results if e is not None), None)
     if error is not None:
