@@ -282,9 +282,9 @@ def _choice(console: Console, plan: Plan) -> None:
     """Describe which rows of which file the index chose."""
     for file in plan.files:
         console.print(Text.assemble(("  ✔ ", "green"), (_short(file.path), "bold"), "  ", describe_choice(file)))
-    for gone in plan.skipped:
-        line = f"skipped by {gone.reason.value}: {gone.detail}"
-        console.print(Text.assemble(("  ✘ ", "red"), (_short(gone.path), "bold"), "  ", (line, "dim")))
+    for skipped in plan.skipped:
+        line = f"skipped by {skipped.reason.value}: {skipped.detail}"
+        console.print(Text.assemble(("  ✘ ", "red"), (_short(skipped.path), "bold"), "  ", (line, "dim")))
 
 
 def _short(path: str) -> str:

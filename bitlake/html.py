@@ -210,10 +210,10 @@ class Lane:
 
 def bars(rows: Iterable[Bar], most: float | None = None) -> Markup:
     """Horizontal bars under one another, on one scale; ``most``: what a full bar is, default the longest."""
-    told = list(rows)
-    full = most or max((sum(s.value for s in bar.segments) for bar in told), default=0) or 1
+    bars_given = list(rows)
+    full = most or max((sum(s.value for s in bar.segments) for bar in bars_given), default=0) or 1
     cells: list[Child] = []
-    for bar in told:
+    for bar in bars_given:
         row = [
             markup("div", bar.label, class_="l"),
             markup("div", stacked(bar.segments, full), class_="p"),

@@ -605,8 +605,13 @@ class Lake:
         """
         if format not in ("text", "dict", "json", "html"):
             raise InvalidRequest(f"explain has the formats text, dict, json, html, not '{format}'")
-        told = self.explanation(text, analyze=analyze)
-        return {"text": told.text, "dict": told.to_dict, "json": told.to_json, "html": told.to_html}[format]()
+        explanation = self.explanation(text, analyze=analyze)
+        return {
+            "text": explanation.text,
+            "dict": explanation.to_dict,
+            "json": explanation.to_json,
+            "html": explanation.to_html,
+        }[format]()
 
     def explanation(self, text: str, *, analyze: bool = False) -> QueryExplanation:
         """:meth:`explain` as an object, which notebooks show with pictures.

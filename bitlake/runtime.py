@@ -92,8 +92,8 @@ class CacheBudget:
     def remove(self, entries: Collection[_Entry]) -> None:
         """Forget entries that were dropped."""
         self.used -= sum(e.size for e in entries)
-        gone = set(entries)
-        self._queue = [item for item in self._queue if item[1] not in gone]
+        removed = set(entries)
+        self._queue = [item for item in self._queue if item[1] not in removed]
         heapq.heapify(self._queue)
 
 

@@ -107,8 +107,8 @@ class SqlDatabase:
             raise AlreadyExists(f"the catalog {self.shown} has this entry already") from None
         except failure as e:
             cause = getattr(e, "orig", None) or e  # what the driver raised, without the statement
-            said = str(cause).strip().splitlines()
-            text = f"the catalog {self.shown} failed: {said[0] if said else type(cause).__name__}"
+            lines = str(cause).strip().splitlines()
+            text = f"the catalog {self.shown} failed: {lines[0] if lines else type(cause).__name__}"
             kind = AccessDenied if _REFUSED.search(str(cause)) or "readonly" in str(cause) else StorageUnavailable
             raise kind(text) from None
 

@@ -204,11 +204,11 @@ class RestClient:
         return found
 
     def _meaning(self, response: Response) -> BitlakeError:
-        code, told = _failure(response)[0], self._told(response)
+        code, message = _failure(response)[0], self._told(response)
         if code in (401, 403):
-            return AccessDenied(f"{told}; check the catalog option 'token', and what it allows")
+            return AccessDenied(f"{message}; check the catalog option 'token', and what it allows")
         kinds = {400: InvalidRequest, 404: NotFound, 409: AlreadyExists, 501: UnsupportedFeature}
-        return kinds.get(code, StorageUnavailable)(told)
+        return kinds.get(code, StorageUnavailable)(message)
 
     def _told(self, response: Response) -> str:
         code, message = _failure(response)

@@ -200,16 +200,16 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
     """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
     name = session.identify_written(statement.name, created=True)
     _check_using(name, statement.using)
-    there = session.catalog.table_exists(name)
-    if statement.if_not_exists and there:
+    exists = session.catalog.table_exists(name)
+    if statement.if_not_exists and exists:
         return nothing()
-    if statement.must_exist and not there:
+    if statement.must_exist and not exists:
         session.catalog.check_table(name)  # says what there is
     columns: Sequence[ColumnSpec] = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
     rows = None if statement.query is None else session.query_rows(statement.query)
     if rows is not None:
         columns = rows.columns
-    if statement.replace and there:
+    if statement.replace and exists:
         return _replace(session, name, statement, columns, rows)
     made = session.catalog.create_table(
         name,

@@ -401,14 +401,14 @@ def _merge_append(target: StatementTarget, source: _Source, statement: st.MergeI
         found = _find(target, source, missing, near_rows, unmatched, (f"{source.row} AS {ROW}",), set())
         done.inserted = found.rows.num_rows
         new += [rows for _, rows in found.new_rows(st.MergeAction.INSERT)]
-    gone = write_deletion(state, hits, table.runner())
+    deletion = write_deletion(state, hits, table.runner())
     try:
         files = write_rows(state, (rows for rows in new if rows.num_rows), table.store)
     except BaseException:
-        discard_statement(state, gone, ())
+        discard_statement(state, deletion, ())
         raise
-    if gone.rows:
-        table.commit_rows(state, gone, "MERGE", files)
+    if deletion.rows:
+        table.commit_rows(state, deletion, "MERGE", files)
     else:
         table.commit_files(state, files, "MERGE")
     return done

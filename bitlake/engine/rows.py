@@ -262,8 +262,8 @@ def _keeps_names(schema: pa.Schema, items: Sequence[exp.Expr], sources: int) -> 
     """Whether the query says the name of each column; DuckDB makes up others than Spark."""
     if any(item.is_star for item in items):
         return len(items) == sources == 1
-    said = all(isinstance(item, exp.Alias | exp.Column) for item in items)
-    return said and [item.alias_or_name for item in items] == schema.names
+    are_named = all(isinstance(item, exp.Alias | exp.Column) for item in items)
+    return are_named and [item.alias_or_name for item in items] == schema.names
 
 
 def _is_column(item: exp.Expr) -> bool:

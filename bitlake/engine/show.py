@@ -343,10 +343,10 @@ def _partition(session: Session, table: FileStoreTable, statement: st.ShowTableE
         )
     wanted = session.partition_values(state, {keys[session.names.key(k)]: v for k, v in given.items()})
     reader = PartitionReader(state.schema, state.paths)
-    there = files_by_partition(state)
-    found = there.get(tuple(wanted[k] for k in state.schema.partition_keys))
+    partitions = files_by_partition(state)
+    found = partitions.get(tuple(wanted[k] for k in state.schema.partition_keys))
     if found is None:
-        folders = sorted(reader.folder(files[0].partition) for files in there.values())
+        folders = sorted(reader.folder(files[0].partition) for files in partitions.values())
         raise NotFound(
             f"table '{table.name}' has no partition ({', '.join(f'{k}={v}' for k, v in given.items())})"
             f"{near(str(next(iter(given.values()))), folders)}; SHOW PARTITIONS lists them"

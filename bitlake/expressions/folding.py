@@ -258,14 +258,14 @@ def _shift(value: Any, interval: exp.Interval, sign: int, tz: str) -> Any:
         return value.astimezone(dt.UTC) + sign * amount * _UNITS[name]
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
         return _calendar(value, name, sign * amount)
-    there = literals.zone(tz)
-    wall = value.astimezone(there)
+    zone = literals.zone(tz)
+    wall = value.astimezone(zone)
     moved = _calendar(wall.replace(tzinfo=None), name, sign * amount)
     assert isinstance(moved, dt.datetime)
-    late = moved.replace(tzinfo=there, fold=1).utcoffset()
-    if moved.replace(tzinfo=there, fold=0).utcoffset() != late:
+    late = moved.replace(tzinfo=zone, fold=1).utcoffset()
+    if moved.replace(tzinfo=zone, fold=0).utcoffset() != late:
         raise NotConstant  # a gap or an overlap of the clock: Java keeps the former offset where it can
-    return literals.at_zone(moved, there)
+    return literals.at_zone(moved, zone)
 
 
 def _calendar(value: dt.date, unit: str, amount: int) -> dt.date:

@@ -174,10 +174,10 @@ def absent(payload: bytes, values: BloomWriter) -> tuple[int, int]:
     body, missed = np.frombuffer(payload, np.uint8, offset=4), 0
     for first in range(0, len(hashes), _BATCH):
         part = hashes[first : first + _BATCH]
-        there = np.ones(len(part), bool)
+        hit = np.ones(len(part), bool)
         for positions in _positions(part, bits, functions):
-            there &= (body[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8) & 1).astype(bool)
-        missed += int(len(part) - np.count_nonzero(there))
+            hit &= (body[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8) & 1).astype(bool)
+        missed += int(len(part) - np.count_nonzero(hit))
     return missed, len(hashes)
 
 

@@ -318,11 +318,11 @@ class BsiReader:
 
     def _part(self, reader: Reader) -> _Part:
         at = reader.offset
-        there = reader.u1()
-        if not there:
+        has_rows = reader.u1()
+        if not has_rows:
             return _Part(0, 0, BitMap(), [])
         version, least, most = reader.u1(), reader.i8(), reader.i8()
-        if there != 1 or version != _VERSION or not 0 <= least <= most:
+        if has_rows != 1 or version != _VERSION or not 0 <= least <= most:
             raise CorruptError("a part of a bsi index contradicts itself", at)
         present = self._bitmap(reader)
         at = reader.offset
@@ -369,14 +369,14 @@ BSI = _BsiIndex()
 
 def _describe_part(part: Section, reader: Reader, rows: int) -> None:
     at = reader.offset
-    there = reader.u1()
+    has_rows = reader.u1()
     part.size = 1
-    if not there:
+    if not has_rows:
         part.facts[""] = "none"
         return
     version, least, most = reader.u1(), reader.i8(), reader.i8()
     part.facts.update({"smallest": least, "largest": most})
-    if there != 1 or version != _VERSION or not 0 <= least <= most:
+    if has_rows != 1 or version != _VERSION or not 0 <= least <= most:
         raise CorruptError("a part of the bsi index contradicts itself", at)
     _describe_bitmap(part, "rows", reader, rows)
     for i in range(reader.count("the number of slices", 8)):

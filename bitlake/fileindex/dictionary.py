@@ -119,10 +119,10 @@ def _ranks(sortable: Ints, keys: Keys) -> tuple[Ints, npt.NDArray[np.int32]]:
     least, most = int(sortable.min()), int(sortable.max())
     if most - least < 4 * len(sortable):  # dense: count instead of sorting
         offsets = sortable.astype(np.int64) - least
-        there = np.zeros(most - least + 1, bool)
-        there[offsets] = True
-        rank = np.cumsum(there, dtype=np.int32) - 1
-        return keys.order((np.flatnonzero(there) + least).astype(sortable.dtype)), rank[offsets]
+        is_used = np.zeros(most - least + 1, bool)
+        is_used[offsets] = True
+        rank = np.cumsum(is_used, dtype=np.int32) - 1
+        return keys.order((np.flatnonzero(is_used) + least).astype(sortable.dtype)), rank[offsets]
     order = np.argsort(sortable)
     ascending = sortable[order]
     new = np.ones(len(order), bool)

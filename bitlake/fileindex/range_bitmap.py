@@ -269,10 +269,10 @@ class RangeBitmapReader:
         if len(codes) and int(codes.max()) >= self._cardinality:
             raise CorruptError(f"a range-bitmap of {self._cardinality} values cannot have code {int(codes.max())}")
         counts = np.bincount(codes, minlength=self._cardinality).astype(np.int64)
-        there = np.flatnonzero(counts)
+        places = np.flatnonzero(counts)
         total = self.row_count if rows is None else len(rows)
         return capabilities.ValueCounts(
-            keyed.to_arrow(self.keys, self._keys_at(there)), counts[there], total - len(held)
+            keyed.to_arrow(self.keys, self._keys_at(places)), counts[places], total - len(held)
         )
 
     def distinct(self) -> pa.Array | None:

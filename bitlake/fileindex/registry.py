@@ -193,14 +193,16 @@ def changed_index_options(
     for kind in dict.fromkeys(spec.index_type for spec in (*added, *dropped)):
         key = f"{PREFIX}{kind}{_COLUMNS}"
         listed = [name for name in map(str.strip, options.get(key, "").split(",")) if name]
-        gone = [spec.column for spec in dropped if spec.index_type == kind and spec.column in listed]
+        removed = [spec.column for spec in dropped if spec.index_type == kind and spec.column in listed]
         new = [spec for spec in added if spec.index_type == kind]
-        columns = list(dict.fromkeys([*(name for name in listed if name not in gone), *(spec.column for spec in new)]))
+        columns = list(
+            dict.fromkeys([*(name for name in listed if name not in removed), *(spec.column for spec in new)])
+        )
         if columns and columns != listed:
             lists[key] = ",".join(columns)
         elif listed and not columns:
             unset.append(key)
-        unset += [name for name in options for column in gone if name.startswith(f"{PREFIX}{kind}.{column}.")]
+        unset += [name for name in options for column in removed if name.startswith(f"{PREFIX}{kind}.{column}.")]
         settings |= {f"{PREFIX}{kind}.{spec.column}.{name}": v for spec in new for name, v in spec.options.items()}
     return {**lists, **settings}, unset
 

@@ -580,17 +580,19 @@ class NativeHdfsStore(HdfsStore):
     def _meaning(self, action: str, shown: str, text: str) -> BitlakeError:
         found = _RPC.match(text)
         kind, message = (found[1], found[2]) if found else ("", text.partition("\n")[0][:300])
-        told = f"{kind}: {message}" if kind else message
+        detail = f"{kind}: {message}" if kind else message
         if kind in ("ParentNotDirectoryException", "PathIsNotDirectoryException"):
             return NotFound(f"no such file: {shown}")
         if kind in ("InvalidPathException", "IllegalArgumentException", "HadoopIllegalArgumentException"):
-            return NotFound(f"no file can have this name: {shown!r} ({told})")
+            return NotFound(f"no file can have this name: {shown!r} ({detail})")
         if kind.startswith(webhdfs.REFUSED) or text.startswith(_SECURITY):
-            return AccessDenied(f"cannot {action} {shown}: the cluster refused this user ({told}); is `kinit` needed?")
+            return AccessDenied(
+                f"cannot {action} {shown}: the cluster refused this user ({detail}); is `kinit` needed?"
+            )
         kind_of = (
             StorageFull if kind.endswith(webhdfs.QUOTA) else _Passing if kind in webhdfs.LATER else StorageUnavailable
         )
-        return kind_of(f"cannot {action} {shown}: {told}")
+        return kind_of(f"cannot {action} {shown}: {detail}")
 
 
 class _Upload:

@@ -163,7 +163,7 @@ class WebHdfs:
         raise self._meaning(kind, message, answer, op, shown)
 
     def _meaning(self, kind: str, message: str, answer: http.Response, op: str, shown: str) -> BitlakeError:
-        told = self._told(kind, message, answer.status)
+        description = self._told(kind, message, answer.status)
         if kind == "FileAlreadyExistsException":
             return AlreadyExists(f"{shown} exists already")
         if kind in ("FileNotFoundException", "ParentNotDirectoryException", "PathIsNotDirectoryException"):
@@ -175,13 +175,13 @@ class WebHdfs:
             )
         if kind.startswith(REFUSED) or answer.status == 401 or (answer.status == 403 and not kind):
             who = "the delegation token" if self.options.token else f"user '{self.options.user}'"
-            return AccessDenied(f"cannot {op.lower()} {shown}: the cluster refused {who} ({told})")
+            return AccessDenied(f"cannot {op.lower()} {shown}: the cluster refused {who} ({description})")
         if kind in ("IllegalArgumentException", "InvalidPathException", "HadoopIllegalArgumentException"):
-            return NotFound(f"no file can have this name: {shown!r} ({told})")
+            return NotFound(f"no file can have this name: {shown!r} ({description})")
         if op == "OPEN" and "out of the range" in message:
             return CorruptError("the file ends before the bytes that were asked for", None, shown)
         kind_of = StorageFull if kind.endswith(QUOTA) else StorageUnavailable
-        return kind_of(f"cannot {op.lower()} {shown}: {told}")
+        return kind_of(f"cannot {op.lower()} {shown}: {description}")
 
     def _told(self, kind: str, message: str, status: int) -> str:
         text = f"{kind}: {message}" if kind else f"the answer was {status}"
@@ -350,7 +350,7 @@ def hdfs_options(
     found: dict[str, str] = {}
     addresses: dict[str, list[str]] = {}
     for strict, options in ((True, given), (False, lenient or {})):
-        here: dict[str, list[str]] = {}
+        nodes: dict[str, list[str]] = {}
         for key, value in options.items():
             text = key.removeprefix("spark.hadoop.").removeprefix("hdfs.")
             address, name = _ADDRESS.match(text), _NAMES.get(text.replace("_", "-"))
@@ -358,14 +358,14 @@ def hdfs_options(
                 continue
             if address is not None:
                 if address["service"] in (None, authority):
-                    here.setdefault(address[1], []).extend(value.split(","))
+                    nodes.setdefault(address[1], []).extend(value.split(","))
             elif name in ("http-address", "https-address"):
-                here.setdefault(name.removesuffix("-address"), []).extend(value.split(","))
+                nodes.setdefault(name.removesuffix("-address"), []).extend(value.split(","))
             elif name is not None:
                 found.setdefault(name, value)
             elif strict:
                 raise InvalidRequest(f"unknown storage option '{key}' for {scheme}://; take {_EXAMPLES}timeout")
-        addresses = addresses or here
+        addresses = addresses or nodes
     user = found.get("user") or os.environ.get("HADOOP_USER_NAME") or _login()
     return HdfsOptions(
         authority,

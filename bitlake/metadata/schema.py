@@ -171,9 +171,9 @@ class TableSchema:
 
     def with_options(self, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()) -> TableSchema:
         """The same schema version with options set, then others removed."""
-        gone = frozenset(unset)
+        removed = frozenset(unset)
         merged = {**self.options, **(set or {})}
-        return dataclasses.replace(self, options={k: v for k, v in merged.items() if k not in gone})
+        return dataclasses.replace(self, options={k: v for k, v in merged.items() if k not in removed})
 
     def next(self, **changes: Any) -> TableSchema:
         """The following schema version: the next id, the time now, and ``changes`` to other members.

@@ -282,12 +282,12 @@ def rows_bounds(
     names = tuple(types) if columns is None else columns
     places = {n: i for i, n in enumerate(names) if n in types}
     found: dict[str, ColumnBounds | None] = dict.fromkeys(wanted)
-    there = [n for n in wanted if n in places]
-    if not there:
+    stored = [n for n in wanted if n in places]
+    if not stored:
         return found
     low_rows, high_rows = _Rows(lows, len(names)), _Rows(highs, len(names))
     count = len(lows.starts)
-    for name in there:
+    for name in stored:
         i, made = places[name], types[name]
         nulls = null_counts(i)
         if not isinstance(made, AtomicType) or made.root is Root.VARIANT:

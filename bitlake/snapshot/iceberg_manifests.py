@@ -231,8 +231,8 @@ def forget_expired(table: TableFiles, schema: TableSchema, first_kept: int) -> N
             return
         folder.store.write(folder.path(metadata_name(latest)), replace(metadata, snapshots=kept).to_json().encode())
         named = {name for s in kept for name in folder.names_of(s)}
-        gone = [s for s in metadata.snapshots if s not in kept]
-        folder.delete({name for s in gone for name in folder.names_of(s)} - named)
+        expired = [s for s in metadata.snapshots if s not in kept]
+        folder.delete({name for s in expired for name in folder.names_of(s)} - named)
     except BitlakeError as e:
         log.warning("%s: expired snapshots are still in the Iceberg metadata: %s", table.paths.root, e)
 

@@ -225,8 +225,8 @@ class _Publication:
                 self._retire()
 
     def _is_there(self) -> bool:
-        there = find_snapshot(self.table, self.snapshot.id)
-        return there is not None and commit_identity(there) == commit_identity(self.snapshot)
+        snapshot = find_snapshot(self.table, self.snapshot.id)
+        return snapshot is not None and commit_identity(snapshot) == commit_identity(self.snapshot)
 
     def _is_latest(self) -> bool:
         return latest_snapshot_id(self.table) == self.snapshot.id
@@ -282,14 +282,14 @@ class _Publication:
             self.folder.delete(self.folder.names_of(snapshot) - self.folder.names_of(following))
 
     def _delete_before(self) -> None:
-        gone: set[str] = set()
+        deleted: set[str] = set()
         for version in self.folder.versions():
             metadata = self.folder.load(version) if version < self.snapshot.id else None
             for snapshot in metadata.snapshots if metadata is not None else ():
-                if file_name(snapshot.manifest_list) not in gone:
+                if file_name(snapshot.manifest_list) not in deleted:
                     with contextlib.suppress(CorruptError):
-                        gone |= self.folder.names_of(snapshot)
-        self.folder.delete(gone)
+                        deleted |= self.folder.names_of(snapshot)
+        self.folder.delete(deleted)
 
     def _retire(self) -> None:
         """Delete the versions after the table's latest snapshot: a rollback has abandoned them."""

@@ -126,15 +126,15 @@ def find_strays(table: TableFiles, names: Sequence[str], ids: Sequence[int], ann
     """
     known = _read_records(table, names)
     removed, returned = known.removed, known.returned | known.removed.keys()
-    there, found = set(ids), dict[int, Snapshot]()
-    asked = sorted({number + 1 for number, _ in removed if number >= announced} & there)
+    existing, found = set(ids), dict[int, Snapshot]()
+    asked = sorted({number + 1 for number, _ in removed if number >= announced} & existing)
     for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, table)):
         if snapshot is None or (snapshot.id, name_of(snapshot)) in returned:
             continue
         number, base = snapshot.id - 1, snapshot.properties.get(BASE)
         if base is None or snapshot.uuid in removed.get((number, base), {snapshot.uuid}):
             continue
-        before = _read(table, number) if number in there and number not in found else None
+        before = _read(table, number) if number in existing and number not in found else None
         if before is None or name_of(before) != base:
             found[snapshot.id] = snapshot
     return found

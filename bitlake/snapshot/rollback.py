@@ -74,11 +74,11 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     _check_tags(state, snapshot)
     state.store.create(hold, snapshot.to_json().encode())
     try:
-        gone = _Rollback(state, snapshot, uuid).run()
+        deleted = _Rollback(state, snapshot, uuid).run()
     finally:
         state.store.delete(hold)
     publish_history(state)
-    return gone
+    return deleted
 
 
 class _Rollback:
@@ -101,12 +101,12 @@ class _Rollback:
             return []
         store, paths = self._store, self._paths
         store.write(paths.latest_hint, str(fence.id).encode())
-        gone = [i for i in versions.snapshot_ids(self._table) if self._target.id < i < fence.id]
-        self._removed.add(s for s in self._load(gone) if s is not None)
-        if self._clear(gone, fence):
+        deleted = [i for i in versions.snapshot_ids(self._table) if self._target.id < i < fence.id]
+        self._removed.add(s for s in self._load(deleted) if s is not None)
+        if self._clear(deleted, fence):
             self._remove_fence(fence)
         self._check_hint()
-        return gone
+        return deleted
 
     def _clear(self, gone: Sequence[int], fence: Snapshot) -> bool:
         """Delete the snapshots between the target and the fence; False if interrupted.
@@ -159,9 +159,9 @@ class _Rollback:
         ends = [rolled_back_to(s) for s in later if s is not None]
         rolled_back = any(end is not None and end < target.id for end in ends)
         tagged = any(versions.tag_snapshot(self._table, t) == target for t in versions.tag_names(self._table))
-        here = self._is_there(target)
-        self._only_tagged = tagged and not here
-        if (rolled_back or not here) and not tagged:
+        exists = self._is_there(target)
+        self._only_tagged = tagged and not exists
+        if (rolled_back or not exists) and not tagged:
             raise NotFound(
                 f"table '{state.name}': snapshot {target.id} was rolled back or expired meanwhile: "
                 f"{versions.kept_words(line)}"

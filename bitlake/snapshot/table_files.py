@@ -125,10 +125,10 @@ def delete_files(store: Store, paths: Iterable[str], runner: Runner, roots: Iter
 
 def discard_files(store: Store, paths: Iterable[str]) -> None:
     """Delete files that nothing will name.  Storage errors are suppressed: they would hide the error that led here."""
-    gone = list(paths)
+    to_delete = list(paths)
     try:
-        store.delete_all(gone)
+        store.delete_all(to_delete)
     except StorageUnavailable:
-        for path in gone:
+        for path in to_delete:
             with contextlib.suppress(StorageUnavailable):
                 store.delete(path)

@@ -44,10 +44,10 @@ def java_version(home: Path | None) -> int | None:
     if release is not None and os.access(binary, os.X_OK):
         return int(release.group(1))
     try:
-        said = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except OSError:
         return None
-    match = _VERSION.search(said)
+    match = _VERSION.search(output)
     if match is None:
         return None
     major = int(match.group(1))

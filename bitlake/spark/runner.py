@@ -170,9 +170,9 @@ def few_listing_tasks(spark: SparkSession, paths: int) -> Iterator[None]:
 
 
 def _cores(spark: SparkSession) -> int:
-    told = int(spark.conf.get("spark.default.parallelism", "0") or 0)
+    cores = int(spark.conf.get("spark.default.parallelism", "0") or 0)
     try:
-        return told or int(spark.sparkContext.defaultParallelism)
+        return cores or int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
         return 8
 

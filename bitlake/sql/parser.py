@@ -266,11 +266,11 @@ def _drop(c: Cursor) -> Statement | None:
 
 
 def _use(c: Cursor) -> Statement:
-    said = c.word() in DATABASE_WORDS and c.kind(1) is not None and c.word(1) != "."
-    c.i += said
+    has_keyword = c.word() in DATABASE_WORDS and c.kind(1) is not None and c.word(1) != "."
+    c.i += has_keyword
     bare = c.kind(1) is None
     name = c.database()
-    return st.UseDatabase(name, or_catalog=bare and not said and name.lower() in LAKE_CATALOGS)
+    return st.UseDatabase(name, or_catalog=bare and not has_keyword and name.lower() in LAKE_CATALOGS)
 
 
 def _refresh(c: Cursor) -> Statement | None:

@@ -422,11 +422,13 @@ def _vectors(state: TableState) -> Iterable[Sequence[Any]]:
             entry = live[place.data_file]
             count = entry.file.row_count
             vector = decode_frame(frame, place, count)
-            gone = vector.cardinality
-            span = (vector.rows.min(), vector.rows.max()) if gone else (None, None)
+            deleted = vector.cardinality
+            span = (vector.rows.min(), vector.rows.max()) if deleted else (None, None)
             width = 64 if vector.wide else 32
             head = (*texts.place(entry), path)
-            rows.append((*head, place.offset, place.length, width, gone, count, gone / count if count else 0.0, *span))
+            rows.append(
+                (*head, place.offset, place.length, width, deleted, count, deleted / count if count else 0.0, *span)
+            )
         return rows
 
     gathered = LocalRunner(REQUESTS).run(files, look)

@@ -279,12 +279,12 @@ class TableMaintenance:
         entries = state.entries()
         reader = PartitionReader(state.schema, state.paths)
         paths = [reader.data_path(e) for e in entries]
-        there = (self._runner or LocalRunner(REQUESTS)).run(paths, state.store.exists)
-        gone: list[ManifestEntry] = [e for e, here in zip(entries, there, strict=True) if not here]
-        if gone and not dry_run:
+        exist = (self._runner or LocalRunner(REQUESTS)).run(paths, state.store.exists)
+        missing: list[ManifestEntry] = [e for e, exists in zip(entries, exist, strict=True) if not exists]
+        if missing and not dry_run:
             # OVERWRITE, so that streams and incremental reads do not take it for compaction.
-            changes = _without_vectors(state, gone)
-            plan = CommitPlan("OVERWRITE", deletes=tuple(gone), index=changes)
+            changes = _without_vectors(state, missing)
+            plan = CommitPlan("OVERWRITE", deletes=tuple(missing), index=changes)
             commit(
                 state.store,
                 state.paths,
@@ -294,7 +294,7 @@ class TableMaintenance:
                 operation="DELETE",
                 on_failure=lambda: discard_index_files(state, [e for c in changes for e in c.new]),
             )
-        return [p for p, here in zip(paths, there, strict=True) if not here]
+        return [p for p, exists in zip(paths, exist, strict=True) if not exists]
 
     @tracked("purging", core_of)
     def purge_files(self) -> int:

@@ -368,16 +368,16 @@ class ScanRecorder:
 
 
 def _work(recorder: weakref.ref[ScanRecorder], wake: threading.Event) -> None:
-    while (there := recorder()) is not None:
-        there.flush()
-        del there
+    while (log_recorder := recorder()) is not None:
+        log_recorder.flush()
+        del log_recorder
         wake.wait(_SECONDS)
         wake.clear()
 
 
 def _last(recorder: weakref.ref[ScanRecorder]) -> None:
-    if (there := recorder()) is not None:
-        there.flush()
+    if (log_recorder := recorder()) is not None:
+        log_recorder.flush()
 
 
 def _nobody() -> None:

@@ -184,8 +184,8 @@ class _Committer:
 
     def changes_of(self, snapshot: Snapshot | None) -> tuple[ManifestEntry, ...] | None:
         """The entries that a snapshot added, if it is surely of the last attempt; else None."""
-        ours = snapshot is not None and snapshot.uuid == self.uuid and not self.tried
-        return self.delta[0] if ours and self.delta is not None else None
+        is_ours = snapshot is not None and snapshot.uuid == self.uuid and not self.tried
+        return self.delta[0] if is_ours and self.delta is not None else None
 
     def run(self) -> Snapshot | None:
         check_history(self.store, self.paths)
@@ -434,9 +434,9 @@ class _Committer:
         """Whether the snapshot's predecessor is the one that it was computed from, or has expired since."""
         if base is None:
             return self._is_same_table()
-        there = find_snapshot(self.table_files, base.id)
-        if there is not None:
-            return there == base
+        current = find_snapshot(self.table_files, base.id)
+        if current is not None:
+            return current == base
         kept = load_line(self.table_files).kept
         # Expiry deletes from the first snapshot on, and this one too if later ones exist.
         return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()

@@ -39,8 +39,8 @@ def call(session: Session, statement: st.Call) -> pa.Table:
         raise UnsupportedFeature(f"procedure 'sys.{name}' of Paimon's is not in bitlake: it is for {_OF_PAIMON[name]}")
     if procedure is None:
         close = [PROCEDURES[n].signature for n in get_close_matches(name, PROCEDURES, 3, 0.6)]
-        meant = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise NotFound(f"no procedure '{statement.procedure}'{meant}; SHOW PROCEDURES lists all {len(PROCEDURES)}")
+        suggestion = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise NotFound(f"no procedure '{statement.procedure}'{suggestion}; SHOW PROCEDURES lists all {len(PROCEDURES)}")
     returned = procedure.run(Arguments(session, _arguments(procedure, statement)))
     return result({"result": bool}, [(True,)]) if returned is None else returned
 

@@ -48,8 +48,8 @@ def _delete_tag(a: Arguments) -> None:
 @procedure(TABLE, Parameter("older_than", False, "delete tags with a retention made before this time"), DRY_RUN)
 def _expire_tags(a: Arguments) -> pa.Table:
     """Delete the tags whose retention is over."""
-    gone = TableMaintenance(a.table()).expire_tags(a.time("older_than"), dry_run=a.flag("dry_run"))
-    return a.rows({"expired_tags": str}, *([(name,) for name in gone] or [("No expired tags.",)]))
+    expired = TableMaintenance(a.table()).expire_tags(a.time("older_than"), dry_run=a.flag("dry_run"))
+    return a.rows({"expired_tags": str}, *([(name,) for name in expired] or [("No expired tags.",)]))
 
 
 @procedure(TABLE, _TAG, _TIMESTAMP, _RETAINED)

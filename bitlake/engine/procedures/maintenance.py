@@ -103,8 +103,8 @@ def _remove_unexisting_files(a: Arguments) -> pa.Table:
     """Take data files that are gone out of the table, so that it can be read again; their rows are lost."""
     runner, dry_run = a.session.runner(a.workers()), a.flag("dry_run")
     tables = _tables(a.session, a.get("table"))
-    gone = [p for table in tables for p in TableMaintenance(table, runner).remove_unexisting_files(dry_run=dry_run)]
-    return a.rows({"fileName": str}, *((p.rsplit("/", 1)[1],) for p in gone))
+    removed = [p for table in tables for p in TableMaintenance(table, runner).remove_unexisting_files(dry_run=dry_run)]
+    return a.rows({"fileName": str}, *((p.rsplit("/", 1)[1],) for p in removed))
 
 
 @procedure(TABLE)
@@ -400,13 +400,13 @@ def _rows(advice: Advice) -> Iterator[tuple[Any, ...]]:
         yield (c.column, ", ".join(c.now) or None, word, *known, c.reason, None, *real)
     for item in advice.layout:
         sizes = [None if s is None else round(s) for s in (item.bytes_before, item.bytes_after)]
-        told = "; ".join(item.statements)
-        yield (item.kind, None, item.value, None, None, *sizes, item.reason, told, *_NOT_MEASURED)
+        statements = "; ".join(item.statements)
+        yield (item.kind, None, item.value, None, None, *sizes, item.reason, statements, *_NOT_MEASURED)
     if done is not None:
         expected = (done.estimated_index_bytes, done.estimated_seconds, *_rounded(done.expected_bytes_of()))
-        said = "what the statements brought, beside the estimates"
+        title = "what the statements brought, beside the estimates"
         real = (done.index_bytes, done.seconds, *_rounded(done.bytes_of()))
-        yield ("measured", None, None, *expected, said, None, *real)
+        yield ("measured", None, None, *expected, title, None, *real)
     for s in advice.statements():
         yield ("statement", *(None,) * 7, s, *_NOT_MEASURED)
 

@@ -396,12 +396,12 @@ class Choice:
         pages = np.flatnonzero(counts)
         firsts = first_rows[pages]
         lengths = first_rows[pages + 1] - firsts
-        here = counts[pages]
-        places = local - np.repeat(firsts, here)
+        rows_of_pages = counts[pages]
+        places = local - np.repeat(firsts, rows_of_pages)
         self.pages = pages
         self.sizes = lengths.tolist()
         self.values = sum(self.sizes)
-        positions = places + np.repeat(np.cumsum(lengths) - lengths, here)
+        positions = places + np.repeat(np.cumsum(lengths) - lengths, rows_of_pages)
         self._places = places, positions
         if touched.distinct and int(positions[-1] - positions[0]) == self.count - 1:
             self.first = int(positions[0])

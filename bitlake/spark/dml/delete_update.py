@@ -59,10 +59,10 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> pa.Table:
         now.table.check_writable(now.state, keyed=True)
         now = replace(now, state=dml.compact_pending(now.table, now.state))
         hits = condition_hits(now, statement.condition)
-        gone = dml.write_table_deletion(now.state, hits, SparkRunner(context.spark))
-        if gone.rows:
-            now.table.commit_rows(now.state, gone, "DELETE")
-        return gone.rows
+        deletion = dml.write_table_deletion(now.state, hits, SparkRunner(context.spark))
+        if deletion.rows:
+            now.table.commit_rows(now.state, deletion, "DELETE")
+        return deletion.rows
 
     return counts(num_affected_rows=retried(target, step))
 

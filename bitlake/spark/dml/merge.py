@@ -139,8 +139,8 @@ class _Merge:
             again = self._updated(self.orphaned, left)
             again += [] if self.plain else self._updated(self.matched, found)
             once = self._of_source(found)
-            gone = write_deletion(state, self.hits, SparkRunner(self.target.context.spark))
-            expected = gone.rows - self.deleted
+            deletion = write_deletion(state, self.hits, SparkRunner(self.target.context.spark))
+            expected = deletion.rows - self.deleted
             files: list[ManifestEntry] = []
             try:
                 if again and once and self._tells_time:
@@ -152,9 +152,9 @@ class _Merge:
                 if not self.missing:
                     self._check(files, expected)
             except BaseException:
-                discard_statement(state, gone, files)
+                discard_statement(state, deletion, files)
                 raise
-        commit_append(table, state, gone, files)
+        commit_append(table, state, deletion, files)
         return Merged(expected, self.deleted, _rows(files) - expected)
 
     def _check(self, files: Sequence[ManifestEntry], expected: int) -> None:
@@ -209,8 +209,8 @@ class _Merge:
         found = gather(frame, doing, self.target.state)
         for name, rows in found.hits.items():
             self.hits[name] = self.hits[name] | rows if name in self.hits else rows
-        gone = {c.number for c in clauses if c.action is st.MergeAction.DELETE}
-        self.deleted += sum(len(r) for n in gone for r in found.by_action.get(n, {}).values())
+        deleting = {c.number for c in clauses if c.action is st.MergeAction.DELETE}
+        self.deleted += sum(len(r) for n in deleting for r in found.by_action.get(n, {}).values())
         return found
 
     # --- new rows ----------------------------------------------------------------------------------------------------

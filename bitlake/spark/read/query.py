@@ -296,11 +296,11 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         found = answer(context, prepared.shape, prepared.scans[0], "spark")
         if found is not None and answered(context, prepared.shape, found, run) is not None:
             parts, scans = [explain_answer(found)], ()
-    here = False
+    on_driver = False
     reader = SparkReader(context.spark, context.catalog.store)
     if isinstance(prepared.shape, TopRows):
         run = functools.partial(_run, context, prepared)
-        here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
+        on_driver = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for place, scan in enumerate(scans):
         seen = looked_at(scan) if type(scan) is TableScan else scan
         choice = reader.choose(seen)
@@ -314,7 +314,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
             )
             if files
         ]
-        how = ["the first rows are read here, in order (no Spark job)"] if here else how
+        how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
     frame = query(context, asked.query)

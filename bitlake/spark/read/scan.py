@@ -233,14 +233,14 @@ def choose(
     cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
     few = few and cost <= DRIVER_BYTES
     picked = any(not f.whole for f in plan.files)
-    here = forced == "auto" and (
+    on_driver = forced == "auto" and (
         (not plan.columns and plan.predicate is None)
         or (few and (picked or special or _positions(plan.columns) or cost <= WHOLE_DRIVER_BYTES))
     )
     # Each row takes 5 µs on its way through the driver: Spark's reader reads many rows sooner, as of a whole file.
     many = not limited and plan.chosen_rows > RANGE_ROWS and len(plan.columns) > 0
     many = many and all(f.by_pages or f.whole for f in plan.files)
-    if here and not many:
+    if on_driver and not many:
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
     masked: list[PlannedFile] = []
@@ -257,7 +257,7 @@ def choose(
         (selective if sparse or special or foreign else masked if f.deleted else native).append(f)
     if masked and (by_spark or not can_mask(plan, masked)):
         selective, masked = selective + masked, []
-    if here and (selective or masked):
+    if on_driver and (selective or masked):
         return ReadChoice(plan.files, (), ())
     return ReadChoice((), tuple(native), tuple(selective), tuple(masked))
 
@@ -361,9 +361,9 @@ def _same_columns(plan: Plan, written: int) -> bool:
     found = map_fields(wanted, stored)
     names = {f.name.lower() for f in stored}
     missing = [name for name, source in found.fields.items() if source is None]
-    here = [f for f in wanted if f.name not in missing]
+    present = [f for f in wanted if f.name not in missing]
     # A column added under a dropped one's name must not read the old values.
-    return not any(name.lower() in names for name in missing) and map_fields(here, stored).identical
+    return not any(name.lower() in names for name in missing) and map_fields(present, stored).identical
 
 
 class SparkReader:
@@ -400,8 +400,8 @@ class SparkReader:
             size = sum(f.entry.file.file_size for f in plan.files)
             few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
             forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
-            here = few if forced == "auto" else forced == "driver"
-            return changes_frame(self._spark, scan, frame_schema(scan), here)
+            on_driver = few if forced == "auto" else forced == "driver"
+            return changes_frame(self._spark, scan, frame_schema(scan), on_driver)
         scan = looked_at(scan)
         plan = scan.plan()
         choice = self.choose(scan)

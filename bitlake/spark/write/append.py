@@ -300,11 +300,11 @@ def _write(
 
 def _move(store: Store, context: RegisterContext, entries: list[ManifestEntry], staging: str) -> list[ManifestEntry]:
     """Rename every file, and its index, from the staging folder to where the table has it."""
-    here, there = (PartitionReader(context.schema, paths) for paths in (TablePaths(staging), context.paths))
+    staged, placed = (PartitionReader(context.schema, paths) for paths in (TablePaths(staging), context.paths))
     moved: list[str] = []
     try:
         for entry in entries:
-            source, target = (reader.data_path(entry).rpartition("/")[0] for reader in (here, there))
+            source, target = (reader.data_path(entry).rpartition("/")[0] for reader in (staged, placed))
             for name in (entry.file.file_name, *entry.file.extra_files):
                 store.rename(f"{source}/{name}", f"{target}/{name}")
                 moved.append(f"{target}/{name}")

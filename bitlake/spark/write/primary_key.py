@@ -113,8 +113,8 @@ def write_changes(
     if kind_column is not None:
         columns.append(quoted_columns(kind_column).cast("tinyint").alias(VALUE_KIND))
     aligned = frame.select(*columns)
-    here = not has_not_null_inside(schema.fields) and not is_cross_partition(schema)
-    local = _little(context, table.name, frame, aligned) if here else None
+    in_driver = not has_not_null_inside(schema.fields) and not is_cross_partition(schema)
+    local = _little(context, table.name, frame, aligned) if in_driver else None
     if local is not None:
         batches = upsert.prepare_rows(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
         return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)

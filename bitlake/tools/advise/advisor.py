@@ -116,8 +116,8 @@ def _lay_out(
     table: FileStoreTable, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None
 ) -> MeasuredLayout:
     """Do one advice on how rows lie, and ask its questions before and after."""
-    told = item.kind in _SORTED
-    before = _mean_bytes(table, item.questions, engine) if told else None
+    is_sorted = item.kind in _SORTED
+    before = _mean_bytes(table, item.questions, engine) if is_sorted else None
     started = time.perf_counter()
     if sql is not None:
         for statement in item.statements:
@@ -128,8 +128,8 @@ def _lay_out(
     else:
         table.alter_options({opt.PARQUET_PAGE_ROWS.name: item.value})
     seconds = time.perf_counter() - started
-    after = _mean_bytes(table, item.questions, engine) if told else None
-    expected = (item.bytes_before, item.bytes_after) if told else (None, None)
+    after = _mean_bytes(table, item.questions, engine) if is_sorted else None
+    expected = (item.bytes_before, item.bytes_after) if is_sorted else (None, None)
     return MeasuredLayout(item.kind, item.value, expected[0], before, expected[1], after, seconds)
 
 
@@ -328,11 +328,11 @@ class _Advisor:
         if profile is None or not any(field.name in q.sources for q in questions):
             return []
         most = max(p[field.name].distinct for p in profiled if field.name in p)
-        there = list(now.get(field.name, ()))
-        kinds = {c.index_type for c in there}
+        current = list(now.get(field.name, ()))
+        kinds = {c.index_type for c in current}
         tests_text = any(text_column(leaf) == field.name for q in questions for leaf in leaves_of(q.judged))
         found = policy.candidates_of(field, profile, most, tests_text=tests_text)
-        return there + [c for c in found if c.index_type not in kinds]
+        return current + [c for c in found if c.index_type not in kinds]
 
     # --- what is chosen -----------------------------------------------------------------------------------------------
 

@@ -88,8 +88,8 @@ class FilePages:
             found = map_fields(self.schema.fields, self.task.file_schema.fields).fields
             footer = footer_of(self.store, self.task) if self.told else None
             for name, source in found.items():
-                there = source is not None and (footer is None or source.name in footer.columns)
-                self._names[name] = source.name if there and source is not None else None
+                is_stored = source is not None and (footer is None or source.name in footer.columns)
+                self._names[name] = source.name if is_stored and source is not None else None
         return [n for c in columns if (n := self._names.get(c)) is not None]
 
     def whole(self, columns: Sequence[str]) -> float:

@@ -263,10 +263,10 @@ def reason(
     if chosen is not None:
         part = _fraction(chosen.share)
         text, was, left = chosen.best_case
-        told = f", {text} {_fraction(left / was)}" if was and left < chosen.share * was / 4 and len(text) < 60 else ""
+        detail = f", {text} {_fraction(left / was)}" if was and left < chosen.share * was / 4 and len(text) < 60 else ""
         return (
             f"{values}: {chosen.index_type} {human_bytes(chosen.index_bytes)}; {asked} on it would read {part} of the "
-            f"bytes ({human_bytes(chosen.bytes_after)} instead of {human_bytes(chosen.bytes_before)}){told}"
+            f"bytes ({human_bytes(chosen.bytes_after)} instead of {human_bytes(chosen.bytes_before)}){detail}"
         )
     reads = "reads" if asked in ("equality", "IN", "IS NULL") else "read"
     if not tried:
@@ -436,10 +436,10 @@ def _words(questions: Sequence[Question]) -> str:
     if "several" in kinds or "pattern" in kinds or not kinds:
         return "queries"
     names = {"equality": "equality", "list": "IN", "range": "ranges", "null": "IS NULL"}
-    told = [text for kind, text in names.items() if kind in kinds and (kind != "null" or kinds == {"null"})]
-    if told[:2] == ["equality", "IN"]:
-        told = ["equality", *told[2:]]
-    return " and ".join(told)
+    words = [text for kind, text in names.items() if kind in kinds and (kind != "null" or kinds == {"null"})]
+    if words[:2] == ["equality", "IN"]:
+        words = ["equality", *words[2:]]
+    return " and ".join(words)
 
 
 def option_changes(

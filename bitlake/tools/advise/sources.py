@@ -96,8 +96,8 @@ def matching_rows(leaf: Leaf, source: str, values: pa.Array, fields: tuple[DataF
         values, parents = members(values)
         if isinstance(leaf, IsNull):
             return bitmap_of(np.unique(parents))
-    about = replace(leaf, column=_VALUE)
-    true = evaluate(about, pa.table({_VALUE: values}), [DataField(0, _VALUE, source.type)])
+    of_value = replace(leaf, column=_VALUE)
+    true = evaluate(of_value, pa.table({_VALUE: values}), [DataField(0, _VALUE, source.type)])
     return bitmap_of(np.unique(parents[_is_true(true)]))
 
 

@@ -145,8 +145,8 @@ def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSche
     source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
     if source is None:
         return 0.0, False
-    here = store.local_path(run.task.path) is not None and has_pages(run.task)
-    clock = time.thread_time if here else time.perf_counter
+    is_local = store.local_path(run.task.path) is not None and has_pages(run.task)
+    clock = time.thread_time if is_local else time.perf_counter
     rows = first = 0
     coded = False
     began = ended = started = clock()

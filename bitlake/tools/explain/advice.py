@@ -248,17 +248,17 @@ def _untried(
         listed = ", ".join(map(name, plan.columns)) or "1"
         argument = f"queries => {quote(f'SELECT {listed} FROM {policy.sql_name(plan.table)} WHERE {where}')}"
     for column in columns:
-        about = [s for s in steps if column in s.columns]
-        if any(s.files_without == 0 and s.indexes for s in about):
+        of_column = [s for s in steps if column in s.columns]
+        if any(s.files_without == 0 and s.indexes for s in of_column):
             continue
         leaves = [leaf for leaf in leaves_of(predicate) if leaf.column == column]
         index = next((i for leaf in leaves if (i := policy.first_to_try(plan.schema, leaf)) is not None), None)
         if index is None:
             continue
         lack = "files lack an index of it"
-        if not any(s.files_without for s in about):
-            lack = "no index of it answers this condition" if about else "no file has an index of it"
-        elif all(s.files_without == s.files for s in about):
+        if not any(s.files_without for s in of_column):
+            lack = "no index of it answers this condition" if of_column else "no file has an index of it"
+        elif all(s.files_without == s.files for s in of_column):
             lack = "no file has an index of it"
         why = f"{lack}, and statistics left {counted(len(plan.files), 'file')} to read ({human_bytes(left)} of columns)"
         yield Advice(

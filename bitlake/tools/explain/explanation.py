@@ -488,8 +488,8 @@ def explain_scan(scan: TableScan, analyze: bool) -> Explanation:
     if took.requests:
         ms = (time.perf_counter() - started) * 1000
         phases = (*phases, Phase("advice", ms, took.bytes, took.requests))
-    gone = _skipped(plan, MOST_FILES - len(maps))
-    return Explanation(plan, analyze, tuple(steps), phases, tuple(leaves), left_out, (*maps, *gone), tuple(advice))
+    skipped = _skipped(plan, MOST_FILES - len(maps))
+    return Explanation(plan, analyze, tuple(steps), phases, tuple(leaves), left_out, (*maps, *skipped), tuple(advice))
 
 
 def _steps(plan: Plan, partitioned: bool) -> list[Step]:
@@ -518,12 +518,12 @@ def _skipped(plan: Plan, most: int) -> Sequence[FileMap]:
 
 def _leaf_lines(step: LeafStep) -> list[str]:
     """A condition, and what asking its indexes left: two lines, as conditions are long."""
-    told = f"{asked_of(step)}: {step.rows_after:,} of {counted(step.rows_before, 'row')} left"
+    line = f"{asked_of(step)}: {step.rows_after:,} of {counted(step.rows_before, 'row')} left"
     if step.files_emptied:
-        told += f", {counted(step.files_emptied, 'file')} emptied"
+        line += f", {counted(step.files_emptied, 'file')} emptied"
     if step.files_without:
-        told += f", {counted(step.files_without, 'file')} without an index of it"
-    return [f"  {step.condition}", f"    {told}"]
+        line += f", {counted(step.files_without, 'file')} without an index of it"
+    return [f"  {step.condition}", f"    {line}"]
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -67,14 +67,14 @@ def _body(scans: Sequence[Explanation], query: str | None, spark: str | None) ->
         yield html.code(query)
         if not scans:
             yield html.markup("p", "It reads no table of the lake.")
-    for told in scans:
-        yield from _scan(told)
+    for explanation in scans:
+        yield from _scan(explanation)
     if spark:
         yield html.section("Spark's plan", html.code(spark))
 
 
-def _scan(told: Explanation) -> Iterator[html.Child]:
-    plan = told.plan
+def _scan(explanation: Explanation) -> Iterator[html.Child]:
+    plan = explanation.plan
     yield html.heading(f"Scan of {plan.table}", None if plan.snapshot_id is None else f"at snapshot {plan.snapshot_id}")
     asked = [("columns", ", ".join(plan.columns) or "none: only counting")]
     if plan.predicate is not None:
@@ -84,43 +84,49 @@ def _scan(told: Explanation) -> Iterator[html.Child]:
     if plan.limit is not None:
         asked.append(("limit", f"{plan.limit:,}"))
     yield html.names(asked)
-    yield _numbers(told)
-    yield _waterfall(told)
-    if told.leaves:
-        yield _conditions(told)
-    if told.files:
-        yield _map(told)
-    yield _phases(told)
-    if told.advice:
-        yield _advice(told)
+    yield _numbers(explanation)
+    yield _waterfall(explanation)
+    if explanation.leaves:
+        yield _conditions(explanation)
+    if explanation.files:
+        yield _map(explanation)
+    yield _phases(explanation)
+    if explanation.advice:
+        yield _advice(explanation)
     if plan.problems:
         yield html.section("Warnings", [html.note(p, kind="warn") for p in plan.problems])
 
 
-def _numbers(told: Explanation) -> html.Markup:
-    m = told.plan.metrics
-    read = sum(1 for f in told.plan.files for _ in (f.merge.files if f.merge else (f,)))
+def _numbers(explanation: Explanation) -> html.Markup:
+    m = explanation.plan.metrics
+    read = sum(1 for f in explanation.plan.files for _ in (f.merge.files if f.merge else (f,)))
     found: list[tuple[str, html.Child, html.Child]] = [
         ("files to read", f"{read:,}", f"of {m.files:,}"),
         ("rows chosen", f"{m.rows_chosen:,}", f"of {m.rows:,}"),
     ]
-    if told.bytes_read is not None:
-        found.append(("bytes read", human_bytes(told.bytes_read), f"of {human_bytes(m.data_bytes)}"))
+    if explanation.bytes_read is not None:
+        found.append(("bytes read", human_bytes(explanation.bytes_read), f"of {human_bytes(m.data_bytes)}"))
         found.append(("rows returned", f"{m.rows_returned:,}", f"of {m.rows_read:,} read"))
     else:
-        found.append(("bytes to read", human_bytes(told.steps[-1].bytes), f"of {human_bytes(m.data_bytes)}"))
-    found.append(("time", _ms(sum(p.ms for p in told.phases)), "planned and read" if told.analyzed else "planned"))
+        found.append(("bytes to read", human_bytes(explanation.steps[-1].bytes), f"of {human_bytes(m.data_bytes)}"))
+    found.append(
+        ("time", _ms(sum(p.ms for p in explanation.phases)), "planned and read" if explanation.analyzed else "planned")
+    )
     return html.facts(found)
 
 
-def _waterfall(told: Explanation) -> html.Markup:
-    first = told.steps[0]
+def _waterfall(explanation: Explanation) -> html.Markup:
+    first = explanation.steps[0]
     rows, before = [], first.bytes
-    for step in told.steps:
+    for step in explanation.steps:
         took = 0 if step is first or step.name == "read" else max(0, before - step.bytes)
         rows.append(_step(step, took))
         before = step.bytes
-    more = html.markup("p", f"More was read than needed: {told.read_more}.", class_="dim") if told.read_more else None
+    more = (
+        html.markup("p", f"More was read than needed: {explanation.read_more}.", class_="dim")
+        if explanation.read_more
+        else None
+    )
     return html.section("What was left after each step", html.bars(rows, most=first.bytes), more)
 
 
@@ -140,9 +146,9 @@ def _color(state: str) -> str:
     return _COLORS.get(state, "c0")
 
 
-def _conditions(told: Explanation) -> html.Markup:
+def _conditions(explanation: Explanation) -> html.Markup:
     rows: list[Sequence[html.Child]] = []
-    for step in told.leaves:
+    for step in explanation.leaves:
         share = f"{100 * step.rows_after / step.rows_before:.3g} %" if step.rows_before else "–"
         notes = [f"not asked in {counted(n, 'file')}: {why}" for why, n in step.not_asked]
         if step.files_without:
@@ -151,7 +157,7 @@ def _conditions(told: Explanation) -> html.Markup:
             notes.append(f"no row left in {counted(step.files_emptied, 'file')}")
         condition = [html.markup("code", step.condition), [html.markup("small", n) for n in notes]]
         rows.append((condition, asked_of(step), f"{step.rows_before:,}", f"{step.rows_after:,}", share))
-    left_out = told.leaves_left_out
+    left_out = explanation.leaves_left_out
     more = (
         html.markup("p", f"{left_out:,} more files were not asked again for this.", class_="dim") if left_out else None
     )
@@ -159,16 +165,18 @@ def _conditions(told: Explanation) -> html.Markup:
     return html.section("What each condition's indexes left", html.table(heads, rows, (2, 3, 4)), more)
 
 
-def _map(told: Explanation) -> html.Markup:
-    seen = dict.fromkeys(s for f in told.files for s in (f.pages() or {f.state: 1}))
+def _map(explanation: Explanation) -> html.Markup:
+    seen = dict.fromkeys(s for f in explanation.files for s in (f.pages() or {f.state: 1}))
     names_of = [(_color(s), _MEANING.get(s, f"skipped by {s}")) for s in seen]
-    left_out = told.files_left_out
-    said = "A line is a file, as long as its rows; a box is a page. Click on a line for the reason."
+    left_out = explanation.files_left_out
+    caption = "A line is a file, as long as its rows; a box is a page. Click on a line for the reason."
     return html.section(
         "Files and their pages",
-        html.markup("p", said, class_="dim"),
+        html.markup("p", caption, class_="dim"),
         html.legend(names_of),
-        html.lanes((_lane(f, told.plan.root) for f in told.files), max(f.rows for f in told.files)),
+        html.lanes(
+            (_lane(f, explanation.plan.root) for f in explanation.files), max(f.rows for f in explanation.files)
+        ),
         html.markup("p", f"{left_out:,} more files are not shown.", class_="dim") if left_out else None,
     )
 
@@ -180,13 +188,13 @@ def _lane(file: FileMap, root: str) -> html.Lane:
         places.setdefault(_color(cell.state), []).append((cell.first_row, cell.rows))
     size = human_bytes(file.size)
     pages = ", ".join(f"{n:,} {_MEANING.get(s, s)}" for s, n in file.pages().items())
-    told = f"{file.why}. Pages of {file.column}: {pages}" if file.column is not None else file.why
+    title = f"{file.why}. Pages of {file.column}: {pages}" if file.column is not None else file.why
     return html.Lane(
         _tail(name),
         places or {_color(file.state): [(0, file.rows)]},
         size if file.bytes_read is None else f"{human_bytes(file.bytes_read)} of {size}",
-        [html.markup("code", name), html.markup("br"), f"{'read' if file.cells else file.state}: {told}"],
-        told,
+        [html.markup("code", name), html.markup("br"), f"{'read' if file.cells else file.state}: {title}"],
+        title,
     )
 
 
@@ -198,20 +206,22 @@ def _tail(name: str) -> str:
     return "/".join([*parts, stem if len(stem) <= 16 else f"{stem[:6]}…{stem[-4:]}"])
 
 
-def _phases(told: Explanation) -> html.Markup:
+def _phases(explanation: Explanation) -> html.Markup:
     rows = []
-    for p in told.phases:
+    for p in explanation.phases:
         more = f"{human_bytes(p.bytes)} in {counted(p.requests, 'request')}" if p.bytes else None
         text = [_ms(p.ms), None if more is None else html.markup("small", more)]
         rows.append(html.Bar(_PHASES.get(p.name, p.name), [html.Segment(p.ms, _TIME, f"{p.ms:.2f} ms")], text))
-    said = "What was cached is not read again." if told.analyzed else "Planned, not read: analyze tells the rest."
-    whole = sum(p.ms for p in told.phases)
-    return html.section("Time", html.bars(rows, most=whole), html.markup("p", said, class_="dim"))
+    caption = (
+        "What was cached is not read again." if explanation.analyzed else "Planned, not read: analyze tells the rest."
+    )
+    whole = sum(p.ms for p in explanation.phases)
+    return html.section("Time", html.bars(rows, most=whole), html.markup("p", caption, class_="dim"))
 
 
-def _advice(told: Explanation) -> html.Markup:
+def _advice(explanation: Explanation) -> html.Markup:
     found = []
-    for a in told.advice:
+    for a in explanation.advice:
         what = [
             html.markup("b", a.index),
             " on ",

@@ -72,8 +72,8 @@ def explain_text(plan: Plan) -> str:
     lines += _coverage(plan)
     lines.append(f"  planned in {m.plan_ms:.1f} ms{_phases(plan)}")
     if m.answered_by:
-        told = ", ".join(f"{n:,} by {way}" for way, n in sorted(m.answered_by.items()))
-        lines.append(f"  answered   {told} (times a file was asked)")
+        ways = ", ".join(f"{n:,} by {way}" for way, n in sorted(m.answered_by.items()))
+        lines.append(f"  answered   {ways} (times a file was asked)")
     if m.by_file:
         lines.append(
             f"  fetched    {_read(m.data_bytes_read, m.data_requests, m.pages_read, m.row_groups_read)}, instead of "
@@ -118,8 +118,8 @@ def _percent(share: float) -> str:
 def _phases(plan: Plan) -> str:
     m = plan.metrics
     named = (("statistics", m.prune_ms), ("indexes", m.index_ms), ("page bounds", m.pages_ms), ("top n", m.top_n_ms))
-    told = ", ".join(f"{name} {ms:.1f}" for name, ms in named if ms)
-    return f" ({told})" if told else ""
+    phases_text = ", ".join(f"{name} {ms:.1f}" for name, ms in named if ms)
+    return f" ({phases_text})" if phases_text else ""
 
 
 def _read(size: int, requests: int, pages: int, groups: int) -> str:
@@ -215,8 +215,10 @@ def _files(plan: Plan, files: Sequence[PlannedFile], skipped: Sequence[SkippedFi
         lines += [f"      not asked: {why}" for why in file.unused_indexes]
     if len(files) > MAX_FILES:
         lines.append(f"  + … {len(files) - MAX_FILES:,} more files to read")
-    for gone in skipped[:MAX_FILES]:
-        lines.append(f"  - {_named(plan.root, gone.path, dates)}: skipped by {gone.reason.value}: {gone.detail}")
+    for left_out in skipped[:MAX_FILES]:
+        lines.append(
+            f"  - {_named(plan.root, left_out.path, dates)}: skipped by {left_out.reason.value}: {left_out.detail}"
+        )
     if len(skipped) > MAX_FILES:
         lines.append(f"  - … {len(skipped) - MAX_FILES:,} more files skipped")
     return lines

@@ -59,11 +59,11 @@ def orc_tree(tree: Node, source: Source, page: Page) -> None:
     at = source.size - 1 - size
     post = tree.add("postscript", at, size)
     with post.reading(at):
-        told = _message(source.view(at, size))
-        compression, footer_size, metadata_size = _number(told, 2), _number(told, 1), _number(told, 5)
+        message = _message(source.view(at, size))
+        compression, footer_size, metadata_size = _number(message, 2), _number(message, 1), _number(message, 5)
         name = _COMPRESSIONS[compression] if compression < len(_COMPRESSIONS) else str(compression)
         post.facts.update({"compression": name, "footer": footer_size, "metadata": metadata_size})
-        if told.get(8000) != [ORC_MAGIC]:
+        if message.get(8000) != [ORC_MAGIC]:
             raise CorruptError("the postscript does not end with ORC's magic", size - 3)
         if footer_size + metadata_size > at:
             raise CorruptError(f"footer and metadata of {footer_size + metadata_size:,} bytes before it", 0)

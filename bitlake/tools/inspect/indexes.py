@@ -52,8 +52,8 @@ def runs_of(positions: Int64s, page: Page) -> tuple[list[list[int]], int]:
 
 def runs_text(runs: list[list[int]], left: int = 0) -> str:
     """``0, 2, 5-9, … 3 more runs``."""
-    told = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    return ", ".join(told + ([f"… {left:,} more runs"] if left else [])) or "none"
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ", ".join(texts + ([f"… {left:,} more runs"] if left else [])) or "none"
 
 
 @dataclass(frozen=True, slots=True)

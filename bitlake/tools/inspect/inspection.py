@@ -270,9 +270,9 @@ def inspect_file(
             header = _fill(tree, kind, source, page, context, column)
         if value is not ANY and column is not None:
             rows = _rows_of(header, kind, context, source, column, value, page, timezone)
-    told = "; ".join(filter(None, (note, remark))) or None
+    remarks = "; ".join(filter(None, (note, remark))) or None
     looked = min(source.bytes_read, source.size)  # neighbours may have come twice
-    return Inspection(source.path, kind.value, source.size, tree, looked, told, rows, view)
+    return Inspection(source.path, kind.value, source.size, tree, looked, remarks, rows, view)
 
 
 def _kind(source: Source) -> tuple[Kind, str | None]:

@@ -245,8 +245,8 @@ def index_manifest_tree(tree: Node, source: Source, page: Page, context: TableCo
             bytes=entry.file_size, **{"hashes" if entry.ranges is None else "vectors": entry.row_count},
         ))  # fmt: skip
         for place in (entry.ranges or ())[: page.limit]:
-            told = _known(**{"vector at": place.offset, "length": place.length, "deleted": place.cardinality})
-            node.add(place.data_file, facts=told)
+            facts = _known(**{"vector at": place.offset, "length": place.length, "deleted": place.cardinality})
+            node.add(place.data_file, facts=facts)
         node.more = max(0, len(entry.ranges or ()) - page.limit)
 
     avro_tree(tree, source, page, decode_index_manifest, describe, "index files")
@@ -274,8 +274,8 @@ def _statistics(
     for field in names:
         if column is None or field.name.lower() == column.lower():
             found = stats[field.name]
-            told = {"smallest": shown(field, found.min), "largest": shown(field, found.max), "NULLs": found.null_count}
-            node.add(f"statistics of {field.name}", facts=told)
+            facts = {"smallest": shown(field, found.min), "largest": shown(field, found.max), "NULLs": found.null_count}
+            node.add(f"statistics of {field.name}", facts=facts)
 
 
 def _spec(values: Mapping[str, Any]) -> str:

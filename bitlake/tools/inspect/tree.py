@@ -167,7 +167,7 @@ def render(node: Node, width: int = 0) -> str:
 
 def _lines(node: Node, first: str, rest: str, rows: list[tuple[str, str, str, str]]) -> None:
     facts = " · ".join(f"{k} {_text(v)}" if k else _text(v) for k, v in node.facts.items())
-    told = f"{first}{node.name}" + (f"  {facts}" if facts else "")
+    line = f"{first}{node.name}" + (f"  {facts}" if facts else "")
     tails: list[str] = []
     if node.fault is not None:
         tails.append(f"✗ {node.fault}")
@@ -176,7 +176,7 @@ def _lines(node: Node, first: str, rest: str, rows: list[tuple[str, str, str, st
     elif node.more:
         tails.append(f"… {node.more:,} more not shown")
     below = rest + ("│  " if node.children or tails else "   ")
-    rows.append((_number(node.offset), _number(node.size), told, below))
+    rows.append((_number(node.offset), _number(node.size), line, below))
     for i, child in enumerate(node.children):
         last = i == len(node.children) - 1 and not tails
         _lines(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "), rows)
@@ -212,8 +212,8 @@ def hex_lines(data: bytes, offset: int) -> list[str]:
     out = []
     for at in range(0, len(data), 16):
         line = data[at : at + 16]
-        told = f"{line[:8].hex(' '):<23}  {line[8:].hex(' '):<23}"
-        out.append(f"{offset + at:0{wide}x}  {told}  |{''.join(chr(b) if 32 <= b < 127 else '.' for b in line)}|")
+        digits = f"{line[:8].hex(' '):<23}  {line[8:].hex(' '):<23}"
+        out.append(f"{offset + at:0{wide}x}  {digits}  |{''.join(chr(b) if 32 <= b < 127 else '.' for b in line)}|")
     return out
 
 

@@ -111,11 +111,11 @@ def _due(report: TableReport) -> tuple[str, str]:
     if report.primary_keys:
         level = f", of which {human_bytes(due.level_0)} are on level 0" if due.level_0 else ""
         return "Merge the newest files", f"{some} are due to be merged by key{level}: until then reading merges them"
-    gone = f"{counted(due.deleted, 'row')} of them are deleted, and still stored" if due.deleted else ""
-    if gone and not due.small:
-        return "Take deleted rows out", f"of {some} {gone}"
+    deleted = f"{counted(due.deleted, 'row')} of them are deleted, and still stored" if due.deleted else ""
+    if deleted and not due.small:
+        return "Take deleted rows out", f"of {some} {deleted}"
     why = f"{some} are to be put together: each is opened, and has statistics and an index of its own"
-    return "Put small files together", f"{why}; {gone}" if gone else why
+    return "Put small files together", f"{why}; {deleted}" if deleted else why
 
 
 def _index_actions(report: TableReport) -> list[Action]:
@@ -245,15 +245,15 @@ def scan_facts(scans: Sequence[ScanRecord]) -> ScanFacts | None:
 
 
 def _asked(what: str, scans: Iterable[ScanRecord]) -> Asked:
-    told = list(scans)
+    records = list(scans)
     return Asked(
         what,
-        len(told),
-        sum(s.bytes_total for s in told),
-        sum(min(s.bytes_touched, s.bytes_total) for s in told),
-        sum(s.plan_ms + s.read_ms for s in told),
-        tuple(sorted({t.column for s in told for t in s.terms})),
-        policy.recorded_cost(told),
+        len(records),
+        sum(s.bytes_total for s in records),
+        sum(min(s.bytes_touched, s.bytes_total) for s in records),
+        sum(s.plan_ms + s.read_ms for s in records),
+        tuple(sorted({t.column for s in records for t in s.terms})),
+        policy.recorded_cost(records),
     )
 
 

@@ -88,7 +88,7 @@ def _overview(r: TableReport) -> html.Markup:
 def _actions(r: TableReport) -> html.Markup:
     if not r.actions:
         return html.section("What to do", html.note("Nothing: no threshold below is passed.", kind="good"))
-    told = [
+    notes = [
         html.note(
             html.markup("h3", a.title),
             html.markup("p", a.why),
@@ -97,7 +97,7 @@ def _actions(r: TableReport) -> html.Markup:
         )
         for a in r.actions
     ]
-    return html.section("What to do", told)
+    return html.section("What to do", notes)
 
 
 def _small_color(r: TableReport) -> str:
@@ -160,10 +160,10 @@ def _levels(r: TableReport) -> html.Markup:
     names = [(colors[n], f"level {n}: {human_bytes(r.total.levels[n])}") for n in levels]
     parts = [r.total, *r.parts] if len(r.parts) > 1 else [r.total]
     shown = html.bars([html.Bar(p.name, segments(p), human_bytes(p.size)) for p in parts], most=1)
-    said = (
+    caption = (
         "New files come in on level 0; compaction moves rows up. What lies on several levels is merged when it is read."
     )
-    return html.section("Levels", html.markup("p", said, class_="dim"), html.legend(names), shown)
+    return html.section("Levels", html.markup("p", caption, class_="dim"), html.legend(names), shown)
 
 
 def _file_sizes(r: TableReport) -> html.Markup:
@@ -182,18 +182,20 @@ def _file_sizes(r: TableReport) -> html.Markup:
         )
         for below, files, size in r.sizes
     ]
-    said = f"Files are written up to {human_bytes(r.target_size)} (target-file-size)."
-    return html.section("Sizes of files", html.markup("p", said, class_="dim"), html.bars(rows, most))
+    caption = f"Files are written up to {human_bytes(r.target_size)} (target-file-size)."
+    return html.section("Sizes of files", html.markup("p", caption, class_="dim"), html.bars(rows, most))
 
 
 def _indexes(r: TableReport) -> html.Markup:
     if not r.indexes:
-        said = "No column has a file index: only statistics say which files a scan needs."
-        return html.section("File indexes", html.note(said))
+        caption = "No column has a file index: only statistics say which files a scan needs."
+        return html.section("File indexes", html.note(caption))
     read, there = r.index_sample
-    said = f"{counted(r.index_files, 'file')} of {r.total.files:,} {'has' if r.index_files == 1 else 'have'} an index."
+    caption = (
+        f"{counted(r.index_files, 'file')} of {r.total.files:,} {'has' if r.index_files == 1 else 'have'} an index."
+    )
     if read < there:
-        said += f" What they hold is estimated from {read:,} of {there:,} index files."
+        caption += f" What they hold is estimated from {read:,} of {there:,} index files."
     coverage = html.bars(
         [
             html.Bar(
@@ -220,7 +222,7 @@ def _indexes(r: TableReport) -> html.Markup:
     heads = ("Column", "Index", "Files", "Size", "Of the data", "In the options")
     return html.section(
         "File indexes",
-        html.markup("p", said, class_="dim"),
+        html.markup("p", caption, class_="dim"),
         coverage,
         html.table(heads, rows, (2, 3, 4)),
         html.markup("p", f"and {more:,} more", class_="dim") if more > 0 else None,
@@ -245,11 +247,11 @@ def _timeline(r: TableReport) -> html.Markup:
         for i, span in enumerate(r.timeline)
     ]
     sums = {k: sum(span.get(k, 0) for span in r.timeline) for k in kinds}
-    said = f"{counted(r.snapshots_read, 'commit')} in {span_words(last - first)}"
+    caption = f"{counted(r.snapshots_read, 'commit')} in {span_words(last - first)}"
     if r.snapshots_read < r.snapshots:
-        said = f"The last {r.snapshots_read:,} of {r.snapshots:,} snapshots: {said}"
+        caption = f"The last {r.snapshots_read:,} of {r.snapshots:,} snapshots: {caption}"
     if len(groups) > 1:
-        said += f"; a column is {span_words(length)}"
+        caption += f"; a column is {span_words(length)}"
     rows = [
         (
             c.id,
@@ -264,7 +266,7 @@ def _timeline(r: TableReport) -> html.Markup:
     heads = ("Snapshot", "Committed", "Kind", "Rows", "Rows then", "By")
     return html.section(
         "Snapshots over time",
-        html.markup("p", said + ".", class_="dim"),
+        html.markup("p", caption + ".", class_="dim"),
         html.legend((_KINDS[k], f"{k}: {n:,}") for k, n in sums.items()),
         html.columns(groups, time_words(first), time_words(last)) if len(groups) > 1 else None,
         html.markup("h3", "Last commits"),
@@ -275,8 +277,10 @@ def _timeline(r: TableReport) -> html.Markup:
 def _scans(r: TableReport) -> html.Markup:
     title = "Recorded scans"
     if r.scans is None:
-        said = "No scan has been recorded. bitlake.connect(…, record_scans=True) records conditions and skipped files."
-        return html.section(title, html.note(said))
+        caption = (
+            "No scan has been recorded. bitlake.connect(…, record_scans=True) records conditions and skipped files."
+        )
+        return html.section(title, html.note(caption))
     found = r.scans
     total = found.all
     shown = html.bars(
@@ -292,14 +296,14 @@ def _scans(r: TableReport) -> html.Markup:
     )
     files = [(f"skipped by {why}", n) for why, n in found.files_skipped]
     rows = [(why, f"{n:,}") for why, n in [("read", found.files_read), *files]]
-    said = (
+    caption = (
         f"{counted(total.scans, 'scan')} from {time_words(found.first_ms)} to {time_words(found.last_ms)} read "
         f"{human_bytes(total.bytes_touched)} of {human_bytes(total.bytes_total)}, in {span_words(total.ms)}. By what "
         "they ask, those that read most first:"
     )
     return html.section(
         title,
-        html.markup("p", said, class_="dim"),
+        html.markup("p", caption, class_="dim"),
         html.legend([(_SKIPPED, "bytes skipped"), (_READ, "bytes read")]),
         shown,
         html.markup("p", f"and {found.more:,} other questions", class_="dim") if found.more else None,
@@ -309,7 +313,7 @@ def _scans(r: TableReport) -> html.Markup:
 
 def _limits(r: TableReport) -> html.Markup:
     limits: Thresholds = r.thresholds
-    told = [
+    items = [
         "Compaction: what is due by the table's options (compaction.* and num-sorted-run.*), as `bitlake compact` and "
         "the statement take it.",
         f"Deleted rows: {limits.deleted:.0%} of the rows stored, where none of that is due yet.",
@@ -320,4 +324,4 @@ def _limits(r: TableReport) -> html.Markup:
         "Scans: those that ask the same columns read rows that do not match, and an index could save at least "
         f"{LEAST_SHARE:.0%} of their bytes ({human_bytes(LEAST_BYTES)} or more).",
     ]
-    return html.section("When something is recommended", html.markup("ul", [html.markup("li", line) for line in told]))
+    return html.section("When something is recommended", html.markup("ul", [html.markup("li", line) for line in items]))

@@ -184,24 +184,24 @@ def _faults(
     for name in found:
         seen = bounds.get(name)
         try:
-            said = found[name]
+            recorded = found[name]
         except BitlakeError as e:
             yield of_error("stats-unreadable", path, e, name)
             return
         if seen is not None:
-            yield from _column(path, name, said, seen, told)
+            yield from _column(path, name, recorded, seen, told)
 
 
-def _column(path: str, name: str, said: ColumnStats, seen: Bounds, told: str) -> Iterator[Finding]:
-    if said.null_count is not None and said.null_count != seen.nulls:
-        what = f"{seen.nulls:,} rows are NULL, and the {told} say {said.null_count:,}"
+def _column(path: str, name: str, recorded: ColumnStats, seen: Bounds, told: str) -> Iterator[Finding]:
+    if recorded.null_count is not None and recorded.null_count != seen.nulls:
+        what = f"{seen.nulls:,} rows are NULL, and the {told} say {recorded.null_count:,}"
         yield Finding("null-count-wrong", path, what, name)
-    for bound, value, outside in ((said.min, seen.low, operator.lt), (said.max, seen.high, operator.gt)):
+    for bound, value, outside in ((recorded.min, seen.low, operator.lt), (recorded.max, seen.high, operator.gt)):
         if bound is not None and value is not None and outside(value, bound):
             what = f"it has value {_short(value)}, and the {told} end at {_short(bound)}"
             yield Finding("stats-hide-values", path, what, name)
-    if seen.nans and said.max is not None:
-        what = f"it has NaN, which is greater than any number, and the {told} end at {_short(said.max)}"
+    if seen.nans and recorded.max is not None:
+        what = f"it has NaN, which is greater than any number, and the {told} end at {_short(recorded.max)}"
         yield Finding("stats-hide-values", path, what, name)
 
 
@@ -259,9 +259,9 @@ def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> Data
             found += facts.faults()
     except NotFound as e:
         # A column is not there; or the file went meanwhile.
-        there = store.exists(task.path)
-        gone = Finding("data-missing", task.path, "the file is not there")
-        found.append(Finding("data-unreadable", task.path, str(e)) if there else gone)
+        exists = store.exists(task.path)
+        missing = Finding("data-missing", task.path, "the file is not there")
+        found.append(Finding("data-unreadable", task.path, str(e)) if exists else missing)
         return DataChecked(tuple(found), 0, size)
     except (BitlakeError, pa.ArrowException) as e:
         error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
@@ -274,17 +274,17 @@ def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> Data
 
 
 def _size_faults(task: DataTask, size: int) -> Iterator[Finding]:
-    for said in dict.fromkeys(e.file.file_size for e in task.entries):
-        if said != size:
-            what = f"the file has {size:,} bytes, and its manifest says {said:,}"
+    for recorded in dict.fromkeys(e.file.file_size for e in task.entries):
+        if recorded != size:
+            what = f"the file has {size:,} bytes, and its manifest says {recorded:,}"
             yield Finding("data-size-wrong", task.path, what)
 
 
 def _row_faults(task: DataTask, rows: int) -> list[Finding]:
     wrong = dict.fromkeys(e.file.row_count for e in task.entries if e.file.row_count != rows)
     return [
-        Finding("row-count-wrong", task.path, f"the file has {rows:,} rows, and its manifest says {said:,}")
-        for said in wrong
+        Finding("row-count-wrong", task.path, f"the file has {rows:,} rows, and its manifest says {recorded:,}")
+        for recorded in wrong
     ]
 
 
@@ -442,17 +442,17 @@ class _Facts:
             what = f"row {self._keys.repeated:,} has the key of the row before"
             yield Finding("key-twice", path, what)
         if self._rows.strange is not None:
-            told = "NULL" if self._rows.strange < 0 else str(self._rows.strange)
-            yield Finding("row-kind-wrong", path, f"a row is of kind {told}; there are 0 to 3", merge_spec.VALUE_KIND)
+            kind = "NULL" if self._rows.strange < 0 else str(self._rows.strange)
+            yield Finding("row-kind-wrong", path, f"a row is of kind {kind}; there are 0 to 3", merge_spec.VALUE_KIND)
 
     def _key_faults(self, entry: ManifestEntry) -> Iterator[Finding]:
         file, path = entry.file, self._task.path
         assert self._keys is not None and self._rows is not None
-        for end, said, right in (
+        for end, recorded, right in (
             ("first", file.min_key, self._keys.first_key),
             ("last", file.max_key, self._keys.last_key),
         ):
-            if right and said != right:
+            if right and recorded != right:
                 yield Finding("key-range-wrong", path, f"the {end} key is not the one that its manifest says")
         numbers = (self._rows.low, self._rows.high)
         if numbers[0] is not None and numbers != (file.min_sequence_number, file.max_sequence_number):

@@ -343,8 +343,8 @@ def _lines(report: VerifyReport) -> Iterable[str]:
     if not errors and not warnings:
         yield f"Table '{report.table}': no fault found."
     else:
-        told = [counted(n, w) for n, w in ((errors, "error"), (warnings, "warning")) if n]
-        yield f"Table '{report.table}': {' and '.join(told)}{f', and {more:,} more like these' if more else ''}."
+        counts = [counted(n, w) for n, w in ((errors, "error"), (warnings, "warning")) if n]
+        yield f"Table '{report.table}': {' and '.join(counts)}{f', and {more:,} more like these' if more else ''}."
     for finding in report.findings:
         yield ""
         place = "" if finding.column is None else f", column '{finding.column}'"

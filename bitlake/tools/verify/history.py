@@ -86,7 +86,7 @@ class LiveSet:
     def apply(self, entries: Sequence[ManifestEntry]) -> set[Slot]:
         """Carry on by the entries of manifests, whose order does not count; returns the buckets that changed."""
         self.problems = []
-        gone = [e for e in entries if e.kind is EntryKind.DELETE]
+        deletes = [e for e in entries if e.kind is EntryKind.DELETE]
         new = [e for e in entries if e.kind is EntryKind.ADD]
         for e in new:
             key, bucket = e.identity, self.buckets.setdefault((e.partition, e.bucket), {})
@@ -97,13 +97,13 @@ class LiveSet:
             else:
                 bucket[key] = e
                 self.rows += e.file.row_count
-        for e in gone:
+        for e in deletes:
             key, bucket = e.identity, self.buckets.get((e.partition, e.bucket), {})
             if key not in bucket:
                 self.problems.append(("file-deleted-unknown", e))
                 continue
             self.rows -= bucket.pop(key).file.row_count
-        self.deleted.update(e.identity for e in gone)
+        self.deleted.update(e.identity for e in deletes)
         return {(e.partition, e.bucket) for e in entries}
 
     def entries(self) -> Iterator[ManifestEntry]:
@@ -237,9 +237,9 @@ class HistoryCheck:
 
     def _delta_count(self, moment: Moment, delta: Sequence[ManifestEntry]) -> None:
         rows = sum(e.file.row_count if e.kind is EntryKind.ADD else -e.file.row_count for e in delta)
-        said = moment.snapshot.delta_record_count
-        if rows != said:
-            what = f"deltaRecordCount is {said:,}, and its files add {rows:,} rows"
+        recorded = moment.snapshot.delta_record_count
+        if rows != recorded:
+            what = f"deltaRecordCount is {recorded:,}, and its files add {rows:,} rows"
             self._note(Finding("snapshot-count-wrong", moment.path, what), moment)
 
     def _changelog(self, moment: Moment) -> None:
@@ -247,18 +247,18 @@ class HistoryCheck:
         if name is None or not self._known.readable(name):
             return
         entries = self._known.entries(name)
-        rows, said = sum(e.file.row_count for e in entries), moment.snapshot.changelog_record_count
-        if said is not None and rows != said:
-            what = f"changelogRecordCount is {said:,}, and its changelog files have {rows:,} rows"
+        rows, recorded = sum(e.file.row_count for e in entries), moment.snapshot.changelog_record_count
+        if recorded is not None and rows != recorded:
+            what = f"changelogRecordCount is {recorded:,}, and its changelog files have {rows:,} rows"
             self._note(Finding("snapshot-count-wrong", moment.path, what), moment)
         self._files.need("changelog", entries, moment.name)
 
     # --- one moment ---------------------------------------------------------------------------------------------------
 
     def _judge(self, moment: Moment, live: LiveSet, touched: set[Slot], schema: TableSchema | None) -> None:
-        said = moment.snapshot.total_record_count
-        if live.rows != said:
-            what = f"totalRecordCount is {said:,}, and its files have {live.rows:,} rows"
+        recorded = moment.snapshot.total_record_count
+        if live.rows != recorded:
+            what = f"totalRecordCount is {recorded:,}, and its files have {live.rows:,} rows"
             self._note(Finding("snapshot-count-wrong", moment.path, what), moment)
         if schema is None:
             return

@@ -182,8 +182,8 @@ def _left(store: Store, file: LiveFile) -> UInt64s:
         return hashes
     path, size, place = file.vector
     frame = store.read_range(path, place.offset, deletion_vectors.frame_bytes(place, size))
-    gone = deletion_vectors.decode_frame(frame, place, file.row_count).positions()
-    kept: UInt64s = np.delete(hashes, gone)
+    deleted = deletion_vectors.decode_frame(frame, place, file.row_count).positions()
+    kept: UInt64s = np.delete(hashes, deleted)
     return kept
 
 
@@ -214,8 +214,8 @@ def _faults(task: VectorTask, data: bytes, entry: IndexFileEntry, path: str) -> 
         what = f"the file has {len(data):,} bytes, and the index manifest says {entry.file_size:,}"
         yield Finding("vectors-size-wrong", path, what)
     if data[:1] != deletion_vectors.EMPTY_FILE:
-        told = f"version {data[0]}" if data else "no version"
-        yield Finding("vectors-unreadable", path, f"it is of {told}; only version 1 is known", offset=0)
+        version = f"version {data[0]}" if data else "no version"
+        yield Finding("vectors-unreadable", path, f"it is of {version}; only version 1 is known", offset=0)
         return
     if entry.ranges is None:
         yield Finding("vectors-unreadable", path, "the index manifest has no list of its vectors")

@@ -264,16 +264,16 @@ def _wrong_hints(store: Store, line: Line) -> list[Finding]:
             continue  # a write-only table has no EARLIEST, and readers list the folder
         now = load_line(TableFiles(store, paths))
         ids = now.ids
-        told = parse_hint(data)
+        hint = parse_hint(data)
         end, word = (ids[-1], "last") if ids and latest else (ids[0], "first") if ids else (0, "first")
-        if told is not None and not latest and ids and ids[0] <= told <= now.end:
+        if hint is not None and not latest and ids and ids[0] <= hint <= now.end:
             continue  # an expiry that has begun moved it on
-        if told is None:
+        if hint is None:
             found.append(Finding("hint-wrong", path, f"it holds {data[:32]!r} and not a number"))
-        elif told != end:
-            there = f"the {word} one is {end}" if ids else "none is there"
-            code = "hint-ahead" if latest and told > end else "hint-wrong"
-            found.append(Finding(code, path, f"it names snapshot {told}, {there}"))
+        elif hint != end:
+            right = f"the {word} one is {end}" if ids else "none is there"
+            code = "hint-ahead" if latest and hint > end else "hint-wrong"
+            found.append(Finding(code, path, f"it names snapshot {hint}, {right}"))
     return found
 
 
@@ -370,9 +370,9 @@ def _read(
     except NotFound:
         return Read(None, (Finding(f"{kind}-missing", path, "the file is not there"),))
     wrong = [
-        Finding(f"{kind}-size-wrong", path, f"the file has {len(data):,} bytes, and is said to have {said:,}")
-        for said in dict.fromkeys(sizes)
-        if said != len(data)
+        Finding(f"{kind}-size-wrong", path, f"the file has {len(data):,} bytes, and is said to have {recorded:,}")
+        for recorded in dict.fromkeys(sizes)
+        if recorded != len(data)
     ]
     try:
         return Read(tuple(decode(data)), tuple(wrong))
@@ -428,13 +428,13 @@ def _partition_faults(
         return
     for i in range(len(types)):
         nulls = sum(n for row, n in counted.items() if values[row][i] is None)
-        said = (stats.null_counts or ())[i : i + 1]
-        if not said or (said[0] is not None and (said[0] == 0) != (nulls == 0)):
-            told = "nothing" if not said else f"{said[0]}"
-            what = f"{nulls:,} of its entries have NULL in partition column {i + 1}, and its list says {told}"
+        recorded = (stats.null_counts or ())[i : i + 1]
+        if not recorded or (recorded[0] is not None and (recorded[0] == 0) != (nulls == 0)):
+            recorded_text = "nothing" if not recorded else f"{recorded[0]}"
+            what = f"{nulls:,} of its entries have NULL in partition column {i + 1}, and its list says {recorded_text}"
             yield Finding("manifest-stats-wrong", task.path, what)
-        there = [v[i] for v in values.values() if v[i] is not None]
-        outside = [v for v in there if not _within(v, lows[i], highs[i])]
+        present = [v[i] for v in values.values() if v[i] is not None]
+        outside = [v for v in present if not _within(v, lows[i], highs[i])]
         if outside:
             what = f"its list leaves out value {outside[0]!r} of partition column {i + 1}"
             yield Finding("manifest-stats-wrong", task.path, what)

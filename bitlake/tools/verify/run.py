@@ -314,8 +314,8 @@ class _Verify:
         paths = {m.name: m.path for m in _moments(lines)}
         missing = [f for f in self.book.findings() if f.code.endswith("-missing") and f.snapshots]
         asked = list(dict.fromkeys(m for f in missing for m in f.snapshots if m in paths))
-        there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
-        gone = {m for m, here in zip(asked, there, strict=True) if not here}
+        exist = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
+        gone = {m for m, exists in zip(asked, exist, strict=True) if not exists}
         for line in lines if missing else ():
             end = load_line(TableFiles(self.store, line.paths)).end
             gone |= {m.name for m in line.moments if m.is_snapshot and m.snapshot.id < end}
