@@ -30,7 +30,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help environments environments-apart environments-here demo test check long full-counts engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help environments environments-apart environments-here demo test exhaustive check long full-counts engines stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -40,12 +40,16 @@ help:
 demo: $(READY)
 	@$(BIN)/python -m bitlake.demo
 
-## test      the whole suite that needs nothing but PyPI (Spark tests included)
+## test      the suite that needs nothing but PyPI, Spark tests included, in ten minutes or so; `make exhaustive` has the rest of it
 # Compiled once (pytest's own copies of the tests too), and not again by each of the hundreds of processes that tests and
 # Spark start.
 test: $(READY) $(CLASSES)
 	@$(BIN)/python -m compileall -q bitlake
 	$(PYTEST) $(ARGS)
+
+## exhaustive  the suite's tests of random cases, crashes, races and large tables that take seconds each
+exhaustive: $(READY) $(CLASSES)
+	$(PYTEST) -m "exhaustive and not interop and not cluster and not long" $(ARGS)
 
 ## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
 stress: $(READY)
@@ -69,7 +73,7 @@ history: $(READY)
 
 ## history-each  each store call of these operations fails, and meets each other operation, in this process (an hour)
 history-each: $(READY)
-	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/snapshot/test_history_under_fire.py tests/snapshot/test_fast_forward.py tests/write/test_replaced_table.py tests/snapshot/test_rollback.py tests/snapshot/test_history_crash.py $(ARGS)
+	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) -m "not long" tests/snapshot/test_history_under_fire.py tests/snapshot/test_fast_forward.py tests/write/test_replaced_table.py tests/snapshot/test_rollback.py tests/snapshot/test_history_crash.py $(ARGS)
 
 ## maintenance  expiry and orphan removal beside a writer, a reader and a tagger, SECONDS=120 in each of MODES (tests/stress/maintenance.py)
 maintenance: $(READY)

@@ -166,6 +166,7 @@ def lake(uri: str, tmp_path: Path) -> bitlake.Lake:
     )
 
 
+@pytest.mark.exhaustive
 def test_names_come_and_go(lake: bitlake.Lake) -> None:
     assert lake.databases() == [] and lake.tables("default") == []
     lake.create_database("db")
@@ -222,6 +223,7 @@ def test_several_lakes_share_one_database(uri: str, tmp_path: Path) -> None:
     assert two.table("t").scan().count() == 0 and connect("one").table("t").scan().count() == 3
 
 
+@pytest.mark.exhaustive
 def test_of_many_that_want_a_name_one_gets_it(lake: bitlake.Lake) -> None:
     for i in range(6):
         lake.create_table(f"t{i}", SCHEMA).append(ROWS)

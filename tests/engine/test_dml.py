@@ -221,6 +221,7 @@ def test_a_merge_reads_only_files_that_its_source_can_match(
     assert [r for r in rows(lake, "p") if r[1] == "new"] == [(150, "new"), (151, "new")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

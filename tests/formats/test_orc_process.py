@@ -308,6 +308,7 @@ real.write(sys.stdout.text)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("caller", ["script", "standard input", "kernel"])
 def test_callers_without_a_main_guard(tmp_path: Path, caller: str) -> None:
     """The process runs nothing of its caller: neither a script's first lines again, nor a notebook's."""

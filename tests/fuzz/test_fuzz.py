@@ -20,6 +20,7 @@ SLOW = frozenset({"parquet", "orc", "bsi", "parquet-footer"})
 """Half as many mutations."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("count", [200, long(400), long(2000)])
 def test_mutations_are_survived(name: str, count: int) -> None:
@@ -29,6 +30,7 @@ def test_mutations_are_survived(name: str, count: int) -> None:
     assert not [b for b in bugs if b not in slow] and len(slow) < 3, "\n".join(bugs[:5])
 
 
+@pytest.mark.exhaustive
 def test_damage_to_a_container_with_checksums_is_never_a_wrong_answer() -> None:
     fields = (DataField(0, "s", AtomicType(Root.VARCHAR, length=9)), DataField(1, "i", AtomicType(Root.BIGINT)))
     rows = 1500

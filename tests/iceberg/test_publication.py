@@ -60,6 +60,7 @@ def unpublished(table: Table, change: Callable[[], object]) -> TableState:
     return table._core.state()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("base", [True, False], ids=["incremental", "rebuild"])
 @pytest.mark.parametrize("each", [3, long(1)])

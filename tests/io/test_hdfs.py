@@ -232,6 +232,7 @@ def test_a_lake_of_tables(place: tuple[Store, str]) -> None:
 # --- lost connections -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("what", [hdfs.DROP, hdfs.LOSE_ANSWER, hdfs.UNAVAILABLE, hdfs.STANDBY])
 @pytest.mark.parametrize("op", ["CREATE", "DATA-CREATE", "RENAME"])
 def test_a_creation_is_done_once_whatever_gets_lost(cluster: hdfs.Cluster, op: str, what: str) -> None:

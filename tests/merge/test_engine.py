@@ -148,6 +148,7 @@ CASES: list[tuple[dict[str, str], list[int]]] = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", range(len(CASES)))
 @pytest.mark.parametrize("examples", [10, long(30), long(60)])
 def test_engines_do_what_the_model_does(case: int, examples: int) -> None:

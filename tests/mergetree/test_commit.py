@@ -311,6 +311,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("dead", "after", "step"), [(False, True, 2), long(False, True, 1), long(True, False, 1), long(False, False, 1)]
 )

@@ -80,6 +80,7 @@ def merged(engine: str, old: Row | None, new: Row) -> Row:
     return new
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "buffer", "large"), halves(ENGINES, ["256 mb", "1 b"], [False, True]))
 @pytest.mark.parametrize("turns", [3, long(4)])
 def test_a_key_is_in_one_partition(

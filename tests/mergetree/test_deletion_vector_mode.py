@@ -251,6 +251,7 @@ def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
     assert rows_of(table) == model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("on", [True, False])
 def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -> None:

@@ -79,6 +79,7 @@ CONDITIONS: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("turns", [3, long(6)])
 def test_random_deletes(name: str, turns: int, tmp_path: Path) -> None:

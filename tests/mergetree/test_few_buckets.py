@@ -65,6 +65,7 @@ def bucket_of_key(table: Table) -> dict[int, int]:
     return dict(zip(*(c.to_pylist() for c in found.columns), strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("cold", "kind"), halves([True, False], KINDS))
 @pytest.mark.parametrize("turns", [4, long(5)])
 def test_rows_end_as_in_a_dictionary(

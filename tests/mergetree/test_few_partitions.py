@@ -47,6 +47,7 @@ def steps(table: Table) -> None:
     table.maintenance.compact(full=True, where="day = 'd2'")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_rows_and_buckets(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small = made(tmp_path / "small", KINDS[kind])

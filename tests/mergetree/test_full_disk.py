@@ -88,6 +88,7 @@ def room(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_one_error_no_snapshot_and_no_strays(tmp_path: Path, name: str) -> None:
     operation, options, folders = CASES[name]

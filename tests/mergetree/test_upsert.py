@@ -96,6 +96,7 @@ OPTIONS: list[dict[str, str]] = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 @pytest.mark.parametrize("steps", [7, long(14)])
 def test_a_table_is_what_a_dictionary_would_be(number: int, steps: int, tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def is_number(column: str) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [*range(4), *(long(seed) for seed in range(4, full(34, 206)))])
 def test_random_aggregates(tmp_path: Path, seed: int) -> None:
     """50 aggregates of a random table: `make full-counts` makes that 10,300."""

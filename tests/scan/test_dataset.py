@@ -376,6 +376,7 @@ def test_merge_on_read_and_changes_and_system_tables(tmp_path: Path) -> None:
     assert snapshots.filter("snapshot_id = 2").project("commit_kind").fetchall() == [("APPEND",)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", few(range(4), 0, 1))
 def test_random_predicates(table: bitlake.Table, seed: int) -> None:
     """DuckDB's and Polars' answers over datasets are their own answers over the rows in memory."""

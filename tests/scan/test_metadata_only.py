@@ -76,6 +76,7 @@ def row_values() -> Any:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("examples", [25, long(60)])
 def test_answers_are_those_of_the_rows(tmp_path_factory: Any, examples: int) -> None:
     @settings(max_examples=examples)
@@ -179,6 +180,7 @@ def test_what_needs_data_reads_one_column(lake: bitlake.Lake) -> None:
     assert scan.plan().metrics.answered_by["data"] > 0
 
 
+@pytest.mark.exhaustive
 def test_paimons_own_tables() -> None:
     """Statistics and indexes that Paimon (Java) wrote tell the same as its rows; deletion vectors and merging too."""
     lake = bitlake.connect(str(warehouse()))

@@ -251,6 +251,7 @@ print(next(iterator).num_rows > 0)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "buckets"), [("keyed", "1"), ("keyed", "3"), ("files", "-1")])
 def test_a_program_ends_with_an_iterator_that_is_not_read_to_its_end(name: str, buckets: str, tmp_path: Path) -> None:
     lake = bitlake.connect(str(tmp_path))
@@ -303,6 +304,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("where", ["", "x < 0.99"])
 def test_peak_memory_of_batches_is_below_the_table(wide: Path, where: str) -> None:

@@ -152,6 +152,7 @@ COLUMNS: dict[str, Sequence[Any]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("partitioned", "vectors"), halves([False, True], [False, True]))
 def test_tasks_keep_the_files_of_an_append_table(tmp_path: Path, partitioned: bool, vectors: bool) -> None:
     table = append_table(tmp_path, partitioned, vectors)
@@ -245,6 +246,7 @@ def keyed_table(root: Path, options: dict[str, str], partitioned: bool, rng: ran
     return table
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("engine", "partitioned"), halves(ENGINES, [True, False]))
 def test_tasks_keep_the_rows_of_a_table_with_keys(tmp_path: Path, engine: str, partitioned: bool) -> None:
     """Files that are read directly are the same; of those to merge there may be fewer, and the rows are the same."""

@@ -510,6 +510,7 @@ def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:
     assert table.scan(where=f"{name} IS NULL").count() == len(nulls)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("examples", [6, long(15)])
 def test_any_changes_read_as_a_plain_model_does(examples: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     @settings(max_examples=examples)

@@ -105,6 +105,7 @@ def test_main_is_what_the_branch_is(tmp_path: Path, main: int, branch: int) -> N
     assert table.snapshot is not None and table.snapshot.id == 3 + branch
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", [False, True] if FULL else [False])
 @pytest.mark.parametrize(("main", "branch"), [(2, 1), (1, 3), (1, 2)] if FULL else [(1, 2)])
 @pytest.mark.parametrize("calls", CALLS)

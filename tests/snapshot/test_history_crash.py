@@ -131,6 +131,7 @@ FIRST = {f.__name__: f for f in (expire, rollback, remove_orphans)}
 THEN = {f.__name__: f for f in (append, rollback, remove_orphans, tag_earliest, rollback_to_tag)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("tried", TRIED)
 def test_every_command_after_one_that_died(template: Path, tmp_path: Path, first: str, tried: int) -> None:

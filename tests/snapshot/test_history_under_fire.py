@@ -40,6 +40,7 @@ def opened(template: Path, root: Path, store: object) -> bitlake.Lake:
     return lake
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 def test_each_change_a_death(template: tuple[Path, Lake], tmp_path: Path, operation: Operation) -> None:
     at, root = 0, tmp_path / "lake"
@@ -105,6 +106,7 @@ EACH_CALL = {("alter", "rename table"), ("create branch", "rename table")}
 """Both once said that they had failed, and the renamed table had the change."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("outer", sorted({one for one, _ in pairs()}))
 @pytest.mark.parametrize("count", [2] if FULL else [1, long(2)])
 def test_another_operation_between_any_two_calls(

@@ -56,6 +56,7 @@ def planned(table: bitlake.Table, where: str) -> tuple[list[str], Any]:
     return [f.path for f in plan.files], plan.metrics
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_the_same_files_are_planned(table: bitlake.Table, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, whole = planned(table, where)

@@ -149,6 +149,7 @@ def check_later(root: Path, what: str) -> None:
     assert look(root)["t"][0] == rows | {200}, what
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "dies", "steps"),
     [

@@ -192,6 +192,7 @@ def check(table: Table, wanted: list[Rows], why: str, seen: set[Any]) -> None:
     assert ids(table) == [*found, 100], why
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", ["rollback", "other"])
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("pace", PACES)

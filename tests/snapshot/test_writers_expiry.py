@@ -68,6 +68,7 @@ WORK: dict[str, tuple[dict[str, str], Callable[[Table], object], list[int]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WORK)
 @pytest.mark.parametrize("step", [5, long(1)])
 def test_a_writer_whose_base_expires_at_any_moment_goes_on(tmp_path: Path, name: str, step: int) -> None:

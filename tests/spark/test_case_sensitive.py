@@ -223,6 +223,7 @@ WRONG = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("statement", WRONG)
 def test_wrong_case_is_refused_only_with_the_setting(lake: Any, spark: Any, statement: str) -> None:
     lake.sql("CREATE TABLE t (id INT, a INT, p INT, s STRUCT<x: INT>) PARTITIONED BY (p)")

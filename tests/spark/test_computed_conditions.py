@@ -84,6 +84,7 @@ CASES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("seed", "count", "zone", "kind"), CASES)
 def test_a_scan_computes_what_spark_computes(
     spark: Any, tmp_path: Path, seed: int, count: int, zone: str, kind: str
@@ -135,6 +136,7 @@ CONTEXTS += ["ß", "İstanbul", "ŉ", "Ǆ", "ǅ", "ﬁn", "i\u0307", "ı", "ΐ",
 UPPER_SINCE_UNICODE_16 = "\u019b\u0264\ua7d3\ua7d5"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("texts", [pytest.param(CONTEXTS, id="contexts"), long([], id="every character")])
 def test_case_is_spark_s_case(spark: Any, tmp_path: Path, texts: list[str]) -> None:
     texts = texts or [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]

@@ -312,6 +312,7 @@ def needed(text: str) -> bool:
     return text.startswith(("CREATE", "SET", "RESET", "INSERT INTO a"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "step"), [*((n, 2 if n == "casts" else 1) for n in SCRIPTS), long("casts", 1)])
 def test_the_same_table_and_result(lakes: tuple[bitlake.Lake, bitlake.Lake], name: str, step: int) -> None:
     """``step``: of the statements that others do not need, every how many-th is executed."""
@@ -324,6 +325,7 @@ def test_the_same_table_and_result(lakes: tuple[bitlake.Lake, bitlake.Lake], nam
     assert contents(in_process) == contents(on_spark)
 
 
+@pytest.mark.exhaustive
 def test_statistics_of_many_values(lakes: tuple[bitlake.Lake, bitlake.Lake], tmp_path: Path) -> None:
     """Both engines keep the same statistics of values of every type, of 70, 700 and 20,000 distinct ones."""
     on_spark, in_process = lakes

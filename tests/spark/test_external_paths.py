@@ -22,6 +22,7 @@ def rows(lake: bitlake.Lake, text: str) -> list[tuple[Any, ...]]:
     return [tuple(r) for r in lake.sql(text).collect()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("file_format", "key", "count"), [("parquet", False, 110_000), ("orc", False, 3_000), ("parquet", True, 30_000)]
 )
@@ -185,6 +186,7 @@ def test_a_setting_that_names_no_place_is_refused(spark: Any, tmp_path: Path) ->
         bitlake.connect(str(tmp_path / "lake")).table("t").scan().to_arrow()
 
 
+@pytest.mark.exhaustive
 def test_streams_write_external_files(spark: Any, tmp_path: Path) -> None:
     root = f"file:{tmp_path / 'ext'}"
     lake = bitlake.connect(str(tmp_path / "lake"), spark=spark, external_paths=[root])

@@ -205,6 +205,7 @@ def keys_in(bucket_of: dict[int, int], bucket: int) -> list[int]:
 
 
 # Tables with deletion vectors take the paths of those without, too.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [long(k) if k in ("fixed", "across") else k for k in ANYWHERE])
 def test_keys_that_may_be_anywhere(
     spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

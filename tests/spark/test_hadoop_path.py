@@ -47,6 +47,7 @@ def test_patterns_and_hidden_names() -> None:
     assert is_hidden("/a/_data-1.parquet") and is_hidden("/a/.data") and not is_hidden("/_a/k=_b/data")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("form", "folder"), [long("file://{}", "plain"), ("file:{}", "a b%41+#é"), ("{}", "a?[1]{b,c}*\\d")]

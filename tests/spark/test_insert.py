@@ -196,6 +196,7 @@ CASTS = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("ansi", "step"), [("true", 1), ("false", 4), long("false", 1)])
 def test_values_are_cast_as_paimon_casts_them(lake: bitlake.Lake, spark: Any, ansi: str, step: int) -> None:
     """``step``: of the values that are refused, every how many-th is written."""
@@ -255,6 +256,7 @@ def test_members_of_structs_are_assigned_by_name(lake: bitlake.Lake, key: str) -
             lake.sql(statement)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("door", "key"), [long("path", ""), ("uri", ", 'primary-key' = 'id,x,y', 'bucket' = '2'")])
 def test_a_table_of_many_files(spark: Any, tmp_path: Path, door: str, key: str) -> None:
     """INSERT, UPDATE and MERGE over several files and more than 1 MB, as Spark reads and writes them itself."""

@@ -39,6 +39,7 @@ def check(lake: bitlake.Lake, rows: list[Any]) -> None:
     assert sorted(found, key=repr) == sorted(rows, key=repr)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["vectors", "partial-update", long("merge-on-read"), long("dynamic")])
 def test_random_statements(lake: bitlake.Lake, name: str) -> None:
     pick = random.Random(name)

@@ -157,6 +157,7 @@ def _values(rows: list[Any]) -> str:
     return ", ".join(f"({', '.join(map(text, row))})" for row in rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "steps"), [*((n, STEPS) for n in TABLES), *(long(n, 40) for n in TABLES)])
 def test_random_statements_end_as_in_a_dictionary(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, name: str, steps: int

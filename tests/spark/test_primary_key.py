@@ -53,6 +53,7 @@ def changes_of(rng: random.Random, turn: int, keys: int) -> list[tuple[int, str,
     return [(k, "ab"[k % 2], turn * 1000 + k) for k in chosen]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "partitioned"),
     few(

@@ -43,6 +43,7 @@ def create(lake: bitlake.Lake, options: str, key: str = "id") -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("vectors", ["false", "true"])
 @pytest.mark.parametrize("turns", [2, long(3)])
 def test_a_key_moves_to_its_new_partition(lake: bitlake.Lake, spark: SparkSession, vectors: str, turns: int) -> None:

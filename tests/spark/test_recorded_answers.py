@@ -67,6 +67,7 @@ def accepted(text: str, group: Group, condition: bool = False) -> bool:
     return True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [0, *(long(i) for i in range(1, len(GROUPS)))])
 def test_the_recorded_answers_are_spark_s(spark: Any, tmp_path: Path, number: int) -> None:
     group = GROUPS[number]

@@ -166,6 +166,7 @@ def test_where_spares_files(lake: bitlake.Lake) -> None:
     assert sum(b.num_rows for p in reader.partitions() for b in reader.read(p)) == 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("pushes", ["true", "false"])
 def test_a_frame_answers_each_query_by_itself(spark: Any, lake: bitlake.Lake, pushes: str) -> None:
     # Spark keeps the partitions that a pushed filter left for all later uses of the frame: df.filter("id = 1") made

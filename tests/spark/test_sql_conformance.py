@@ -32,6 +32,7 @@ ON_DUCKDB = 64
 ANALYSTS = 20
 
 
+@pytest.mark.exhaustive
 def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None:
     """A few of those that ``make sql-conformance`` asks, 600 in each run of ``.ci/run``."""
     if getattr(spark, "_jsparkSession", None) is None:
@@ -46,6 +47,7 @@ def test_random_queries_answer_as_spark_does(spark: Any, tmp_path: Path) -> None
     assert [statement.text for _, statement, _, _ in differ] == []
 
 
+@pytest.mark.exhaustive
 def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path) -> None:
     """Queries that bitlake gives to DuckDB; of the generator's, which uses all that Spark has, a third."""
     if getattr(spark, "_jsparkSession", None) is None:
@@ -58,6 +60,7 @@ def test_what_duckdb_answers_is_what_spark_answers(spark: Any, tmp_path: Path) -
     assert answered >= ON_DUCKDB // 8
 
 
+@pytest.mark.exhaustive
 def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) -> None:
     """A slice of ``make sql-conformance ENGINE=duckdb``: rows, names and types, over columns of every atomic type."""
     session = spark.newSession()
@@ -74,6 +77,7 @@ def test_analysts_queries_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path) 
     assert outcome.counts["ran on DuckDB"] >= 0.9 * (ANALYSTS - outcome.counts["refused by both"]), str(outcome)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("step", "count"), [(3, 8), long(1, 22)])
 def test_queries_of_tpch_kind_run_on_duckdb_as_on_spark(spark: Any, tmp_path: Path, step: int, count: int) -> None:
     """Each ``step``-th of 22 queries."""

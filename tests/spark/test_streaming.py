@@ -360,6 +360,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 Start = Callable[[], Any]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ways", ["sink own", long("sink dynamic own")])
 def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path, ways: str) -> None:
     """Appended rows go from a table into others by the sink (fixed buckets, dynamic ones) and by the lake."""

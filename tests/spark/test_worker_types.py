@@ -53,6 +53,7 @@ def decimals(digits: int, scale: int, count: int) -> list[Decimal | None]:
     return [None if n is None or (i > 6 and n % 11 == 0) else Decimal(f"{n}E-{scale}") for i, n in enumerate(chosen)]
 
 
+@pytest.mark.exhaustive
 def test_decimals_are_what_sparks_reader_gives(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     kinds = [(1, 0), (5, 5), (10, 2), (17, 0), (18, 0), (18, 18), (19, 2), (38, 10)]
     columns = {f"d{p}_{s}": pa.array(decimals(p, s, 12_000), pa.decimal128(p, s)) for p, s in kinds}

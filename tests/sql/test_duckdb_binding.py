@@ -69,6 +69,7 @@ WHOLE = {
 """The tables that Paimon left as whole files; others have deleted rows, rows to merge, or an evolved schema."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "name"), list(enumerate(sorted(p.name for p in (warehouse() / "default.db").iterdir())))
 )

@@ -44,6 +44,7 @@ def plan_of(table: Table, where: str) -> Plan:
     return table.scan(where=where).plan()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [60, long(1_000)])
 def test_random_predicates_find_what_a_full_scan_finds(pair: tuple[Table, Table], count: int) -> None:
     with_indexes, without = pair

@@ -24,6 +24,7 @@ def ids(table: Table, where: str) -> list[int]:
     return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [60, long(600)])
 def test_random_predicates_find_what_a_full_scan_finds(lake: Lake, count: int) -> None:
     tables = [lake.create_table(f"t{count}{i}", SCHEMA, options=o) for i, o in enumerate((INDEXES, {}))]

@@ -141,6 +141,7 @@ def test_a_primary_key_table_lives_in_a_bucket(lake: bitlake.Lake) -> None:
     assert ids(table, "who = 'old'") == list(range(10, 50))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_processes_lose_no_commit(s3_endpoint: str) -> None:
     root = "s3://lake/two-processes"
@@ -192,6 +193,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
     assert versions.latest_snapshot_id(table._core.state().table_files) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", few(range(3), 1))
 def test_nothing_is_lost_or_doubled_on_a_bad_line(proxy: flaky_proxy.Proxy, seed: int) -> None:
     chance = random.Random(seed)

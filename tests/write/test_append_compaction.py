@@ -263,6 +263,7 @@ def test_rows_appended_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(files_of(table)) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(4))
 def test_random_statements_and_compactions(tmp_path: Path, seed: int) -> None:
     """Appends, deletes, updates and compactions in any order, against a list."""

@@ -281,6 +281,7 @@ for i in range(50):
 """
 
 
+@pytest.mark.exhaustive
 def test_two_processes_appending_lose_nothing(tmp_path: Path) -> None:
     paths, _ = make_table(tmp_path / "t", **{"commit.max-retries": "0"})
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}

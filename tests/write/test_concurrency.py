@@ -112,6 +112,7 @@ FULL = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [True, long(False)])
 def test_two_processes_append_fifty_times_each(tmp_path: Path, full: bool) -> None:
@@ -134,6 +135,7 @@ def test_two_processes_append_fifty_times_each(tmp_path: Path, full: bool) -> No
             assert len(scan.plan().files) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_an_appender_a_rewriter_and_an_overwriter(tmp_path: Path) -> None:
     schema = batch("x", 0).schema  # type: ignore[attr-defined]
@@ -164,6 +166,7 @@ def test_an_appender_a_rewriter_and_an_overwriter(tmp_path: Path) -> None:
     assert table.scan(where="id = 'first-0-0'").count() == 1
 
 
+@pytest.mark.exhaustive
 def test_threads_of_one_process_share_a_table(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", events(1).schema, options={"bucket": "2"})
 

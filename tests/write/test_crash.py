@@ -96,6 +96,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- storage that fails -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("dead", "after", "step"),
     [(True, False, 2), *(long(*how, 1) for how in itertools.product([True, False], repeat=2))],
@@ -258,6 +259,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent), *sys.path])}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(("work", "after"), [long("append", False), ("append", True), ("rewrite", False)])
 def test_killed_at_each_store_call(template: Path, tmp_path: Path, work: str, after: bool) -> None:

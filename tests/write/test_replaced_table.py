@@ -82,6 +82,7 @@ ALL = [(n, o) for n in WORK for o in OTHERS]
 PAIRS = ALL if "BITLAKE_HISTORY" in os.environ else sorted(QUICK, key=ALL.index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "other"), PAIRS, ids=lambda p: p if isinstance(p, str) else p.__name__)
 def test_no_table_is_damaged_by_a_writer_who_had_another_one_open(
     tmp_path: Path, name: str, other: Callable[..., None]

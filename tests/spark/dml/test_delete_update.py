@@ -21,6 +21,7 @@ def files_of(lake: bitlake.Lake) -> set[str]:
     return {e.file.file_name for e in lake.table("t")._core.state().entries()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("where", "name"),
     few(

@@ -121,6 +121,7 @@ def random_clauses(pick: random.Random) -> list[tuple[str, Test, Any, str]]:
     return out or random_clauses(pick)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("turns", [2, long(6)])
 def test_random_merges(lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +360,7 @@ def outcome(lake: bitlake.Lake, text: str, engine: str) -> tuple[Any, ...]:
     return done, sorted(map(str, rows)), str(lake.table(name).schema)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("turns", "name"),
     few(itertools.product([2, 12], [*OPTIONS, *KEYED]), (2, "vectors"), (2, "keyed with vectors")),

@@ -79,6 +79,7 @@ def outcome(lake: bitlake.Lake, table: str, text: str) -> tuple[Any, ...]:
     return done, sorted(map(repr, lake.table(table).to_arrow().to_pylist()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("turns", "name"), few(itertools.product([3, 40], TABLES), (3, "vectors"), (3, "keyed")))
 def test_random_merges_as_on_executors(
     lake: bitlake.Lake, name: str, turns: int, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +181,7 @@ def test_a_row_that_several_rows_delete_counts_once(lake: bitlake.Lake, kind: st
     assert sorted(map(tuple, lake.sql("SELECT id, a FROM t").collect())) == [(3, 3), (9, 0)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "few"), halves(TABLES, [False, True]))
 def test_conditions_are_not_evaluated_for_rows_without_a_match(
     lake: bitlake.Lake, name: str, few: bool, monkeypatch: pytest.MonkeyPatch

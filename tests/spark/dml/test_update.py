@@ -24,6 +24,7 @@ SETS: list[tuple[dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("updates", [2, long(3)])
 def test_random_updates(lake: bitlake.Lake, name: str, updates: int, monkeypatch: pytest.MonkeyPatch) -> None:

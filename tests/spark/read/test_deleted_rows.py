@@ -63,6 +63,7 @@ def _plain(rows: pa.Table) -> dict[int, tuple[int, str]]:
     return {r["id"]: (r["k"], r["v"]) for r in rows.to_pylist()}
 
 
+@pytest.mark.exhaustive
 def test_rows_after_deletes_updates_and_merges(lake: bitlake.Lake, ways: Any) -> None:
     _table(lake)
     expected = _plain(_rows())

@@ -78,6 +78,7 @@ def _ordered(text: str) -> str:
     return text if "ORDER BY" in text or "_metadata FROM {t}" in text else f"{text} ORDER BY ALL"
 
 
+@pytest.mark.exhaustive
 def test_spark_gives_the_same(lake: bitlake.Lake, way: str, expected: Any) -> None:
     asked = QUERIES if way == "driver" else VALUES
     for text, (columns, rows) in zip(asked, expected, strict=False):

@@ -83,6 +83,7 @@ def rows(found: Any) -> list[str]:
     return sorted(map(str, (tuple(row) for row in found)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("open_gate")
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(10), *(long(range(i, i + 50)) for i in range(10, 210, 50))], ids=str)

@@ -36,6 +36,7 @@ def lake(tmp_path: Any, spark: Any) -> bitlake.Lake:
     return lake
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("condition", CONDITIONS, ids=range(len(CONDITIONS)))
 def test_the_same_rows_as_plain_spark(lake: bitlake.Lake, condition: str) -> None:
     frame = lake.sql(f"SELECT id FROM t WHERE {condition}")

@@ -95,6 +95,7 @@ def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlak
     assert lake.sql("SELECT count(*), max(id) FROM t WHERE id > 7 AND id < 100").collect()[0][:] == (0, None)
 
 
+@pytest.mark.exhaustive
 def test_subqueries_are_selected_from_files_that_are_read_in_two_ways(lake: bitlake.Lake) -> None:
     """Over a UNION ALL Spark's optimiser fails for a projection with a correlated subquery: "key not found"."""
     lake.sql("CREATE TABLE t (id INT, k INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")

@@ -51,6 +51,7 @@ def hold(advice: Advice) -> Measured:
     return measured
 
 
+@pytest.mark.exhaustive
 def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs take, times the table's rows: of clocks of threads that go on by a second at each look.
 
@@ -72,6 +73,7 @@ def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert plain < seconds["range-bitmap"] < 2 * plain
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["spark", long("python")])
 def test_orders_looked_at_whole(tmp_path: Path, engine: str) -> None:
     """The benchmark's table: what is looked at whole is foretold nearly to the byte."""
@@ -84,6 +86,7 @@ def test_orders_looked_at_whole(tmp_path: Path, engine: str) -> None:
         assert abs(q.estimated_before - q.before) <= 0.02 * q.before + LITTLE, q
 
 
+@pytest.mark.exhaustive
 def test_orders_by_a_sample_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "RUN_ROWS", 16_384)
     advice = stored(tmp_path, orders(400_000), 4).indexes.advise(sample=100_000)
@@ -92,6 +95,7 @@ def test_orders_by_a_sample_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {i.column for i in measured.indexes} >= {"user_id", "amount"}
 
 
+@pytest.mark.exhaustive
 def test_lineitem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "RUN_ROWS", 16_384)
     table = stored(tmp_path, lineitem(250_000), 2)
@@ -108,6 +112,7 @@ def test_lineitem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured.indexes
 
 
+@pytest.mark.exhaustive
 def test_every_index_that_is_tried_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that advice is against: what they weigh, and what asking them, or not, costs each query."""
     monkeypatch.setattr(profile, "RUN_ROWS", 65_536)
@@ -139,6 +144,7 @@ def test_every_index_that_is_tried_by_a_sample(tmp_path: Path, monkeypatch: pyte
         assert little or (expected * saved > 0 and near(abs(expected), abs(saved))), (t, saved)
 
 
+@pytest.mark.exhaustive
 def test_files_side_by_side_wait_for_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate.os, "cpu_count", lambda: 4)
     assert side_by_side([]) == side_by_side([7]) == side_by_side([0, 0]) == 1.0
@@ -176,6 +182,7 @@ DAYS = ("day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'", "day >= DATE '197
 PLACES = ("place BETWEEN 5000 AND 9000", "place < 2000")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("asked", "kind", "engine"),
     [
@@ -204,6 +211,7 @@ def test_sorting_brings_what_was_told(
     assert not [i for i in table.indexes.advise(asked, engine=engine).layout if i.kind == "sort"], "it is sorted now"
 
 
+@pytest.mark.exhaustive
 def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are for files that are written from then on, so the same rows are written again."""
     monkeypatch.setattr(layout, "_WORTH_SAVING", 64 << 10)
@@ -223,6 +231,7 @@ def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.M
     assert advised.bytes_after is not None and near(advised.bytes_after, sum(after) / len(after))
 
 
+@pytest.mark.exhaustive
 def test_fewer_buckets_are_as_large_as_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_SMALL_BUCKET", 256 << 10)
     monkeypatch.setattr(layout, "_BUCKET_BYTES", 4 << 20)
@@ -239,6 +248,7 @@ def test_fewer_buckets_are_as_large_as_was_told(tmp_path: Path, monkeypatch: pyt
     assert table.indexes.advise(["day = DATE '1971-01-01'"]).layout == ()
 
 
+@pytest.mark.exhaustive
 def test_what_takes_spark_says_so_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_WORTH_SORTING", 1 << 20)
     monkeypatch.setattr(layout, "_WORTH_SAVING", 64 << 10)
@@ -249,6 +259,7 @@ def test_what_takes_spark_says_so_before_anything_is_done(tmp_path: Path, monkey
     assert table._core.state().snapshot_id == 1 and advice.apply().measured is not None
 
 
+@pytest.mark.exhaustive
 def test_a_table_with_a_primary_key(tmp_path: Path) -> None:
     """All its files are compacted already: its indexes are built beside them."""
     options = {"bucket": "1", "deletion-vectors.enabled": "true"}
@@ -260,6 +271,7 @@ def test_a_table_with_a_primary_key(tmp_path: Path) -> None:
     assert len(hold(advice).indexes) == 1
 
 
+@pytest.mark.exhaustive
 def test_files_that_are_merged_by_key_gain_nothing(tmp_path: Path) -> None:
     table = stored(tmp_path, orders(3000), primary_key=("order_id",), options={"bucket": "1", "write-only": "true"})
     table.upsert(orders(3000))
@@ -267,6 +279,7 @@ def test_files_that_are_merged_by_key_gain_nothing(tmp_path: Path) -> None:
     assert found.action == "none" and "compact the table first" in found.reason
 
 
+@pytest.mark.exhaustive
 def test_tables_of_the_article_have_nothing_to_save(tmp_path: Path) -> None:
     """Six events and ten orders: any index would be larger than what it spares."""
     advice = stored(tmp_path, orders(10)).indexes.advise()

@@ -95,6 +95,7 @@ def advised(table: Table, where: str) -> Advice:
     return table.indexes.advise([Query(where, ("id",))], engine="python")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "which"),
     [

@@ -283,6 +283,7 @@ FAULTS = [
 # fmt: on
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name.replace(" ", "-"))
 def test_every_fault_is_found_and_named(fault: Fault, templates: Callable[[str], Path], tmp_path: Path) -> None:
     root = tmp_path / "lake"
