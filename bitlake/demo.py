@@ -298,9 +298,9 @@ def _short(path: str) -> str:
 def _orders_tour(console: Console, lake: bitlake.Lake, folder: Path, rows: int) -> None:
     source = folder / "orders.parquet"
     with console.status(f"Making {rows:,} orders …"):
-        made = orders(rows)
-        pending = pc.sum(pc.equal(made.column("status"), "PENDING")).as_py() or 0
-        pq.write_table(made, source, row_group_size=500_000)
+        table = orders(rows)
+        pending = pc.sum(pc.equal(table.column("status"), "PENDING")).as_py() or 0
+        pq.write_table(table, source, row_group_size=500_000)
     console.print(Rule(f"[bold]2  What an index is worth: {rows:,} orders, {pending:,} of them PENDING"))
     lake.spark.read.parquet(str(source)).createOrReplaceTempView("incoming_orders")
     properties = ", ".join(f"'{k}' = '{v}'" for k, v in _INDEXED.items())

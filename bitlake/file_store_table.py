@@ -114,10 +114,10 @@ class FileStoreTable:
 
         Raises :class:`InvalidRequest` for options that cannot change once the table has data.
         """
-        made = copy.copy(self)
-        made._options = {**self._options, **options}
-        made.state()
-        return made
+        table = copy.copy(self)
+        table._options = {**self._options, **options}
+        table.state()
+        return table
 
     def state(self) -> TableState:
         """The table now; raises :class:`NotFound` if it is gone."""
@@ -333,9 +333,9 @@ class FileStoreTable:
 
     def written_by(self, user: str) -> Self:
         """The same table for a writer that comes again under the same name, such as a stream."""
-        made = copy.copy(self)
-        made._user = user
-        return made
+        table = copy.copy(self)
+        table._user = user
+        return table
 
     def commit_user(self, state: TableState | None = None) -> str:
         """The user that this handle's commits name, with the prefix that the table's options ask for."""
@@ -371,19 +371,19 @@ class FileStoreTable:
         kind = "APPEND" if overwrite is None else "OVERWRITE"
         batch = stream_batch(state, self.commit_user(state), identifier)
         plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, batch=batch)
-        made = self._commit(state, plan, operation, partial(self.discard, state, files), identifier)
+        snapshot = self._commit(state, plan, operation, partial(self.discard, state, files), identifier)
         if operation != "TRUNCATE":  # expiry drops partitions by it, and in Paimon it expires none either
             self.expire_due(state, identifier)
-        return made
+        return snapshot
 
     def commit_rows(
         self, state: TableState, deletion: RowDeletion, operation: str, files: Sequence[ManifestEntry] = ()
     ) -> Snapshot | None:
         """Commit a deletion of rows and new files in one snapshot; on failure the files of both are deleted."""
         discard = partial(discard_statement, state, deletion, files)
-        made = self._commit(state, deletion.plan(state.schema, files), operation, discard)
+        snapshot = self._commit(state, deletion.plan(state.schema, files), operation, discard)
         self.expire_due(state)
-        return made
+        return snapshot
 
     def _commit(
         self,

@@ -291,7 +291,7 @@ def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBa
         out = io.BytesIO()
         csv.write_csv(texts.select(names), out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
         try:
-            made = csv.read_csv(
+            table = csv.read_csv(
                 arrow_reader(out.getbuffer()),
                 csv.ReadOptions(column_names=names, use_threads=False),
                 csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
@@ -307,7 +307,7 @@ def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBa
             if place is None:
                 raise
             raise InvalidRequest(f"column '{names[int(place.group(1))]}': {str(e)[place.end() :]}") from e
-        columns = [made.column(n).combine_chunks() if n in names else texts.column(n) for n in texts.schema.names]
+        columns = [table.column(n).combine_chunks() if n in names else texts.column(n) for n in texts.schema.names]
         return pa.record_batch(columns, names=texts.schema.names)
 
     return convert

@@ -103,18 +103,18 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any]) -> bytes:
     slots = bytearray()
     start = len(nulls) + 8 * arity
     pieces = bytearray()
-    for i, (made, value) in enumerate(zip(types, values)):
+    for i, (kind, value) in enumerate(zip(types, values)):
         if value is None:
             bit = i + 8
             nulls[bit >> 3] |= 1 << (bit & 7)
-            reserved = 16 if is_wide_decimal(made) else 8 if is_fine_timestamp(made) else 0
+            reserved = 16 if is_wide_decimal(kind) else 8 if is_fine_timestamp(kind) else 0
             slots += _U64.pack((start + len(pieces)) << 32 if reserved else 0)
             pieces += bytes(reserved)
             continue
         try:
-            slot, piece = _encode(made, value, start + len(pieces))
+            slot, piece = _encode(kind, value, start + len(pieces))
         except (struct.error, OverflowError, TypeError, ValueError, AttributeError) as e:
-            raise InvalidRequest(f"{value!r} is not a value of type {made}") from e
+            raise InvalidRequest(f"{value!r} is not a value of type {kind}") from e
         slots += slot
         pieces += piece
     return bytes(nulls + slots + pieces)
@@ -167,7 +167,7 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     arity = decode_arity(data)
     if arity != len(types):
         raise CorruptError(f"a row of {arity} fields stands where {len(types)} are expected", 0)
-    return tuple(decode_field(made, data, arity, i) for i, made in enumerate(types))
+    return tuple(decode_field(kind, data, arity, i) for i, kind in enumerate(types))
 
 
 def decode_field(made: DataType, data: bytes, arity: int, index: int) -> Any:
@@ -291,21 +291,21 @@ def encode_rows(types: Sequence[DataType], arrays: Sequence[Any]) -> tuple[U8, I
     Returns the bytes of all rows and ``rows + 1`` offsets into them.  Arrays are cast to their field's Arrow type.
     Raises :class:`InvalidRequest` when a cast would lose something, :class:`UnsupportedFeature` for nested types.
     """
-    columns = [to_column(made, array) for made, array in zip(types, arrays, strict=True)]
+    columns = [to_column(kind, array) for kind, array in zip(types, arrays, strict=True)]
     rows = len(columns[0]) if columns else 0
     head = null_bytes(len(types)) // 8
     fixed = np.zeros((rows, head + len(types)), np.uint64)
     null_area = fixed[:, :head].view(np.uint8)  # a view: setting bits here sets them in the row
     used = np.full(rows, fixed.shape[1] * 8, np.int64)
     pieces: list[tuple[I64, U8 | Texts]] = []
-    for i, (made, column) in enumerate(zip(types, columns)):
-        assert isinstance(made, AtomicType)
+    for i, (kind, column) in enumerate(zip(types, columns)):
+        assert isinstance(kind, AtomicType)
         nulls = null_mask(column)
         if nulls.any():
             bit = i + 8
             null_area[:, bit >> 3] |= nulls.astype(np.uint8) << np.uint8(bit & 7)
         slot = fixed[:, head + i]
-        if made.root in STRINGS or made.root in BINARIES:
+        if kind.root in STRINGS or kind.root in BINARIES:
             texts = to_texts(column)
             long = texts.lengths > 7
             slot[:] = np.where(long, used.astype(np.uint64) << np.uint64(32) | texts.lengths.astype(np.uint64),
@@ -313,18 +313,18 @@ def encode_rows(types: Sequence[DataType], arrays: Sequence[Any]) -> tuple[U8, I
             kept = Texts(texts.data, texts.starts, np.where(long, texts.lengths, 0))
             pieces.append((used.copy(), kept))
             used += (kept.lengths + 7) // 8 * 8
-        elif is_wide_decimal(made):
+        elif is_wide_decimal(kind):
             body, lengths = _wide_decimals(column, nulls)
             slot[:] = used.astype(np.uint64) << np.uint64(32) | lengths.astype(np.uint64)
             pieces.append((used.copy(), body))
             used += 16
-        elif is_fine_timestamp(made):
-            millis, nanos = _split_timestamps(made, column, nulls)
+        elif is_fine_timestamp(kind):
+            millis, nanos = _split_timestamps(kind, column, nulls)
             slot[:] = used.astype(np.uint64) << np.uint64(32) | nanos.astype(np.uint64)
             pieces.append((used.copy(), millis.view(np.uint8).reshape(rows, 8)))
             used += 8
         else:
-            slot[:] = _slots(made, column, nulls)
+            slot[:] = _slots(kind, column, nulls)
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(used, out=offsets[1:])
     return _assemble(fixed, offsets, pieces), offsets

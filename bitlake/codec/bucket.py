@@ -39,7 +39,7 @@ def bucket_of(
         raise InvalidRequest(f"rows cannot be spread over {num_buckets} buckets")
     if not types:
         raise InvalidRequest("a bucketed table needs at least one bucket key column")
-    whole = [to_column(made, array) for made, array in zip(types, arrays, strict=True)]
+    whole = [to_column(kind, array) for kind, array in zip(types, arrays, strict=True)]
     if function == "default":
         sizes = np.abs(row_hash(types, whole).view(np.int32).astype(np.int64)).astype(np.uint32)
         # |h rem N|; dividing by a constant is several times faster than taking remainders.
@@ -48,8 +48,8 @@ def bucket_of(
         return _mod(types, whole, num_buckets)
     if function == "hive":
         total = np.zeros(len(whole[0]), np.uint32)
-        for made, column in zip(types, whole):
-            total = total * np.uint32(31) + _hive(made, column)
+        for kind, column in zip(types, whole):
+            total = total * np.uint32(31) + _hive(kind, column)
         return ((total & np.uint32(0x7FFFFFFF)) % np.uint32(num_buckets)).astype(np.int32)
     raise InvalidRequest(f"unknown bucket function '{function}'; it is one of default, mod, hive")
 
@@ -112,10 +112,10 @@ def _last(state: U32, counts: NDArray[np.int64]) -> U32:
 
 
 def _mod(types: Sequence[DataType], columns: Sequence[Any], num_buckets: int) -> NDArray[np.int32]:
-    made = types[0]
-    if len(types) != 1 or not isinstance(made, AtomicType) or made.root not in (Root.INT, Root.BIGINT):
+    kind = types[0]
+    if len(types) != 1 or not isinstance(kind, AtomicType) or kind.root not in (Root.INT, Root.BIGINT):
         raise InvalidRequest("bucket function 'mod' takes exactly one INT or BIGINT bucket key column")
-    dtype = np.int32 if made.root is Root.INT else np.int64
+    dtype = np.int32 if kind.root is Root.INT else np.int64
     values = to_numbers(columns[0], dtype, null_mask(columns[0])).astype(np.int64)
     return np.mod(values, num_buckets).astype(np.int32)
 

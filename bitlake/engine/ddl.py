@@ -211,7 +211,7 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
         columns = rows.columns
     if statement.replace and exists:
         return _replace(session, name, statement, columns, rows)
-    made = session.catalog.create_table(
+    created = session.catalog.create_table(
         name,
         columns,
         partition_keys=statement.partitioned_by,
@@ -221,7 +221,7 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
         if_not_exists=statement.if_not_exists,
         names=session.names,
     )
-    if rows is None or not made:
+    if rows is None or not created:
         return nothing()
     table = session.session_table(name)
     state = table.state()

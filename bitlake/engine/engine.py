@@ -154,8 +154,8 @@ class CoreEngine:
         ``args`` are the values of its parameters, by name or in order.  Raises :class:`NeedsSpark`, and
         :class:`bitlake.sql.duckdb_values.NotTranslatable` for queries, before anything is done.
         """
-        made = self.run(text, args)
-        return made.relation() if isinstance(made, QueryResult) else made
+        result = self.run(text, args)
+        return result.relation() if isinstance(result, QueryResult) else result
 
     def run(self, text: str, args: Args | None = None) -> pa.Table | QueryResult:
         """As :meth:`sql`, where a query that needs no DuckDB is not handed to it."""

@@ -114,15 +114,15 @@ def binding(scan: TableScan) -> str:
 
 def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
-    asked = explained(session, statement.query)
-    prepared = prepare(session, asked.query)
+    explained_query = explained(session, statement.query)
+    prepared = prepare(session, explained_query.query)
     found = None
     if isinstance(prepared.shape, Aggregates):
         found = answer(session, prepared.shape, prepared.scans[0], "python")
     if found is not None:
-        return result({"plan": str}, [(asked.text(explain_answer(found)),)])
+        return result({"plan": str}, [(explained_query.text(explain_answer(found)),)])
     parts = [
         f"{explain_text(scan.plan())}{join_filter_line(prepared, i)}\n{binding(scan)}{details(scan)}"
         for i, scan in enumerate(prepared.scans)
     ]
-    return result({"plan": str}, [(asked.text("\n\n".join(parts) or "the query reads no lake table"),)])
+    return result({"plan": str}, [(explained_query.text("\n\n".join(parts) or "the query reads no lake table"),)])

@@ -181,8 +181,8 @@ def _assigned(
                 f"MERGE has no '{field.name}'; it has {', '.join(source.columns.values())} (with the option "
                 "write.merge-schema it may lack some)"
             )
-        made = source.lenient_value(target, field, name) if lenient and updates else None
-        out.append(st.Assignment((field.name,), SqlText(source.column(name) if made is None else made)))
+        value = source.lenient_value(target, field, name) if lenient and updates else None
+        out.append(st.Assignment((field.name,), SqlText(source.column(name) if value is None else value)))
     return out
 
 

@@ -514,18 +514,18 @@ def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, st
     """A scan of a table with options of the session: a moment, changes, or options of reading."""
     if not options:
         return table.scan()
-    asked = {_MOMENTS[k]: v for k, v in options.items() if k in _MOMENTS}
-    if "snapshot" in asked and not asked["snapshot"].strip().isdigit():
-        raise InvalidRequest(f"option 'scan.snapshot-id' = '{asked['snapshot']}' is not allowed; it takes a number")
+    moment = {_MOMENTS[k]: v for k, v in options.items() if k in _MOMENTS}
+    if "snapshot" in moment and not moment["snapshot"].strip().isdigit():
+        raise InvalidRequest(f"option 'scan.snapshot-id' = '{moment['snapshot']}' is not allowed; it takes a number")
     time: int | None = None
     if "scan.timestamp-millis" in options:
         time = _number(options, "scan.timestamp-millis")
     elif "scan.timestamp" in options:
         time = _time(session, options["scan.timestamp"])
-    version: int | str | None = asked.get("version")
+    version: int | str | None = moment.get("version")
     if "scan.watermark" in options:
         version = f"watermark-{_number(options, 'scan.watermark')}"
-    when = When(int(asked["snapshot"]) if "snapshot" in asked else None, asked.get("tag"), time, version)
+    when = When(int(moment["snapshot"]) if "snapshot" in moment else None, moment.get("tag"), time, version)
     mode = options.get("incremental-between-scan-mode", "auto").strip().lower()
     between = options.get("incremental-between")
     by_time = options.get("incremental-between-timestamp")

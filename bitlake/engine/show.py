@@ -120,17 +120,17 @@ def _escaped(text: str) -> str:
 
 def _shown(value: Any, field: DataField, timezone: str) -> str:
     """A partition's value as Spark casts it to text: a timestamp without trailing zeros, and in the session's zone."""
-    made = field.type
-    assert isinstance(made, AtomicType)
+    kind = field.type
+    assert isinstance(kind, AtomicType)
     if value is None:
         return "null"
-    if made.root not in TIMESTAMPS:
-        return render_value(made, value, legacy=False)
-    if made.root is Root.TIMESTAMP_LTZ:
-        digits = 6 if made.precision is None else made.precision
+    if kind.root not in TIMESTAMPS:
+        return render_value(kind, value, legacy=False)
+    if kind.root is Root.TIMESTAMP_LTZ:
+        digits = 6 if kind.precision is None else kind.precision
         unit = "ms" if digits <= 3 else "us" if digits <= 6 else "ns"
         value = pc.local_timestamp(pa.scalar(value, pa.timestamp(unit, timezone))).value
-    text = render_value(made, value, legacy=False)
+    text = render_value(kind, value, legacy=False)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -80,10 +80,10 @@ def _number(text: str) -> int | Decimal | float:
             raise NotConstant
         return value
     if "." in text:
-        made = literals.parse_decimal(text)
-        if made is None:
+        number = literals.parse_decimal(text)
+        if number is None:
             raise NotConstant
-        return made
+        return number
     if len(text) > 38:
         raise NotConstant
     return int(text)
@@ -197,14 +197,14 @@ def _date_function(node: exp.TsOrDsAdd | exp.AddMonths, tz: str) -> dt.date:
     if value is None or not isinstance(amount, int) or isinstance(amount, bool):
         raise NotConstant
     if isinstance(node, exp.AddMonths):
-        made = _add_months(value, amount)
-        assert isinstance(made, dt.date)
-        return made
+        date = _add_months(value, amount)
+        assert isinstance(date, dt.date)
+        return date
     if node.text("unit").upper() != "DAY":
         raise NotConstant
-    made = value + dt.timedelta(days=amount)
-    assert isinstance(made, dt.date)
-    return made
+    date = value + dt.timedelta(days=amount)
+    assert isinstance(date, dt.date)
+    return date
 
 
 def _arithmetic(node: exp.Add | exp.Sub | exp.Mul, tz: str) -> Any:
@@ -220,11 +220,11 @@ def _arithmetic(node: exp.Add | exp.Sub | exp.Mul, tz: str) -> Any:
     if type(a) is int and type(b) is int:
         if any(c.to.this.name in ("TINYINT", "SMALLINT") for c in node.find_all(exp.Cast)):
             raise NotConstant  # overflows earlier
-        made = a * b if isinstance(node, exp.Mul) else a + sign * b
+        result = a * b if isinstance(node, exp.Mul) else a + sign * b
         wide = max(32 if -(1 << 31) <= v < 1 << 31 else 64 if -(1 << 63) <= v < 1 << 63 else 128 for v in (a, b))
-        if wide == 128 or not -(1 << wide - 1) <= made < 1 << wide - 1:
+        if wide == 128 or not -(1 << wide - 1) <= result < 1 << wide - 1:
             raise NotConstant  # Spark fails or wraps around
-        return made
+        return result
     if type(a) in (int, Decimal) and type(b) in (int, Decimal):
         x, y = Decimal(a), Decimal(b)
         work = _WIDE.multiply if isinstance(node, exp.Mul) else _WIDE.add if sign == 1 else _WIDE.subtract

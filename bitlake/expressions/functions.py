@@ -401,8 +401,8 @@ def shift_typed(term: Typed, months: int, micros: int, zone: str, sql: str) -> T
         raise Refused(f"{term.sql} is {term.type}, to which no interval is added")
     if term.root is Root.TIMESTAMP_LTZ and not wall_clock.is_fixed(zone) and (months or abs(micros) >= MICROS_PER_DAY):
         raise Refused(f"days of {zone} are not all of one length")
-    made = TIMESTAMP if term.root is Root.TIMESTAMP_LTZ else TIMESTAMP_NTZ
-    return Typed("shift", made, (term,), (months, micros, zone), sql)
+    kind = TIMESTAMP if term.root is Root.TIMESTAMP_LTZ else TIMESTAMP_NTZ
+    return Typed("shift", kind, (term,), (months, micros, zone), sql)
 
 
 def _shift(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:

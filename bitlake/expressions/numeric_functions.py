@@ -125,8 +125,8 @@ def _bind_decimal_quotient(arguments: Sequence[Typed], zone: str) -> Bound:
     scale = max(6, s1 + p2 + 1)
     if p1 + scale - s1 + s2 > 18:  # the divisor has fewer
         raise Refused("Spark rounds a quotient of decimals, here to more than 18 digits; cast one side to DOUBLE")
-    made = decimal_type(p1 - s1 + s2 + scale, scale)
-    return [cast_typed(a, t, zone) for a, t in zip(arguments, (p, q), strict=True)], made, scale - s1 + s2
+    kind = decimal_type(p1 - s1 + s2 + scale, scale)
+    return [cast_typed(a, t, zone) for a, t in zip(arguments, (p, q), strict=True)], kind, scale - s1 + s2
 
 
 def _by_zero(term: Typed, arrays: Sequence[pa.Array]) -> None:

@@ -247,18 +247,18 @@ def _convert(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
 
 
 def _and(terms: list[exp.Expr], again: Callable[[exp.Expr], Predicate], partial: bool) -> Predicate:
-    made: list[Predicate] = []
+    parts: list[Predicate] = []
     missing: Inexpressible | None = None
     for term in terms:
         try:
-            made.append(again(term))
+            parts.append(again(term))
         except Inexpressible as e:
             if not partial:
                 raise
             missing = e
-    if not made and missing is not None:
+    if not parts and missing is not None:
         raise missing
-    return all_of(made)
+    return all_of(parts)
 
 
 def _not(inner: Predicate) -> Predicate:

@@ -313,8 +313,8 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
 
 
 def _verdicts(none: Bools, every: Bools) -> Verdicts:
-    made: Verdicts = (_SOME - none.view(np.int8) + every.view(np.int8)).astype(np.int8, copy=False)
-    return made
+    verdicts: Verdicts = (_SOME - none.view(np.int8) + every.view(np.int8)).astype(np.int8, copy=False)
+    return verdicts
 
 
 def _compare_verdicts(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
@@ -393,8 +393,8 @@ def _single(b: ColumnBounds) -> Bools:
         same = np.array([low == high for low, high in zip(b.low.to_pylist(), b.high.to_pylist(), strict=True)], bool)
     else:
         same = _bools(pc.equal(b.low, b.high))
-    made: Bools = b.has_low & b.has_high & same
-    return made
+    single: Bools = b.has_low & b.has_high & same
+    return single
 
 
 def _literal(value: Any, form: Form) -> Any:
@@ -426,13 +426,13 @@ def _equal(values: Values, literal: Any) -> Bools:
 
 def _compared(values: Values, literal: Any, op: Callable[[Any, Any], Any], kernel: str) -> Bools:
     if isinstance(values, np.ndarray):
-        made: Bools = op(values, literal)
-        return made
+        compared: Bools = op(values, literal)
+        return compared
     if len(values) <= _FEW:
         return np.array([op(v, literal) for v in values.to_pylist()], bool)
     return _bools(pc.call_function(kernel, [values, pa.scalar(literal, pa.large_binary())]))
 
 
 def _bools(array: pa.Array) -> Bools:
-    made: Bools = array.to_numpy(zero_copy_only=False)
-    return made
+    bools: Bools = array.to_numpy(zero_copy_only=False)
+    return bools

@@ -327,18 +327,18 @@ class TermBinder:
             case IntervalTerm():
                 raise refusal(term.sql, "an interval can only be added to a date or timestamp")
             case CastTerm(inner, to):
-                made = self.bind(inner)
+                bound = self.bind(inner)
                 return self._certain(
-                    f"CAST({made.sql} AS {sql_type(to)})", lambda: cast_typed(made, to, self.zone, True)
+                    f"CAST({bound.sql} AS {sql_type(to)})", lambda: cast_typed(bound, to, self.zone, True)
                 )
             case CallTerm(function, (of, IntervalTerm() as interval)) if function in ("+", "-"):
-                made = self.bind(of)
+                bound = self.bind(of)
                 sign = 1 if function == "+" else -1
-                sql = f"({made.sql} {function} {interval.sql})"
-                if made.is_null:
-                    return made
+                sql = f"({bound.sql} {function} {interval.sql})"
+                if bound.is_null:
+                    return bound
                 months, micros = sign * interval.months, sign * interval.micros
-                return self._certain(sql, lambda: shift_typed(made, months, micros, self.zone, sql))
+                return self._certain(sql, lambda: shift_typed(bound, months, micros, self.zone, sql))
             case CallTerm(function, arguments):
                 return self._call(function, [self.bind(a) for a in arguments])
         raise AssertionError(term)
@@ -358,11 +358,11 @@ class TermBinder:
         if not path:
             field = self.columns.field(name)
             return Typed("column", term_type(field.type), (), field.name, column_sql(field.name))
-        made = Typed("column", path[0].type, (), path[0].name, column_sql(path[0].name))
+        term = Typed("column", path[0].type, (), path[0].name, column_sql(path[0].name))
         for member in path[1:]:
-            sql = f"{made.sql}.{column_sql(member.name)}"
-            made = Typed("member", term_type(member.type), (made,), member.name, sql)
-        return made
+            sql = f"{term.sql}.{column_sql(member.name)}"
+            term = Typed("member", term_type(member.type), (term,), member.name, sql)
+        return term
 
     def _call(self, function: str, arguments: list[Typed]) -> Typed:
         sql = call_sql(function, arguments)

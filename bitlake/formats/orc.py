@@ -457,11 +457,11 @@ def _orc_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    made = column if column.type == kind else column.cast(kind)
+    array = column if column.type == kind else column.cast(kind)
     if not holds(kind, pa.types.is_struct):
-        return made
+        return array
     # Copies begin at 0: of a slice of structs, Arrow's writer stores members of other rows.
-    return pa.chunked_array([_nulls_inside(pa.concat_arrays([c, c.slice(0, 0)])) for c in made.chunks], kind)
+    return pa.chunked_array([_nulls_inside(pa.concat_arrays([c, c.slice(0, 0)])) for c in array.chunks], kind)
 
 
 def _nulls_inside(array: pa.Array) -> pa.Array:

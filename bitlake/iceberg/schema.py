@@ -111,10 +111,10 @@ def check_columns(fields: Iterable[DataField]) -> None:
 def iceberg_field(field: DataField) -> dict[str, Any]:
     """A column or a member of a struct; raises :class:`InvalidRequest` for a type that Iceberg cannot hold."""
     try:
-        made = _type(field.type, field.id, 0)
+        kind = _type(field.type, field.id, 0)
     except InvalidRequest as e:
         raise InvalidRequest(f"column '{field.name}': {e}") from e
-    out = {"id": field.id, "name": field.name, "required": not field.type.nullable, "type": made}
+    out = {"id": field.id, "name": field.name, "required": not field.type.nullable, "type": kind}
     if field.description is not None:
         out["doc"] = field.description
     return out

@@ -199,7 +199,7 @@ class TableMetadata:
         refs = o.value.get("refs") or {}
         if not isinstance(refs, dict) or not all(isinstance(r, dict) for r in refs.values()):
             raise CorruptError("'refs' must be an object of objects", None, path)
-        made = TableMetadata(
+        metadata = TableMetadata(
             format_version=o.int("format-version"),
             table_uuid=o.text("table-uuid"),
             location=o.text("location"),
@@ -216,11 +216,11 @@ class TableMetadata:
             properties=o.mapping("properties"),
             refs={name: JsonObject(ref, path).int("snapshot-id") for name, ref in refs.items()},
         )
-        if all(s.snapshot_id != made.current_snapshot_id for s in made.snapshots):
+        if all(s.snapshot_id != metadata.current_snapshot_id for s in metadata.snapshots):
             raise CorruptError(
-                f"'current-snapshot-id' {made.current_snapshot_id} is not among the snapshots", None, path
+                f"'current-snapshot-id' {metadata.current_snapshot_id} is not among the snapshots", None, path
             )
-        return made
+        return metadata
 
 
 def _objects(o: JsonObject, name: str) -> list[dict[str, Any]]:

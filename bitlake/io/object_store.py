@@ -346,7 +346,7 @@ class ObjectStore(base.Store):
         if options.kind == "memory":
             with _memory_lock:
                 return _memories.setdefault(bucket, stores.MemoryStore())
-        made: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "config": dict(options.values),
             "client_options": dict(options.client),
             "retry_config": options.retry() if retries else {**options.retry(), "max_retries": 0},
@@ -354,15 +354,15 @@ class ObjectStore(base.Store):
         if options.profile is not None:
             if self._profile is None:
                 self._profile = ProfileCredentials(options.profile)
-            made["credential_provider"] = self._profile
+            settings["credential_provider"] = self._profile
             if self._profile.region is not None:
-                made["config"].setdefault("region", self._profile.region)
+                settings["config"].setdefault("region", self._profile.region)
         try:
             if options.kind == "s3":
-                return stores.S3Store(bucket, **made)
+                return stores.S3Store(bucket, **settings)
             if options.kind == "gcs":
-                return stores.GCSStore(bucket, **made)
-            return stores.AzureStore(bucket.partition("@")[0], **made)
+                return stores.GCSStore(bucket, **settings)
+            return stores.AzureStore(bucket.partition("@")[0], **settings)
         except FAILURES as e:
             raise InvalidRequest(f"the storage options for '{bucket}' do not fit: {_misfit(str(e), options)}") from None
 

@@ -223,7 +223,7 @@ class TableSchema:
             options = {**options, "bucket": options.get("bucket", "1")}
         if version <= 2:  # Paimon 0.8 wrote ORC by default
             options = {**options, "file.format": options.get("file.format", "orc")}
-        made = TableSchema(
+        schema = TableSchema(
             o.int("id"),
             fields,
             o.int("highestFieldId"),
@@ -234,11 +234,11 @@ class TableSchema:
             o.maybe_int("timeMillis") or 0,
             version,
         )
-        names = set(made.field_names)
-        for key in (*made.partition_keys, *made.primary_keys):
+        names = set(schema.field_names)
+        for key in (*schema.partition_keys, *schema.primary_keys):
             if key not in names:
                 raise CorruptError(f"key column '{key}' is not among the columns", None, path)
-        return made
+        return schema
 
 
 def _check_fields(fields: Sequence[DataField], depth: int, path: str) -> None:
@@ -313,9 +313,9 @@ def assign_ids(
     """
     number = NextId(highest)
     fields = []
-    for name, made, comment in columns:
+    for name, kind, comment in columns:
         own = number()
-        fields.append(DataField(own, name, _numbered(made, number), comment))
+        fields.append(DataField(own, name, _numbered(kind, number), comment))
     return tuple(fields), number.last
 
 

@@ -288,15 +288,15 @@ def rows_bounds(
     low_rows, high_rows = _Rows(lows, len(names)), _Rows(highs, len(names))
     count = len(lows.starts)
     for name in stored:
-        i, made = places[name], types[name]
+        i, kind = places[name], types[name]
         nulls = null_counts(i)
-        if not isinstance(made, AtomicType) or made.root is Root.VARIANT:
+        if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
             unknown = np.zeros(count, bool)
             zeros = np.zeros(count, np.int64)
             found[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
             continue
-        form, low, has_low = _column_values(low_rows, made, i)
-        _, high, has_high = _column_values(high_rows, made, i)
+        form, low, has_low = _column_values(low_rows, kind, i)
+        _, high, has_high = _column_values(high_rows, kind, i)
         if form is Form.TEXT:
             high = _past_question_marks(high)
         found[name] = ColumnBounds(form, low, high, has_low, has_high, nulls, form in (Form.TEXT, Form.BINARY))

@@ -155,13 +155,13 @@ def prune_by_index(
     ``fail``.
     """
     started = time.perf_counter()
-    asked = [f for f in files if has_index(f.entry.file) and not f.selection.exact]
-    if not asked or not options.get(opt.INDEX_READ):
+    indexed = [f for f in files if has_index(f.entry.file) and not f.selection.exact]
+    if not indexed or not options.get(opt.INDEX_READ):
         return PlanStep(StepName.INDEXES, files, ms=(time.perf_counter() - started) * 1000)
     strict = options.get(opt.INDEX_ON_UNREADABLE) == "fail"
     # One question for each schema, not for each file.
-    few = sum(f.entry.file.embedded_index is None for f in asked) <= _FEW
-    questions = {i: _Question(mapped[i], schemas[i], exact, few) for i in {f.entry.file.schema_id for f in asked}}
+    few = sum(f.entry.file.embedded_index is None for f in indexed) <= _FEW
+    questions = {i: _Question(mapped[i], schemas[i], exact, few) for i in {f.entry.file.schema_id for f in indexed}}
 
     def question_of(file: PlannedFile) -> _Question:
         return questions[file.entry.file.schema_id]
@@ -170,9 +170,9 @@ def prune_by_index(
         return _ask(file, question_of(file), store, strict)
 
     # Embedded indexes and cached results are in memory; `.index` files wait for storage and are read in parallel.
-    stored = [f for f in asked if _needs_storage(f, question_of(f), store)]
+    stored = [f for f in indexed if _needs_storage(f, question_of(f), store)]
     waiting = {id(f) for f in stored}
-    in_memory = [f for f in asked if id(f) not in waiting]
+    in_memory = [f for f in indexed if id(f) not in waiting]
     answers = [ask(f) for f in in_memory]
     if stored:
         answers += request_runner(store, stored[0].path).run(stored, ask)

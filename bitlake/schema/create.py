@@ -145,15 +145,15 @@ def check_options(
         raise type(e)(f"table '{table}': {e}") from e
     _check_format(table, options, parsed, fields)
     for field in fields:
-        made = field.type
-        if "VARIANT" in str(made):
+        kind = field.type
+        if "VARIANT" in str(kind):
             raise UnsupportedFeature(
-                f"table '{table}', column '{field.name}': {made} cannot be written by this version; "
+                f"table '{table}', column '{field.name}': {kind} cannot be written by this version; "
                 "use STRING or BINARY"
             )
-        if isinstance(made, AtomicType) and made.root in TIMESTAMPS and (made.precision or 0) > 6:
+        if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > 6:
             raise UnsupportedFeature(
-                f"table '{table}', column '{field.name}': {made} is stored as INT96 by Paimon, which bitlake does not "
+                f"table '{table}', column '{field.name}': {kind} is stored as INT96 by Paimon, which bitlake does not "
                 "write; use precision 6"
             )
     _check_bucket(table, options, parsed, fields, partition_keys, primary_keys)

@@ -386,12 +386,12 @@ def default_column(field: DataField, rows: int) -> Any:
     if len(text) > 1 and text.startswith("'") and text.endswith("'"):
         text = text[1:-1]
     try:
-        made = cast_values(pa.array([text]), _TEXT, field.type)
+        value = cast_values(pa.array([text]), _TEXT, field.type)
     except (ValueError, OverflowError) as e:
         raise InvalidRequest(
             f"column '{field.name}': invalid default {field.default_value} for {field.type}: {e}"
         ) from e
-    return pa.repeat(made[0], rows)
+    return pa.repeat(value[0], rows)
 
 
 def check_default(field: DataField) -> None:
@@ -534,12 +534,12 @@ def _fields(
 ) -> None:
     written = {f.name: f for f in fields}
     have = {names.key(f.name): f for f in fields}
-    for name, made in columns:
+    for name, kind in columns:
         field = written.get(name) or have.get(names.key(name))
         if field is None:
-            out.append(AddColumn((*path, name), replace(made, nullable=True)))
+            out.append(AddColumn((*path, name), replace(kind, nullable=True)))
         else:
-            _type(table, (*path, field.name), field.type, made, how, names, out)
+            _type(table, (*path, field.name), field.type, kind, how, names, out)
 
 
 def _type(

@@ -83,9 +83,9 @@ class _Rules:
         """``sequence.field``."""
         name = opt.SEQUENCE_FIELD.name
         for i, column in enumerate(self._sequence):
-            made = self._need(column, name)
-            if not _comparable(made):
-                raise InvalidRequest(f"option '{name}': column '{column}' is {made}, which cannot order rows")
+            kind = self._need(column, name)
+            if not _comparable(kind):
+                raise InvalidRequest(f"option '{name}': column '{column}' is {kind}, which cannot order rows")
             if column in self._sequence[:i]:
                 raise InvalidRequest(f"option '{name}' names column '{column}' twice")
             if f"{opt.FIELDS}{column}.{_FUNCTION}" in self._text:
@@ -109,18 +109,18 @@ class _Rules:
         """``rowkind.field`` and ``record-level.*``."""
         column = self._options.of(ROWKIND_FIELD)
         if column is not None:
-            made = self._need(column, ROWKIND_FIELD.name)
-            if not (isinstance(made, AtomicType) and made.root is Root.VARCHAR):
-                raise InvalidRequest(f"option '{ROWKIND_FIELD.name}': column '{column}' is {made} and must be STRING")
+            kind = self._need(column, ROWKIND_FIELD.name)
+            if not (isinstance(kind, AtomicType) and kind.root is Root.VARCHAR):
+                raise InvalidRequest(f"option '{ROWKIND_FIELD.name}': column '{column}' is {kind} and must be STRING")
         column = self._options.of(opt.EXPIRE_FIELD)
         if column is None:
             if self._options.of(opt.EXPIRE_TIME) is not None:
                 raise InvalidRequest(f"option '{opt.EXPIRE_TIME.name}' needs '{opt.EXPIRE_FIELD.name}'")
             return
-        made = self._need(column, opt.EXPIRE_FIELD.name)
-        if not (isinstance(made, AtomicType) and (made.root in (Root.INT, Root.BIGINT) or made.root in TIMESTAMPS)):
+        kind = self._need(column, opt.EXPIRE_FIELD.name)
+        if not (isinstance(kind, AtomicType) and (kind.root in (Root.INT, Root.BIGINT) or kind.root in TIMESTAMPS)):
             raise InvalidRequest(
-                f"option '{opt.EXPIRE_FIELD.name}': column '{column}' is {made} and must be INT, BIGINT or TIMESTAMP"
+                f"option '{opt.EXPIRE_FIELD.name}': column '{column}' is {kind} and must be INT, BIGINT or TIMESTAMP"
             )
 
     # --- engines -----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class _Rules:
             self._check_partial_update(groups)
         ordering = {c for g in groups for c in g} if groups else set(self._sequence)
         grouped = {c for columns in groups.values() for c in columns}
-        for column, made in self._types.items():
+        for column, kind in self._types.items():
             option = f"{opt.FIELDS}{column}.{_FUNCTION}"
             if option not in self._text:
                 option = f"{opt.FIELDS}{_DEFAULT}"
@@ -146,7 +146,7 @@ class _Rules:
                     f"option '{option}' = '{name}': with '{opt.MERGE_ENGINE.name}' = '{PARTIAL_UPDATE}' column "
                     f"'{column}' needs a sequence group to be aggregated"
                 )
-            self._check_function(column, made, option, name)
+            self._check_function(column, kind, option, name)
 
     def _groups(self) -> dict[tuple[str, ...], tuple[str, ...]]:
         """Sequence columns of each group → the columns it protects."""
@@ -157,11 +157,11 @@ class _Rules:
                 continue
             ordering, columns = _names(key[len(opt.FIELDS) : -len(opt.SEQUENCE_GROUP)]), _names(value)
             for column in (*ordering, *columns):
-                made = self._need(column, key)
+                kind = self._need(column, key)
                 if column in self._primary_keys:
                     raise InvalidRequest(f"option '{key}': column '{column}' of the primary key is in no group")
-                if column in ordering and not _comparable(made):
-                    raise InvalidRequest(f"option '{key}': column '{column}' is {made}, which cannot order rows")
+                if column in ordering and not _comparable(kind):
+                    raise InvalidRequest(f"option '{key}': column '{column}' is {kind}, which cannot order rows")
             for column in columns:
                 if column in taken:
                     raise InvalidRequest(f"column '{column}' is in two sequence groups, '{taken[column]}' and '{key}'")

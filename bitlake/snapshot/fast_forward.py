@@ -109,8 +109,8 @@ def _is_leaving(branch: TableFiles) -> bool:
     for name in branch.store.names(f"{branch.paths.root}/branch"):
         millis, _, rest = name.removeprefix(_LEAVING).partition("-")
         if name.startswith(_LEAVING) and rest.partition("-")[2] == branch.paths.branch:
-            made = parse_id(millis, "")
-            if made is not None and made > since:
+            created = parse_id(millis, "")
+            if created is not None and created > since:
                 return True
     return False
 
@@ -260,9 +260,9 @@ class FastForward:
             self._forget(journal)  # nothing is left to complete it with
             return None
         if journal.stage == _BEGUN:
-            made = self._made(journal)
-            if made:
-                return self._save(replace(journal, stage=_SWITCHED, switch=made[0]))
+            snapshot = self._made(journal)
+            if snapshot:
+                return self._save(replace(journal, stage=_SWITCHED, switch=snapshot[0]))
             # Nothing of it is visible, and the branch may have moved on.
             self._forget(journal)
             return None
@@ -425,9 +425,9 @@ class FastForward:
             base = versions.latest_snapshot(self.main)
             if base is not None and base.uuid == journal.uuid:
                 return self._made(journal)[0]
-            made = self._head(journal, base)
-            if self._create(journal, made, base):
-                return made.id
+            snapshot = self._head(journal, base)
+            if self._create(journal, snapshot, base):
+                return snapshot.id
         raise CommitConflict(f"table '{self.name}': other writers were first {_TRIES} times; try again")
 
     def _create(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
@@ -453,7 +453,7 @@ class FastForward:
         """The branch's last snapshot as main's next one after ``base``."""
         head = versions.load_snapshot(self.branch, journal.head)
         list_, list_size, delta, delta_size = journal.lists
-        made = replace(
+        snapshot = replace(
             head.with_lists((list_, list_size), (delta, delta_size)),
             id=1 if base is None else base.id + 1,
             uuid=journal.uuid,
@@ -461,7 +461,7 @@ class FastForward:
             properties={**head.properties, FORWARDED_TO: journal.branch},
             time_millis=_clock.now_ms(),
         )
-        return removal_markers.on_base(made, base)
+        return removal_markers.on_base(snapshot, base)
 
     def _made(self, journal: _Journal) -> list[int]:
         """Main's snapshots that steps 3 and 5 created, ascending."""
@@ -546,21 +546,21 @@ class FastForward:
             if not self._create(journal, head if base.id + 1 == head.id else self._head(journal, base), base):
                 break
             base = versions.latest_snapshot(self.main)
-        made = list(self._snapshots_made(journal))
+        snapshots = list(self._snapshots_made(journal))
         if base is not None and base.uuid == journal.uuid and base.id >= head.id and head.id >= self._expiring():
             # The rows are the same before and after each of these calls; without LATEST readers list the folder.
             self._write(journal, self.main.paths.snapshot(head.id), head.to_json().encode())
             self._delete(journal, self.main.paths.latest_hint)
-            for number in reversed([s.id for s in made if s.id > head.id]):
+            for number in reversed([s.id for s in snapshots if s.id > head.id]):
                 self._delete(journal, self.main.paths.snapshot(number))
             later = [i for i in versions.snapshot_ids(self.main) if i > head.id]
             if later and later[0] == base.id + 1:  # a commit followed meanwhile: its base tells why there is a gap
                 self._write(journal, self.main.paths.snapshot(base.id), base.to_json().encode())
             else:
-                self._record(journal, made)
+                self._record(journal, snapshots)
         if head not in self._snapshots(self.main, head.id, head.id + 1):
             return  # another commit came on top of those that were created
-        self._replace_made(journal, [s.id for s in made if s.id < head.id])
+        self._replace_made(journal, [s.id for s in snapshots if s.id < head.id])
 
     def _replace_made(self, journal: _Journal, numbers: list[int]) -> None:
         """Replace snapshots of step 5 by the branch's own, or by fillers."""

@@ -306,7 +306,7 @@ class _Publication:
         for entry in entries:
             counted.add(counted.added, entry)
         files = [*self.files.put_manifests(entries), *self.files.vector_manifests()]
-        made = self._iceberg_snapshot(counted, files, counted.added, used.next_row_id, None)
+        current = self._iceberg_snapshot(counted, files, counted.added, used.next_row_id, None)
         known = sorted(i for i in schema_ids(self.table) if i <= self.schema.id)
         schemas = tuple(
             self.files.iceberg_schema if i == self.schema.id else iceberg_schema(load_schema(self.table, i))
@@ -323,11 +323,11 @@ class _Publication:
             current_schema_id=self.schema.id,
             partition_specs=(spec,),
             last_partition_id=max((f["field-id"] for f in spec["fields"]), default=FIRST_PARTITION_FIELD_ID - 1),
-            snapshots=(made,),
+            snapshots=(current,),
             current_snapshot_id=snapshot.id,
             last_sequence_number=snapshot.id,
-            next_row_id=None if made.row_ids is None else sum(made.row_ids),
-            refs=tag_refs(self.table, [made]),
+            next_row_id=None if current.row_ids is None else sum(current.row_ids),
+            refs=tag_refs(self.table, [current]),
         )
 
     def _iceberg_snapshot(
@@ -404,8 +404,8 @@ class _Publication:
             raise _NoBase from e
         used.raise_to(base)
         total = self.files.total(base, old, counted)
-        made = self._iceberg_snapshot(counted, files, total, used.next_row_id, base.current_snapshot_id)
-        kept, expired = self._expire([*base.snapshots, made])
+        current = self._iceberg_snapshot(counted, files, total, used.next_row_id, base.current_snapshot_id)
+        kept, expired = self._expire([*base.snapshots, current])
         known = {s["schema-id"] for s in base.schemas}
         new = [i for i in range(base.current_schema_id + 1, self.schema.id + 1) if i not in known]
         schemas = (*base.schemas, *(iceberg_schema(s) for s in self._load_schemas(new)))
@@ -418,7 +418,7 @@ class _Publication:
             snapshots=tuple(kept),
             current_snapshot_id=self.snapshot.id,
             last_sequence_number=self.snapshot.id,
-            next_row_id=None if made.row_ids is None else sum(made.row_ids),
+            next_row_id=None if current.row_ids is None else sum(current.row_ids),
             refs=tag_refs(self.table, kept, base),
         )
         return metadata, expired

@@ -168,9 +168,9 @@ def max_partition(state: TableState, entries: Sequence[ManifestEntry]) -> str:
     values = [v for v in (reader.values(raw)[0] for raw in {e.partition for e in entries}) if v is not None]
     if not values:
         raise InvalidRequest(f"table '{state.name}' has no partitions with rows")
-    made = state.schema.partition_fields[0].type
-    assert isinstance(made, AtomicType)
-    return render_value(made, max(values), legacy=False)
+    kind = state.schema.partition_fields[0].type
+    assert isinstance(kind, AtomicType)
+    return render_value(kind, max(values), legacy=False)
 
 
 def files_of_partitions(state: TableState, where: str | None, timezone: str) -> Sequence[ManifestEntry]:

@@ -127,8 +127,8 @@ def find_strays(table: TableFiles, names: Sequence[str], ids: Sequence[int], ann
     known = _read_records(table, names)
     removed, returned = known.removed, known.returned | known.removed.keys()
     existing, found = set(ids), dict[int, Snapshot]()
-    asked = sorted({number + 1 for number, _ in removed if number >= announced} & existing)
-    for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, table)):
+    candidates = sorted({number + 1 for number, _ in removed if number >= announced} & existing)
+    for snapshot in LocalRunner(REQUESTS).run(candidates, partial(_read, table)):
         if snapshot is None or (snapshot.id, name_of(snapshot)) in returned:
             continue
         number, base = snapshot.id - 1, snapshot.properties.get(BASE)
@@ -172,8 +172,8 @@ def delete_strays(table: TableFiles, announced: int, older_than_ms: int | None =
         _delete(table, stray)
     since = _clock.now_ms() - _KEPT_MS if older_than_ms is None else older_than_ms
     for name in records:
-        made = parse_id(name.removeprefix(REMOVED).partition("-")[0], "")
-        if made is not None and made < since:
+        created = parse_id(name.removeprefix(REMOVED).partition("-")[0], "")
+        if created is not None and created < since:
             table.store.delete(f"{table.paths.snapshot_dir}/{name}")
     for name in names:
         path = f"{table.paths.snapshot_dir}/{name}"
@@ -305,8 +305,8 @@ def new_hold(snapshot_id: int, uuid: str) -> str:
 def parse_hold(name: str) -> tuple[int, int]:
     """The snapshot and the creation time (ms since the epoch) of a hold; (0, 0) for another name."""
     target, _, rest = name.removeprefix(HOLD).partition("-")
-    made = rest.partition("-")[0]
-    return (int(target), int(made)) if target.isdecimal() and made.isdecimal() else (0, 0)
+    created = rest.partition("-")[0]
+    return (int(target), int(created)) if target.isdecimal() and created.isdecimal() else (0, 0)
 
 
 def begun_at(table: TableFiles, markers: tuple[str, ...]) -> int | None:

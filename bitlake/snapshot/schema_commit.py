@@ -77,21 +77,21 @@ def replaced_schema(
     old = state.schema
     if state.paths.branch is not None:
         raise InvalidRequest(f"table '{state.name}': REPLACE TABLE replaces the whole table; name it without a branch")
-    made = new_schema(state.name, columns, partition_keys, options or {}, comment, primary_keys, names)
-    if [(f.name, f.type) for f in made.partition_fields] != [(f.name, f.type) for f in old.partition_fields]:
+    declared = new_schema(state.name, columns, partition_keys, options or {}, comment, primary_keys, names)
+    if [(f.name, f.type) for f in declared.partition_fields] != [(f.name, f.type) for f in old.partition_fields]:
         raise UnsupportedFeature(
             f"table '{state.name}': REPLACE TABLE cannot change the partition columns "
             f"({', '.join(old.partition_keys) or 'there are none'}); drop the table and create it again"
         )
-    fields, highest = assign_ids([(f.name, f.type, f.description) for f in made.fields], old.highest_field_id)
-    fields = tuple(replace(f, default_value=m.default_value) for f, m in zip(fields, made.fields, strict=True))
+    fields, highest = assign_ids([(f.name, f.type, f.description) for f in declared.fields], old.highest_field_id)
+    fields = tuple(replace(f, default_value=m.default_value) for f, m in zip(fields, declared.fields, strict=True))
     new = old.next(
         fields=fields,
         highest_field_id=highest,
-        partition_keys=made.partition_keys,
-        primary_keys=made.primary_keys,
-        options=made.options,
-        comment=made.comment,
+        partition_keys=declared.partition_keys,
+        primary_keys=declared.primary_keys,
+        options=declared.options,
+        comment=declared.comment,
     )
     _write(state, new)
     try:

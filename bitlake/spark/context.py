@@ -143,9 +143,9 @@ class EngineContext(Session):
         for name in names:
             query = query.replace(name, f"{{{name}}}")
         given: dict[str, Any] = dict(zip(names, frames, strict=True))
-        made = self.spark.sql(query, **given)
-        _ = made.schema  # what is wrong is to be said now, as a classic session does
-        return made
+        frame = self.spark.sql(query, **given)
+        _ = frame.schema  # what is wrong is to be said now, as a classic session does
+        return frame
 
     @contextmanager
     def views(self, frames: Sequence[DataFrame]) -> Iterator[list[str]]:

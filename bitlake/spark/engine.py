@@ -74,12 +74,12 @@ def column_statistics(scan: TableScan, names: Sequence[str]) -> tuple[int, dict[
     if not names:
         return scan.count(), {}
     types = [scan.state.schema.field(name).type for name in names]
-    asked: list[Column] = [F.count(F.lit(1))]
+    aggregates: list[Column] = [F.count(F.lit(1))]
     for name, data_type in zip(names, types, strict=True):
-        asked += _aggregates(F.col(quoted(name)), data_type)
+        aggregates += _aggregates(F.col(quoted(name)), data_type)
     frame = scan.select(names).to_spark()
     with spark_errors(f"analyzing table '{scan.state.name}'"):
-        row = list(frame.agg(*asked).collect()[0])
+        row = list(frame.agg(*aggregates).collect()[0])
     facts = {}
     for i, (name, data_type) in enumerate(zip(names, types, strict=True)):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
@@ -153,9 +153,9 @@ def sort_compact(
     frame = SparkReader(context.spark, state.store).frame(scan.select(state.schema.field_names))
     order = _order(table.name, frame, strategy, columns, sum(e.file.row_count for e in entries))
     files = max(1, math.ceil(sum(e.file.file_size for e in entries) / target_file_size(state.schema)))
-    made = SparkWriter(context.spark, state.store).write(state, frame, order=order, tasks=files)
-    made = [replace(e, file=replace(e.file, file_source=FileSource.COMPACT)) for e in made]
-    return commit_replacement(state, entries, made, table.publisher(state).user)
+    files_written = SparkWriter(context.spark, state.store).write(state, frame, order=order, tasks=files)
+    files_written = [replace(e, file=replace(e.file, file_source=FileSource.COMPACT)) for e in files_written]
+    return commit_replacement(state, entries, files_written, table.publisher(state).user)
 
 
 def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], rows: int) -> list[Column]:
@@ -174,8 +174,8 @@ def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], 
         return pa.array(curve(found, bits))
 
     call: Any = arrow_udf(place, T.LongType())  # type: ignore[call-overload]
-    made: Column = call(*[quoted_columns(c) for c in columns])
-    return [made.asc()]
+    order: Column = call(*[quoted_columns(c) for c in columns])
+    return [order.asc()]
 
 
 # --- statements -------------------------------------------------------------------------------------------------------

@@ -137,11 +137,11 @@ def analyse_query(
     if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
         return found[1].over(text)
     tables = _Tables(resolve, names)
-    made = _analyse(text, tables, timezone, quoted_patterns)
+    analysis = _analyse(text, tables, timezone, quoted_patterns)
     if caches is not None:
-        unread = made.over(SqlText(key[0]))
+        unread = analysis.over(SqlText(key[0]))
         caches[_ANALYSES].put(key, (tables.known, unread), 1000 + _CHARACTER_BYTES * len(with_lists(text)))
-    return made
+    return analysis
 
 
 def _columns(resolve: Resolve, name: TableName) -> tuple[DataField, ...] | None:
@@ -161,10 +161,10 @@ def _analyse(text: SqlText, tables: _Tables, timezone: str, quoted_patterns: boo
     if mentions.words.isdisjoint(WORDS):
         return _analyse_text(text, mentions, tables, timezone)
     taken = _file_metadata(text, mentions, tables)
-    made = _analyse_text(taken.text, mentions, tables, timezone)
-    uses = [replace(u, file_metadata=taken.fields.get(u.start, ())) for u in made.tables]
+    analysis = _analyse_text(taken.text, mentions, tables, timezone)
+    uses = [replace(u, file_metadata=taken.fields.get(u.start, ())) for u in analysis.tables]
     named = None if taken.named is None else _analyse_text(taken.named, mentions, tables, timezone)
-    return replace(made, tables=tuple(uses), by_spark=taken.by_spark, named=named)
+    return replace(analysis, tables=tuple(uses), by_spark=taken.by_spark, named=named)
 
 
 def _file_metadata(text: SqlText, mentions: Mentions, tables: _Tables) -> FileMetadata:
@@ -380,24 +380,24 @@ class Pushdown:
 
     def _source(self, node: exp.Expr, position: int) -> Source:
         key = self.names.key
-        made = Source(node, {(key(node.alias_or_name),)}, position)
+        source = Source(node, {(key(node.alias_or_name),)}, position)
         if not scope.plain_source(node):
-            return made
+            return source
         if isinstance(node, exp.Subquery):
-            made.inner, made.origin = scope.plain_query(node.this), scope.select_of(node.this)
+            source.inner, source.origin = scope.plain_query(node.this), scope.select_of(node.this)
         elif isinstance(node, exp.Table):
             cte = scope.cte_of(node, self.names)
             if cte is None:
                 name = scope.name_of(node)
-                made.fields = None if name is None else self.fields(name)
+                source.fields = None if name is None else self.fields(name)
                 if name is not None and name.database is not None and not node.alias:
-                    made.qualifiers.add((key(name.database), key(name.table)))
+                    source.qualifiers.add((key(name.database), key(name.table)))
             elif _unnamed(cte):
-                made.inner = scope.plain_query(cte.this) if len(self.uses[id(cte)]) == 1 else None
-                made.origin = scope.select_of(cte.this)
-        if made.inner is not None:
-            made.lookup = scope.outputs(made.inner, self.names)
-        return made
+                source.inner = scope.plain_query(cte.this) if len(self.uses[id(cte)]) == 1 else None
+                source.origin = scope.select_of(cte.this)
+        if source.inner is not None:
+            source.lookup = scope.outputs(source.inner, self.names)
+        return source
 
 
 def _joined(terms: Iterable[Predicate]) -> Predicate | None:
@@ -564,13 +564,13 @@ class _Scope:
         def column_of(column: exp.Column) -> str | None:
             return self._name(source, column, number, columns)
 
-        made = from_sqlglot(condition, self.owner.timezone, column_of, partial=True)
+        predicate = from_sqlglot(condition, self.owner.timezone, column_of, partial=True)
         padded = self._padded(source, number - 1)
         if source.fields is not None and not padded:  # a computed term may be TRUE for the padded row
             self._take_computed(source, condition, number)
-        if made is None:
+        if predicate is None:
             return
-        for term in conjuncts(made):
+        for term in conjuncts(predicate):
             if not (padded and of_nulls(term) is True):
                 self._give(source, term, columns)
 

@@ -334,27 +334,27 @@ def _columns_listed(c: Cursor, read: Callable[[], Item]) -> tuple[Item, ...]:
 
 
 def _altered_column(c: Cursor) -> schema.AddColumn:
-    made = schema.AddColumn(_path(c), read_type(c))
+    change = schema.AddColumn(_path(c), read_type(c))
     while True:
         at = c.position
         if c.accept("NOT", "NULL"):
-            made = replace(made, type=replace(made.type, nullable=False))
+            change = replace(change, type=replace(change.type, nullable=False))
         elif c.accept("NULL"):
             pass
         elif c.accept("COMMENT"):
-            made = replace(made, comment=c.string("a comment in quotes"))
+            change = replace(change, comment=c.string("a comment in quotes"))
         elif c.looking_at("DEFAULT"):
             raise InvalidRequest(
                 "a new column cannot have a default, because existing rows would not have it; add the column, then "
-                f"use ALTER COLUMN {'.'.join(made.path)} SET DEFAULT …: {caret(c.text, at)}"
+                f"use ALTER COLUMN {'.'.join(change.path)} SET DEFAULT …: {caret(c.text, at)}"
             )
         elif c.looking_at("GENERATED"):
             raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, at)}")
         else:
             position = _position(c)
             if position is None:
-                return made
-            made = replace(made, position=position)
+                return change
+            change = replace(change, position=position)
 
 
 def _position(c: Cursor) -> schema.Position | None:
@@ -480,9 +480,9 @@ _SUPPORTED_TYPES = (
 def parse_ddl_type(text: str) -> DataType:
     """The type of a Spark DDL text; raises :class:`InvalidRequest` with the place of what is wrong."""
     cursor = Cursor(SqlText(text))
-    made = read_type(cursor)
+    kind = read_type(cursor)
     cursor.expect_end()
-    return made
+    return kind
 
 
 def read_type(cursor: Cursor) -> DataType:

@@ -57,9 +57,9 @@ def merge(c: Cursor, with_: str = "") -> st.Statement:
         clauses.append(_clause(c))
     if not clauses:
         c.fail("WHEN MATCHED or WHEN NOT MATCHED")
-    made = st.MergeInto(table, source, condition, tuple(clauses), alias, source_alias, with_, evolve=evolve)
-    _check_order(made)
-    return made
+    statement = st.MergeInto(table, source, condition, tuple(clauses), alias, source_alias, with_, evolve=evolve)
+    _check_order(statement)
+    return statement
 
 
 def _alias(c: Cursor, *ends: str) -> str | None:
@@ -189,10 +189,10 @@ def insert(c: Cursor) -> Statement | None:
     # TABLE is a word of the clause unless it is the table's own name.
     if c.kind(1) is TokenType.IDENTIFIER or c.word(1) not in ("", ".", "(", "SELECT", "VALUES"):
         c.accept("TABLE")
-    made = _clauses(c, st.InsertInto(c.table(), SqlText(""), overwrite=overwrite, evolve=evolve))
+    statement = _clauses(c, st.InsertInto(c.table(), SqlText(""), overwrite=overwrite, evolve=evolve))
     if c.word() not in QUERY_STARTS:
         c.fail("SELECT, VALUES, TABLE, WITH or FROM")
-    return replace(made, query=c.rest())
+    return replace(statement, query=c.rest())
 
 
 def _clauses(c: Cursor, made: st.InsertInto) -> st.InsertInto:
@@ -259,16 +259,16 @@ def insert_after_source(c: Cursor) -> Statement | None:
     tokens = c.tokens
     before = c.text[tokens[0].start : tokens[starts[0]].start].rstrip()
     ends = [*starts[1:], len(tokens)] if is_from else [len(tokens)]
-    made: list[st.InsertInto] = []
+    statements: list[st.InsertInto] = []
     for start, end in zip(starts, ends, strict=False):
         found = insert(Cursor(c.text, tokens[start + 1 : end]))
         if not isinstance(found, st.InsertInto):
             return None
         # A WITH of the query's own is inside of the one before.
         query = f"({found.query})" if found.query[:4].upper() == "WITH" else found.query
-        made.append(replace(found, query=SqlText(f"{before} {query}")))
+        statements.append(replace(found, query=SqlText(f"{before} {query}")))
     c.i = len(tokens)
-    return made[0] if len(made) == 1 else st.MultiInsert(tuple(made))
+    return statements[0] if len(statements) == 1 else st.MultiInsert(tuple(statements))
 
 
 def _inserts(c: Cursor) -> tuple[list[int], bool]:

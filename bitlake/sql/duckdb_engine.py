@@ -61,8 +61,8 @@ def translate_over(
     columns = dict(zip(tables, map(tuple, fields), strict=True))
     called = None if names is None else tuple(names)
     key = (str(replaced), tuple(columns.items()), timezone, called, today(timezone))
-    made = caches[_TRANSLATIONS].get_or(key, lambda: translate(replaced, columns, timezone, called), _memory)
-    return made, tables
+    translation = caches[_TRANSLATIONS].get_or(key, lambda: translate(replaced, columns, timezone, called), _memory)
+    return translation, tables
 
 
 def _memory(query: Translation) -> int:

@@ -221,10 +221,10 @@ class Expressions:
 
     def condition(self, node: exp.Expr) -> Value:
         """An expression that must be of type BOOLEAN."""
-        made = self.value(node)
-        if made.type != ty.BOOLEAN:
+        value = self.value(node)
+        if value.type != ty.BOOLEAN:
             raise NotTranslatable(node, "Spark takes conditions of type BOOLEAN")
-        return made
+        return value
 
 
 def alike(node: exp.Expr, values: Sequence[Value], *, compares: bool = True) -> tuple[list[str], SparkType]:

@@ -168,10 +168,10 @@ class _Queries:
         for cte in clause.expressions:
             if {k for k, v in cte.args.items() if v} - {"this", "alias"}:
                 raise NotTranslatable(cte, "only Spark has one of its clauses")
-            made = _renamed(cte, self.query(cte.this, None, known))
+            query = _renamed(cte, self.query(cte.this, None, known))
             name = self.new("w")
-            known[cte.alias.lower()] = (name, made)
-            defined.append(f"{name} AS ({made.sql})")
+            known[cte.alias.lower()] = (name, query)
+            defined.append(f"{name} AS ({query.sql})")
         return f"WITH {', '.join(defined)} ", known
 
     # --- set operations ---
@@ -410,12 +410,12 @@ class _Queries:
         return [item]
 
     def _item(self, e: Expressions, item: exp.Expr) -> Value:
-        made = e.value(item.unalias())
+        value = e.value(item.unalias())
         if isinstance(item, exp.Cast) and isinstance(item.this.unnest(), exp.Column):
-            return made.named(item.this.unnest().name)  # Spark keeps the name of a column that is cast
+            return value.named(item.this.unnest().name)  # Spark keeps the name of a column that is cast
         if isinstance(item, exp.Column):
-            return made.named(item.name)  # and calls the field of a struct by its own name
-        return made.named(item.alias) if isinstance(item, exp.Alias) else made
+            return value.named(item.name)  # and calls the field of a struct by its own name
+        return value.named(item.alias) if isinstance(item, exp.Alias) else value
 
     def _group(
         self, node: exp.Select, rows: Expressions, items: Sequence[exp.Expr | Value]

@@ -54,46 +54,46 @@ _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 
 def show(c: Cursor) -> Statement | None:
     """``SHOW …`` of what the lake has; None for views, functions and other things of Spark's."""
-    made: Statement
+    statement: Statement
     if c.word() in _DATABASES:
         c.i += 1
         if c.accept("IN") or c.accept("FROM"):
             c.name("a catalog name")
-        made = st.ShowDatabases(like(c))
+        statement = st.ShowDatabases(like(c))
     elif c.accept("TABLES"):
-        made = st.ShowTables(c.in_database(), like(c))
+        statement = st.ShowTables(c.in_database(), like(c))
     elif c.accept("CREATE", "TABLE"):
-        made = st.ShowCreateTable(c.table())
+        statement = st.ShowCreateTable(c.table())
         c.accept("AS", "SERDE")
     elif c.accept("COLUMNS"):
-        made = _columns(c)
+        statement = _columns(c)
     elif c.accept("INDEXES") or c.accept("INDEX"):
         if not (c.accept("FROM") or c.accept("IN")):
             c.expect("ON")
-        made = st.ShowIndexes(c.table())
+        statement = st.ShowIndexes(c.table())
     elif c.accept("CURRENT", "NAMESPACE"):
-        made = st.ShowCurrentNamespace()
+        statement = st.ShowCurrentNamespace()
     elif c.accept("VIEWS"):
-        made = st.ShowViews(c.in_database(), like(c))
+        statement = st.ShowViews(c.in_database(), like(c))
     elif c.accept("TAGS"):
-        made = st.ShowTags(c.table())
+        statement = st.ShowTags(c.table())
     elif c.looking_at("TABLE", "EXTENDED"):
         c.i += 2
-        made = _extended(c)
+        statement = _extended(c)
     elif c.accept("PARTITIONS"):
         table = c.table()
-        made = st.ShowPartitions(table, partition_spec(c) if c.accept("PARTITION") else None)
+        statement = st.ShowPartitions(table, partition_spec(c) if c.accept("PARTITION") else None)
     elif c.accept("PROCEDURES"):
         if c.accept("IN") or c.accept("FROM"):
             c.parts("sys")
-        made = st.ShowProcedures(like(c))
+        statement = st.ShowProcedures(like(c))
     elif c.accept("TBLPROPERTIES"):
         table = c.table()
         keys = property_keys(c) if c.looking_at("(") else (None,)
-        made = st.ShowTblProperties(table, keys[0])
+        statement = st.ShowTblProperties(table, keys[0])
     else:
         return None
-    return made
+    return statement
 
 
 def _columns(c: Cursor) -> Statement:
@@ -188,16 +188,16 @@ def _statement(cursor: Cursor, text: str) -> Statement:
         raise InvalidRequest("the statement is empty")
     first = cursor.word()
     handler = _HANDLERS.get(first)
-    made: Statement | None = None
+    statement: Statement | None = None
     if handler is not None:
         cursor.i = 1
-        made = handler(cursor)
+        statement = handler(cursor)
     elif first in ("WITH", "FROM"):
-        made = insert_after_source(cursor) or (dml.after_with(cursor) if first == "WITH" else None)
-    if made is not None:
+        statement = insert_after_source(cursor) or (dml.after_with(cursor) if first == "WITH" else None)
+    if statement is not None:
         cursor.expect_end()
-        if not _foreign(made):
-            return made
+        if not _foreign(statement):
+            return statement
     if first in QUERY_STARTS:
         return st.Query(cursor.statement)
     if handler is not None or first in _SPARKS:
@@ -289,15 +289,15 @@ def _alter(c: Cursor) -> Statement | None:
         return None
     table = c.table()
     if c.accept("SET", "TBLPROPERTIES"):
-        made: Statement = st.AlterTableSet(table, properties(c))
+        statement: Statement = st.AlterTableSet(table, properties(c))
     elif c.accept("UNSET", "TBLPROPERTIES"):
         if_exists = c.accept("IF", "EXISTS")
-        made = st.AlterTableUnset(table, property_keys(c), if_exists)
+        statement = st.AlterTableUnset(table, property_keys(c), if_exists)
     elif table.catalog is not None:
         return None
     else:
-        made = alter_tag(c, table) or _partitions(c, table) or alter_columns(c, table)
-    return made
+        statement = alter_tag(c, table) or _partitions(c, table) or alter_columns(c, table)
+    return statement
 
 
 def _alter_view(c: Cursor) -> Statement | None:

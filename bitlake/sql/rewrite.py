@@ -97,8 +97,8 @@ def _wall_clocks(text: SqlText) -> list[Edit]:
         elif word == "TIMESTAMP":
             after = text.tokens[at + 1] if at + 1 < len(text.tokens) else None
             if after is not None and after.token_type in STRINGS:
-                made = "TIMESTAMP_NTZ" if _WALL_CLOCK.fullmatch(after.text) else "TIMESTAMP_LTZ"
-                edits.append((token.start, token.end + 1, made))
+                kind = "TIMESTAMP_NTZ" if _WALL_CLOCK.fullmatch(after.text) else "TIMESTAMP_LTZ"
+                edits.append((token.start, token.end + 1, kind))
             elif before == "::" or (brackets and brackets[-1] == (True, True)):
                 edits.append((token.start, token.end + 1, "TIMESTAMP_NTZ"))
     return edits

@@ -116,10 +116,10 @@ def as_decimal(kind: SparkType) -> SparkType:
 
 def common_type(kinds: Iterable[SparkType]) -> SparkType | None:
     """Return the type to which Spark casts compared values, or branches of one expression; None: not known here."""
-    made: SparkType | None = NULL
+    common: SparkType | None = NULL
     for kind in kinds:
-        made = None if made is None else _wider(made, kind)
-    return made
+        common = None if common is None else _wider(common, kind)
+    return common
 
 
 def _wider(a: SparkType, b: SparkType) -> SparkType | None:

@@ -97,11 +97,11 @@ class SqlText(Expression):
 
     def part(self, start: int, end: int | None = None) -> SqlText:
         """The text between two positions."""
-        made = SqlText(self[start:end])
-        if len(made) == len(self):
+        text = SqlText(self[start:end])
+        if len(text) == len(self):
             return self
-        made._whole, made._start = self, start
-        return made
+        text._whole, text._start = self, start
+        return text
 
     def edit(self, edits: Iterable[Edit]) -> SqlText:
         """The text with all edits, which do not overlap, applied; the same object if there is none."""

@@ -53,10 +53,10 @@ def read_workload(texts: Sequence[str], table: Sequence[DataField], resolve: Res
             unread.append(f"{one_line(given, _SHORT)}: {e}")
             continue
         for text in parts:
-            made = _statement(text)
-            if made is None:
+            statement = _statement(text)
+            if statement is None:
                 queries.append(Query(text))
-            elif not made:
+            elif not statement:
                 others += 1
             else:
                 asked = _uses(text, table, resolve, timezone)

@@ -118,11 +118,11 @@ def _branches(state: TableState) -> Iterable[Sequence[Any]]:
     found = [f for f in state.store.list(f"{state.paths.root}/branch") if f.name.startswith("branch-")]
     rows = []
     for folder in found:
-        made = folder.mtime_ms
-        if not made:
+        created = folder.mtime_ms
+        if not created:
             inside = state.store.list(f"{state.paths.root}/branch/{folder.name}/schema")
-            made = min((f.mtime_ms for f in inside), default=0)
-        rows.append((folder.name.removeprefix("branch-"), local_time(made)))
+            created = min((f.mtime_ms for f in inside), default=0)
+        rows.append((folder.name.removeprefix("branch-"), local_time(created)))
     return rows
 
 
@@ -174,8 +174,8 @@ def read_optimized(scan: TableScan) -> TableScan:
         return scan
     last = _last_level(state.schema)
     files = tuple(e for e in state.entries() if e.file.level == last)
-    made = FilesState(state.name, state.paths, state.store, state.schema, state.snapshot, files)
-    return replace(scan, state=made, _planned=[])
+    files_state = FilesState(state.name, state.paths, state.store, state.schema, state.snapshot, files)
+    return replace(scan, state=files_state, _planned=[])
 
 
 def _last_level(schema: TableSchema) -> int:

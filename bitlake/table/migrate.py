@@ -87,9 +87,9 @@ def _migrate(
     twice = next((k for k in keys if k in schema.names), None)
     if twice is not None:
         raise UnsupportedFeature(f"files in {root} hold their partition column '{twice}' themselves; leave it out")
-    made = NextId(-1)
-    columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=made)) for f in schema]
-    columns += [ColumnSpec(k, from_arrow(_partition_type(files, i), next_id=made)) for i, k in enumerate(keys)]
+    ids = NextId(-1)
+    columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=ids)) for f in schema]
+    columns += [ColumnSpec(k, from_arrow(_partition_type(files, i), next_id=ids)) for i, k in enumerate(keys)]
     given = {"bucket": "-1", "file.format": "parquet", **(options or {})}
     if given["bucket"] != "-1" or given["file.format"] != "parquet" or "primary-key" in given:
         raise InvalidRequest(
@@ -169,8 +169,8 @@ def _adopt(table: FileStoreTable, files: list[_Found], runner: Runner) -> None:
         return _entry(store, maker, schema, file, data_file_name("data-", writer, number, "parquet"))
 
     of_items("footers read", size=lambda numbered: numbered[1].size)
-    made = zip(files, runner.run(list(enumerate(files)), entry), strict=True)
-    full = [(file.path, path, found) for file, (found, path) in made if found is not None]
+    pairs = zip(files, runner.run(list(enumerate(files)), entry), strict=True)
+    full = [(file.path, path, found) for file, (found, path) in pairs if found is not None]
     moved: list[tuple[str, str]] = []
 
     def move(file: tuple[str, str, ManifestEntry]) -> None:

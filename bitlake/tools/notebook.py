@@ -38,10 +38,10 @@ def lake_html(path: str, catalog: Catalog, current: str) -> str:
             tables = catalog.tables(database)
             names = ", ".join(tables[:_MOST]) + (f" and {len(tables) - _MOST:,} more" if len(tables) > _MOST else "")
             rows.append([f"{database} (current)" if database == current else database, len(tables), names])
-        made = grid(["database", "tables", ""], rows, [1]) if rows else remark("no tables yet")
+        tables_grid = grid(["database", "tables", ""], rows, [1]) if rows else remark("no tables yet")
     except BitlakeError as e:
-        made = remark(str(e))
-    return titled("Lake", path, made)
+        tables_grid = remark(str(e))
+    return titled("Lake", path, tables_grid)
 
 
 def table_html(table: _Shown) -> str:
@@ -66,9 +66,9 @@ def _columns(state: TableState) -> Markup:
         nullable = field.type.nullable
         rows.append([field.name, kind.removesuffix(" NOT NULL"), "" if nullable else "NOT NULL", ", ".join(roles)])
         rows[-1].append(field.description or "")
-    made = grid(["column", "type", "", "key", "comment"], rows)
+    columns_grid = grid(["column", "type", "", "key", "comment"], rows)
     left = len(schema.fields) - _MOST
-    return markup("div", made, remark(f"and {left:,} more columns") if left > 0 else None)
+    return markup("div", columns_grid, remark(f"and {left:,} more columns") if left > 0 else None)
 
 
 def _options(state: TableState) -> Markup | None:

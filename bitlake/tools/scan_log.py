@@ -327,11 +327,11 @@ class ScanRecorder:
                 except IndexError:
                     break
                 try:
-                    made = record_of(plan, time_ms=time_ms, engine=engine, was_read=was_read, masked=self.masked)
+                    record = record_of(plan, time_ms=time_ms, engine=engine, was_read=was_read, masked=self.masked)
                 except (BitlakeError, ValueError, TypeError, RecursionError) as e:
                     log.debug("a scan of %s is not recorded: %s", plan.table, e)
                     continue
-                by_folder.setdefault(place.folder, (place, []))[1].append(made.to_json().encode() + b"\n")
+                by_folder.setdefault(place.folder, (place, []))[1].append(record.to_json().encode() + b"\n")
             for place, lines in by_folder.values():
                 try:
                     self._store(place, lines)

@@ -334,8 +334,8 @@ def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nul
 
 def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
     """Convert wall clock times of a zone to instants; for a time that occurs twice, to the first."""
-    made = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
-    return made.cast(pa.timestamp(made.type.unit, "UTC") if target is None else arrow_type(target))
+    instants = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
+    return instants.cast(pa.timestamp(instants.type.unit, "UTC") if target is None else arrow_type(target))
 
 
 def _local(array: Array, timezone: str) -> Array:
@@ -473,8 +473,8 @@ def _clock(ms: int, digits: int) -> str:
 def by_distinct(array: Array, convert: Callable[[Any], Any], wanted: pa.DataType) -> Array:
     """Convert each distinct value once; raises the :class:`ValueError` of ``convert``."""
     encoded = array.dictionary_encode()
-    made = pa.array([convert(v) for v in encoded.dictionary.to_pylist()], wanted)
-    return made.take(encoded.indices)
+    converted = pa.array([convert(v) for v in encoded.dictionary.to_pylist()], wanted)
+    return converted.take(encoded.indices)
 
 
 def parse(array: Array, target: AtomicType) -> Array:

@@ -203,19 +203,19 @@ def parse_type(text: str) -> AtomicType:
     one = None if first is None else int(first)
     two = None if second is None else int(second)
     if word == "TIMESTAMP" and suffix in _TIMESTAMP_SUFFIX:
-        made = AtomicType(_TIMESTAMP_SUFFIX[suffix], precision=6 if one is None else one)
+        kind = AtomicType(_TIMESTAMP_SUFFIX[suffix], precision=6 if one is None else one)
     elif suffix:
         raise InvalidRequest(f"unknown data type '{text}'")
     elif word == "STRING":
-        made = AtomicType(Root.VARCHAR, length=MAX_LENGTH)
+        kind = AtomicType(Root.VARCHAR, length=MAX_LENGTH)
     elif word == "BYTES":
-        made = AtomicType(Root.VARBINARY, length=MAX_LENGTH)
+        kind = AtomicType(Root.VARBINARY, length=MAX_LENGTH)
     elif word not in Root.__members__:
         raise InvalidRequest(f"unknown data type '{text}'")
     else:
-        made = _with_arguments(Root[word], one, two)
-    _check_ranges(made, text)
-    return replace(made, nullable=nullable)
+        kind = _with_arguments(Root[word], one, two)
+    _check_ranges(kind, text)
+    return replace(kind, nullable=nullable)
 
 
 def _with_arguments(root: Root, one: int | None, two: int | None) -> AtomicType:

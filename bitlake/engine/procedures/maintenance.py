@@ -456,8 +456,8 @@ def _verify(a: Arguments) -> pa.Table:
 def _repaired(done: Repair) -> list[tuple[Any, ...]]:
     """A row for each repair, after those of the findings."""
     word = "repaired" if done.done else "would repair"
-    made = None if done.snapshot is None else f"snapshot {done.snapshot}"
-    return [(word, a.code, a.path, a.what, None, None, made, None) for a in done.actions]
+    snapshot = None if done.snapshot is None else f"snapshot {done.snapshot}"
+    return [(word, a.code, a.path, a.what, None, None, snapshot, None) for a in done.actions]
 
 
 def _snapshots(a: Arguments) -> list[int] | None:

@@ -235,12 +235,12 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     rows = np.concatenate([*starts, np.array([footer.rows], np.int64)])
     nothing = np.array(empty, bool)
     if physical == BYTE_ARRAY:
-        made = PageBounds(rows, low, high, nothing)
+        bounds = PageBounds(rows, low, high, nothing)
     else:
         kind, at = np.dtype(_DTYPES[physical]), chunks[0].bounds_offset
-        made = PageBounds(rows, _numbers(low, nothing, kind, at), _numbers(high, nothing, kind, at), nothing)
-    footer.cache.bounds[column.leaf] = made
-    return made
+        bounds = PageBounds(rows, _numbers(low, nothing, kind, at), _numbers(high, nothing, kind, at), nothing)
+    footer.cache.bounds[column.leaf] = bounds
+    return bounds
 
 
 def _column_index_bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges) -> list[bytes]:

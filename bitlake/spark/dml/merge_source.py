@@ -117,15 +117,15 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
                 table, frame = _few(frame, kept), kept
             if table is not None:
                 frame = local_frame(context.spark, table, T.StructType(types))
-            asked = _compared(frame, statement.condition, context.names)
+            compared = _compared(frame, statement.condition, context.names)
             if table is None:
                 # Counted, it is there, and Spark knows how large it is when it plans the joins.
-                bounds = [end(quoted(c)) for c in asked for end in (F.min, F.max)]
+                bounds = [end(quoted(c)) for c in compared for end in (F.min, F.max)]
                 row = frame.agg(F.count(F.lit(1)), *bounds).toArrow()
                 rows = int(row.column(0)[0].as_py())
-                ends = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
+                ends = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(compared)}
             else:
-                rows, ends = table.num_rows, {c: ends_of(table.column(c)) for c in asked}
+                rows, ends = table.num_rows, {c: ends_of(table.column(c)) for c in compared}
         with context.views([frame]) as (view,):
             yield Source(alias, context.names, frame, view, rows, ends, table)
     finally:

@@ -99,11 +99,11 @@ def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
             continue
         cached = context.cached.frame(scan)
         frames.append(reader.frame(scan, exact=False) if cached is None else cached)
-    made = _run(context, prepared, frames)
+    frame = _run(context, prepared, frames)
     if analysis.named is None:
         empty = any(type(s) is TableScan and not s.plan().files for s in prepared.scans)
-        return without_rows(made) if empty else made
-    return made.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
+        return without_rows(frame) if empty else frame
+    return frame.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
 
 
 def _whole(prepared: PreparedQuery) -> PreparedQuery:
@@ -288,8 +288,8 @@ def clear_cache(context: EngineContext, statement: ClearCache) -> pa.Table:
 
 def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
-    asked = explained(context, statement.query)
-    prepared = prepare(context, asked.query)
+    explained_query = explained(context, statement.query)
+    prepared = prepare(context, explained_query.query)
     parts, scans = [], prepared.scans
     if isinstance(prepared.shape, Aggregates):
         run = functools.partial(_run, context, prepared)
@@ -317,10 +317,10 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = query(context, asked.query)
+    frame = query(context, explained_query.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
-    return result({"plan": str}, [(asked.text("\n\n".join(parts)),)])
+    return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
 
 
 def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
@@ -343,15 +343,15 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     statement = parse_statement(written)
     if isinstance(statement, st.Explain):
         written = statement.query
-    asked = explained(context, written)
-    prepared = prepare(context, asked.query)
+    explained_query = explained(context, written)
+    prepared = prepare(context, explained_query.query)
     scans = prepared.scans
     plain = tuple(explain_scan(s, analyze) for s in scans if type(s) is TableScan)
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
     others += [f"Join filter: {join_filter}" for join_filter in prepared.join_filters if join_filter is not None]
-    plan = "\n\n".join([*others, spark_plan(query(context, asked.query))])
-    return QueryExplanation(asked.query, plain, plan)
+    plan = "\n\n".join([*others, spark_plan(query(context, explained_query.query))])
+    return QueryExplanation(explained_query.query, plain, plan)
 
 
 JUDGED_ROWS = 10_000
@@ -417,8 +417,10 @@ def _rest(
 ) -> DataFrame | None:
     """What the query makes of its aggregates, by Spark; ``types``: its result's."""
     assert shape.edits is not None
-    made = T.StructType([T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)])
-    found = run([local_frame(context.spark, answer.rows, made)], shape.edits)
+    types_of_answer = T.StructType(
+        [T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)]
+    )
+    found = run([local_frame(context.spark, answer.rows, types_of_answer)], shape.edits)
     if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
         return None
     return found if found.columns == types.names else found.toDF(*types.names)

@@ -213,10 +213,10 @@ def merged(
 
 def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
     """The table for a writer of a name that has its prefix already."""
-    made = table.written_by(user)
-    state = made.state()
-    prefix = made.publisher(state).user.removesuffix(user)
-    return table.written_by(user.removeprefix(prefix)) if prefix else made
+    writer = table.written_by(user)
+    state = writer.state()
+    prefix = writer.publisher(state).user.removesuffix(user)
+    return table.written_by(user.removeprefix(prefix)) if prefix else writer
 
 
 def _names_none(state: TableState, user: str) -> bool:

@@ -263,10 +263,10 @@ class SourceOptions:
         branch = self._branch(relation.branch)
         if not has_schema(TableFiles(store, TablePaths(f"{parent}/{name}"))):
             raise NotFound(f"no table at {parent}/{name}: the folder has no schema; is it the table's own folder?")
-        made = FileStoreTable(
+        table = FileStoreTable(
             shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch, external_roots=self.external_paths
         )
-        return made if relation.system is None else SystemTable(made, relation.system)
+        return table if relation.system is None else SystemTable(table, relation.system)
 
     def _of_warehouse(self) -> FileStoreTable:
         catalog, name = self._in_warehouse()
@@ -298,10 +298,10 @@ class SourceOptions:
         return process_caches(store.identity, DEFAULT_CACHE_BYTES if size is None else size)
 
     def _branch(self, named: str | None) -> str | None:
-        asked = self.get("branch")
-        if asked is not None and named is not None and asked != named:
-            raise InvalidRequest(f"option 'branch' = '{asked}', and the path is of branch '{named}'")
-        found = asked or named
+        given = self.get("branch")
+        if given is not None and named is not None and given != named:
+            raise InvalidRequest(f"option 'branch' = '{given}', and the path is of branch '{named}'")
+        found = given or named
         return None if found == "main" else found
 
     def _storage(self) -> dict[str, str]:

@@ -449,8 +449,8 @@ class RefusedReader(_AvailableNow, DataSourceStreamReader):
 
 def stream_reader(given: Mapping[str, str], types: T.StructType) -> DataSourceStreamReader:
     """The reader that the PySpark at hand can use."""
-    made = AllAtOnceReader if admission is None else LimitedReader
+    reader = AllAtOnceReader if admission is None else LimitedReader
     try:
-        return made(SourceOptions.of(given, "stream read"), types)
+        return reader(SourceOptions.of(given, "stream read"), types)
     except Exception as e:  # noqa: BLE001 - raised by the methods
         return RefusedReader(e)

@@ -258,7 +258,7 @@ def write_files(
     with spark_errors(f"writing to table '{table}'"):
         results = attempt_tasks(frame, columns, _attempt, call)
     done: list[Written] = [written for error, written in results if error is None]
-    entries = [entry for made, _ in done for entry in made]
+    entries = [entry for new_entries, _ in done for entry in new_entries]
     error = next((error for error, _ in results if error is not None), None)
     if error is not None:
         if staging is None:

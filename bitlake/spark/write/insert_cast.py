@@ -128,10 +128,10 @@ def stored(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFra
 
     A column that is right already costs no call to the JVM: of 300, these calls took seconds.
     """
-    made = [_stored(table, source, f) for source, f in zip(frame.schema.fields, fields, strict=True)]
-    if not any(column is not None for column in made):
+    casts = [_stored(table, source, f) for source, f in zip(frame.schema.fields, fields, strict=True)]
+    if not any(column is not None for column in casts):
         return frame
-    columns = [quoted(f.name) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
+    columns = [quoted(f.name) if c is None else c.alias(f.name) for c, f in zip(casts, fields, strict=True)]
     return frame.select(*columns)
 
 
@@ -299,19 +299,19 @@ def _default(field: DataField) -> Column:
 
 def _fit_length(table: str, column: Column, field: DataField) -> Column:
     """CHAR(n) is padded with blanks and VARCHAR(n) checked, both counting characters, as Spark stores them."""
-    made = field.type
-    if not _fits_length(field) or not isinstance(made, AtomicType) or made.length is None:
+    kind = field.type
+    if not _fits_length(field) or not isinstance(kind, AtomicType) or kind.length is None:
         return column
-    message = f"table '{table}': a value is longer than column '{field.name}' {made} allows"
+    message = f"table '{table}': a value is longer than column '{field.name}' {kind} allows"
     too_long = F.raise_error(F.lit(message)).cast(T.StringType())
-    fitted = F.rpad(column, made.length, " ") if made.root is Root.CHAR else column
+    fitted = F.rpad(column, kind.length, " ") if kind.root is Root.CHAR else column
     # Trailing blanks beyond the length are dropped rather than refused, in CHAR and VARCHAR alike.
     trimmed = (
-        F.rpad(F.rtrim(column), made.length, " ") if made.root is Root.CHAR else F.substring(column, 1, made.length)
+        F.rpad(F.rtrim(column), kind.length, " ") if kind.root is Root.CHAR else F.substring(column, 1, kind.length)
     )
     return (
-        F.when(F.char_length(column) <= made.length, fitted)
-        .when(F.char_length(F.rtrim(column)) <= made.length, trimmed)
+        F.when(F.char_length(column) <= kind.length, fitted)
+        .when(F.char_length(F.rtrim(column)) <= kind.length, trimmed)
         .when(column.isNull(), F.lit(None).cast(T.StringType()))
         .otherwise(too_long)
     )
@@ -319,11 +319,11 @@ def _fit_length(table: str, column: Column, field: DataField) -> Column:
 
 def _fits_length(field: DataField) -> bool:
     """Whether a column's strings have a length to fit."""
-    made = field.type
+    kind = field.type
     return (
-        isinstance(made, AtomicType)
-        and made.root in (Root.CHAR, Root.VARCHAR)
-        and made.length not in (None, MAX_LENGTH)
+        isinstance(kind, AtomicType)
+        and kind.root in (Root.CHAR, Root.VARCHAR)
+        and kind.length not in (None, MAX_LENGTH)
     )
 
 

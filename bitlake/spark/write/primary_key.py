@@ -196,7 +196,7 @@ def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -
     sent = [c for c in (*state.schema.field_names, VALUE_KIND, cross_partition.NEW_BUCKET) if c in rows.columns]
     call = dumps(replace(job, grouped=grouped))
     results = attempt_tasks(rows, [*sent, KEY_HASH] if job.hashed else sent, _attempt, call)
-    changes = [change for _, made in results for change in made]
+    changes = [change for _, of_task in results for change in of_task]
     error = next((e for e, _ in results if e is not None), None)
     if error is not None:
         discard_changes(state, changes)
@@ -211,9 +211,9 @@ def _order(schema: TableSchema) -> list[Column]:
         return []
     out = []
     for name in schema.trimmed_primary_keys:
-        made = schema.field(name).type
+        kind = schema.field(name).type
         out.append(quoted_columns(name).asc_nulls_first())
-        if isinstance(made, AtomicType) and made.root in FLOATS:
+        if isinstance(kind, AtomicType) and kind.root in FLOATS:
             # 0.0 and -0.0 are one value to Spark's order and two keys to Paimon; as text, the minus comes first.
             out.append(quoted_columns(name).cast("string"))
     spec = MergeSpec.of(schema)

@@ -114,11 +114,11 @@ class Measured:
         return self._means(column, "estimated_before", "estimated_after")
 
     def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
-        asked = [q for q in self.questions if column is None or q.columns == (column,)]
-        weight = sum(q.weight for q in asked)
+        questions = [q for q in self.questions if column is None or q.columns == (column,)]
+        weight = sum(q.weight for q in questions)
         if not weight:
             return None
-        before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
+        before, after = (sum(q.weight * getattr(q, m) for q in questions) / weight for m in members)
         return before, after
 
     def text(self) -> str:

@@ -75,8 +75,8 @@ def measure(
     """Carry advice on indexes out, and with ``layout`` that on how rows lie, and say what it brought."""
     if layout and sql is None and any(item.kind in _SORTED for item in advice.layout):
         raise InvalidRequest(f"table '{table.name}': rows are sorted by Spark: advice.apply(lake.sql, layout=True)")
-    asked = _chosen(advice.questions)
-    before = [bytes_of(table, q.question, advice.engine) for q in asked]
+    questions = _chosen(advice.questions)
+    before = [bytes_of(table, q.question, advice.engine) for q in questions]
     started = time.perf_counter()
     if sql is not None:
         for statement in advice.statements():
@@ -86,7 +86,7 @@ def measure(
             table.alter_options(advice.set_options, advice.unset_options)
         table.rebuild_indexes()
     seconds = time.perf_counter() - started if advice.statements() else 0.0
-    after = [bytes_of(table, q.question, advice.engine) for q in asked]
+    after = [bytes_of(table, q.question, advice.engine) for q in questions]
     real = index_sizes(table)
     return Measured(
         tuple(
@@ -104,7 +104,7 @@ def measure(
                 q.after,
                 now,
             )
-            for q, was, now in zip(asked, before, after, strict=True)
+            for q, was, now in zip(questions, before, after, strict=True)
         ),
         advice.build_seconds,
         seconds,
@@ -409,8 +409,8 @@ def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
     found: dict[str, list[policy.Candidate]] = {}
     for spec in usable_indexes(schema.options, schema.fields):
         if spec.column in schema.field_names or isinstance(spec.column, IndexedExpression):
-            made = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
-            found.setdefault(spec.column, []).append(made)
+            candidate = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
+            found.setdefault(spec.column, []).append(candidate)
     return found
 
 

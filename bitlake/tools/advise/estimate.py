@@ -554,9 +554,9 @@ class Estimator:
         by_file: dict[str, list[float]] = {}
         rows: dict[str, int] = {}
         for found in self.looked:
-            made = self._file_index_bytes(candidate, found)
-            if made is not None:
-                by_file.setdefault(found.run.task.path, []).append(made)
+            size = self._file_index_bytes(candidate, found)
+            if size is not None:
+                by_file.setdefault(found.run.task.path, []).append(size)
                 rows[found.run.task.path] = found.run.task.row_count
         if not by_file:
             return 0

@@ -70,14 +70,14 @@ def advise_sort(
     pages = PAGE_ROWS if chosen and schema.opts.of(opt.PARQUET_PAGE_ROWS) is None else page_rows(schema)
     gains: dict[str, tuple[float, float, float]] = {}
     for column, profile in estimator.columns.items():
-        asked = [q for q in questions if _bounded(q, column)]
+        bounded = [q for q in questions if _bounded(q, column)]
         kind = schema.field(column).type
         is_time = isinstance(kind, AtomicType) and kind.root in _DATES
-        if not asked or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
+        if not bounded or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
             continue
-        weight = sum(q.weight for q in asked)
-        before = sum(q.weight * estimator.weigh(q, chosen).total for q in asked)
-        after = sum(q.weight * _sorted_bytes(estimator, q, 1, pages) for q in asked)
+        weight = sum(q.weight for q in bounded)
+        before = sum(q.weight * estimator.weigh(q, chosen).total for q in bounded)
+        after = sum(q.weight * _sorted_bytes(estimator, q, 1, pages) for q in bounded)
         if after < before / 2 and (before - after) / weight >= _WORTH_SAVING:
             gains[column] = (before, after, weight)
     if not gains:
@@ -87,8 +87,8 @@ def advise_sort(
     columns = [c for c in order if gains[c][0] - gains[c][1] >= first / 2][: 1 if guessed else 3]
 
     def together() -> float:
-        asked = [q for c in columns for q in questions if _bounded(q, c)]
-        return sum(q.weight * _sorted_bytes(estimator, q, len(columns), pages) for q in asked)
+        bounded = [q for c in columns for q in questions if _bounded(q, c)]
+        return sum(q.weight * _sorted_bytes(estimator, q, len(columns), pages) for q in bounded)
 
     if len(columns) > 1 and together() >= sum(gains[c][0] for c in columns) / 2:
         columns = columns[:1]
@@ -184,15 +184,15 @@ def advise_pages(
     """Whether smaller pages would save much of what is read for rows that indexes choose."""
     schema = estimator.scan.state.schema
     known = [r for w in estimator.weighers() if (r := w.pages.page_rows()) is not None]
-    asked = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
-    if not known or not asked or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
+    of_columns = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
+    if not known or not of_columns or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
         return None
     now = sum(known) / len(known)
     if now < 2 * SMALL_PAGE:
         return None
-    weight = sum(q.weight for q in asked)
+    weight = sum(q.weight for q in of_columns)
     before = after = 0.0
-    for q in asked:
+    for q in of_columns:
         size = estimator.weigh(q, chosen)
         large = sum(w.blocks(q.predicate, round(now)) for w in estimator.weighers())
         small = sum(w.blocks(q.predicate, SMALL_PAGE) for w in estimator.weighers())
@@ -212,5 +212,5 @@ def advise_pages(
         (f"ALTER TABLE {table} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",),
         before,
         after,
-        tuple(asked),
+        tuple(of_columns),
     )

@@ -76,14 +76,14 @@ def _body(scans: Sequence[Explanation], query: str | None, spark: str | None) ->
 def _scan(explanation: Explanation) -> Iterator[html.Child]:
     plan = explanation.plan
     yield html.heading(f"Scan of {plan.table}", None if plan.snapshot_id is None else f"at snapshot {plan.snapshot_id}")
-    asked = [("columns", ", ".join(plan.columns) or "none: only counting")]
+    facts = [("columns", ", ".join(plan.columns) or "none: only counting")]
     if plan.predicate is not None:
-        asked.append(("where", to_sql(plan.predicate, plan.schema.fields)))
+        facts.append(("where", to_sql(plan.predicate, plan.schema.fields)))
     if plan.order:
-        asked.append(("order by", ", ".join(map(str, plan.order))))
+        facts.append(("order by", ", ".join(map(str, plan.order))))
     if plan.limit is not None:
-        asked.append(("limit", f"{plan.limit:,}"))
-    yield html.names(asked)
+        facts.append(("limit", f"{plan.limit:,}"))
+    yield html.names(facts)
     yield _numbers(explanation)
     yield _waterfall(explanation)
     if explanation.leaves:

@@ -80,10 +80,10 @@ def maps_of(
     for planned, task in _leaves(plan.files, tasks_of(plan.files, plan.schemas)):
         if len(out) == most and ranges is None:
             break
-        made = _map(plan, planned, task, store, ranges)
-        columns, pages, sizes = columns + made.column_bytes, pages + made.page_bytes, sizes + made.size
+        file_map = _map(plan, planned, task, store, ranges)
+        columns, pages, sizes = columns + file_map.column_bytes, pages + file_map.page_bytes, sizes + file_map.size
         if len(out) < most:
-            out.append(made)
+            out.append(file_map)
     return out, columns, pages, sizes
 
 

@@ -97,16 +97,17 @@ def _coverage(plan: Plan) -> list[str]:
     judged = judged_by_indexes(plan.predicate).predicate  # with expressions as their indexes name them
     if declared.isdisjoint(leaf.column for leaf in leaves_of(judged)):
         return []
-    asked = [f for f in plan.files if f.merge is None and (f.pruned_by or f.unused_indexes or not f.selection.exact)]
-    lacking = [f for f in asked if not f.pruned_by and not f.unused_indexes]
+    indexed = [f for f in plan.files if f.merge is None and (f.pruned_by or f.unused_indexes or not f.selection.exact)]
+    lacking = [f for f in indexed if not f.pruned_by and not f.unused_indexes]
     skipped = sum(f.reason is SkipReason.INDEX for f in plan.skipped)
-    if not skipped and len(lacking) == len(asked):
+    if not skipped and len(lacking) == len(indexed):
         # Perhaps no index can answer this condition; files that have none at all are certain.
         lacking = [f for f in lacking if not has_index(f.entry.file)]
     if not lacking:
         return []
+    files = counted(len(indexed) + skipped, "file")
     return [
-        f"  coverage   {len(lacking):,} of {counted(len(asked) + skipped, 'file')} without an index for this condition"
+        f"  coverage   {len(lacking):,} of {files} without an index for this condition"
         f"; CALL sys.rewrite_file_index(table => '{plan.table}') builds it"
     ]
 

@@ -63,8 +63,8 @@ class Header:
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of the record's fields."""
-        made = self.schema
-        found = made.get("fields") if isinstance(made, dict) else None
+        schema = self.schema
+        found = schema.get("fields") if isinstance(schema, dict) else None
         return tuple(f["name"] for f in found or () if isinstance(f, dict) and isinstance(f.get("name"), str))
 
 

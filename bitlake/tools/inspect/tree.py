@@ -329,8 +329,8 @@ def shown(field: DataField, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(field.type, AtomicType) and not isinstance(value, bytes):
-        made = field.type
-        text = _quiet(lambda: render_value(made, value, legacy=False))
+        kind = field.type
+        text = _quiet(lambda: render_value(kind, value, legacy=False))
         return plain(value) if text is None else text
     return plain(value)
 

@@ -231,14 +231,14 @@ def scan_facts(scans: Sequence[ScanRecord]) -> ScanFacts | None:
         groups.setdefault(" and ".join(terms) or "no condition", []).append(s)
         for why, files in s.files_skipped.items():
             skipped[why] = skipped.get(why, 0) + files
-    asked = sorted((_asked(what, some) for what, some in groups.items()), key=lambda a: -a.bytes_touched)
+    groups_read = sorted((_asked(what, some) for what, some in groups.items()), key=lambda a: -a.bytes_touched)
     times = [s.time_ms for s in scans]
     return ScanFacts(
         _asked("all", scans),
         min(times),
         max(times),
-        tuple(asked[:_NAMED]),
-        len(asked[_NAMED:]),
+        tuple(groups_read[:_NAMED]),
+        len(groups_read[_NAMED:]),
         sum(s.files_read for s in scans),
         tuple(sorted(skipped.items(), key=lambda item: -item[1])),
     )

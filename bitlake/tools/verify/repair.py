@@ -251,9 +251,9 @@ def _others(entry: ManifestEntry) -> tuple[str, ...]:
 
 
 def _rebuilt(store: Store, maker: DataFileFactory, task: RewriteTask) -> ManifestEntry:
-    made = rewrite_file(store, maker, task).new
-    if made is not None:
-        return made
+    entry = rewrite_file(store, maker, task).new
+    if entry is not None:
+        return entry
     # Nothing is indexed: a container of nothing, and a mark, for an entry that was deleted must not come back the same.
     mark = _clock.new_uuid()[:8].encode()
     empty = encode_container({}, mark=mark, checksums=True)
@@ -276,8 +276,8 @@ def _new_hashes(state: TableState, slot: tuple[bytes, int]) -> IndexChange:
     )
     parts = [np.zeros(0, np.int32), *_readable(state, base)]
     parts += [key_hashes(store, KeyFile(partitions.data_path(e), schemas[e.file.schema_id])) for e in entries]
-    made = write_hashes(TableFiles(store, paths), schema, *slot, java_order(np.unique(np.concatenate(parts))))
-    return IndexChange(*slot, HASH, base, (made,))
+    written = write_hashes(TableFiles(store, paths), schema, *slot, java_order(np.unique(np.concatenate(parts))))
+    return IndexChange(*slot, HASH, base, (written,))
 
 
 def _readable(state: TableState, entries: Iterable[IndexFileEntry]) -> list[Any]:
