@@ -390,15 +390,15 @@ class Lake:
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.tools.verify import verify_table
 
-        found, paths = locate(self._catalog, self._identify(name))
+        table, paths = locate(self._catalog, self._identify(name))
         runner: Runner = LocalRunner()
         if distributed:
             from bitlake.spark.runner import SparkRunner
 
             runner = SparkRunner(self.spark)
-        with job(f"verifying {found}", self._catalog.runtime.shows_progress):
+        with job(f"verifying {table}", self._catalog.runtime.shows_progress):
             store = self._catalog.store
-            return verify_table(found, paths, store, runner, deep=deep, snapshots=snapshots, orphans=orphans)
+            return verify_table(table, paths, store, runner, deep=deep, snapshots=snapshots, orphans=orphans)
 
     def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Report where a table's bytes are and what to do about it; see ``table.maintenance.report``.

@@ -256,13 +256,13 @@ def by_identity(function: _Function) -> _Function:
     @functools.wraps(function)
     def remembered(*objects: Any) -> Any:
         key = id(objects[0]) if len(objects) == 1 else tuple(map(id, objects))
-        found = known.get(key)
-        if found is None:
+        value = known.get(key)
+        if value is None:
             if len(known) >= _MOST_REMEMBERED:
                 known.clear()
             # The objects are kept, so that no other can get their identity.
-            found = known[key] = (objects, function(*objects))
-        return found[1]
+            value = known[key] = (objects, function(*objects))
+        return value[1]
 
     return cast("_Function", remembered)
 

@@ -125,8 +125,8 @@ class RestClient:
         self.options = options
         self._http = HttpClient(max_retries=options.max_retries, retry_seconds=options.retry_seconds, proxies=True)
         self._base = f"{options.uri}/v1"
-        found = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
-        defaults, overrides = (_texts(found.get(name)) for name in ("defaults", "overrides"))
+        config = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
+        defaults, overrides = (_texts(config.get(name)) for name in ("defaults", "overrides"))
         self.settings = {**defaults, **options.given, **overrides}
         """The catalog's options: the server's defaults, the client's, the server's overrides."""
         prefix = self.settings.get("prefix", "").strip("/")
@@ -196,12 +196,12 @@ class RestClient:
         if not response.body.strip():
             return {}
         try:
-            found = json.loads(response.body)
+            value = json.loads(response.body)
         except (ValueError, RecursionError):
             raise self._odd("it is not JSON; is this the address of a Paimon REST catalog?") from None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise self._odd("it is not a JSON object")
-        return found
+        return value
 
     def _meaning(self, response: Response) -> BitlakeError:
         code, message = _failure(response)[0], self._told(response)
@@ -235,9 +235,9 @@ def _joined(path: tuple[str, ...]) -> str:
 def _failure(response: Response) -> tuple[int, str]:
     """The code and message of a failure; a code in the body is nearer to the cause than a proxy's status."""
     try:
-        found = json.loads(response.body)
-        code = found.get("code")
-        message = str(found.get("message") or "").strip()
+        error = json.loads(response.body)
+        code = error.get("code")
+        message = str(error.get("message") or "").strip()
     except (ValueError, AttributeError, RecursionError):
         code, message = None, response.body[: 2 * _LONGEST_REASON].decode("utf-8", "replace").strip()
     return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())

@@ -482,8 +482,8 @@ class AvroFormat:
         header = read_header(stream, what, logical=False)
         if header.schema != self.checked:
             return None
-        found = _stored_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what)
-        return [Block(count, block, body, header.codec) for count, block, body in found]
+        stored = _stored_blocks(stream, header, len(data), lambda _: most_bytes(len(data)), what)
+        return [Block(count, block, body, header.codec) for count, block, body in stored]
 
     def records(self, block: Block, what: str) -> list[tuple[dict[str, Any], bytes]]:
         """The records of a block of this schema, each with its bytes; raises :class:`CorruptError`."""

@@ -406,16 +406,16 @@ def contains(bitmap: BitMap, positions: npt.NDArray[np.integer]) -> Bools:
 
     Chunks of positions that lie close together are looked up in a mask of their span, others are intersected.
     """
-    found = np.zeros(len(positions), np.bool_)
+    held_mask = np.zeros(len(positions), np.bool_)
     for begin in range(0, len(positions) if bitmap else 0, _CHUNK):
         part = positions[begin : begin + _CHUNK]
         low, high = int(part.min()) // _ROWS * _ROWS, int(part.max()) + 1
         if high - low <= _SPARSE * len(part) or high - low <= _ROWS:
             # Every index is in range: "clip" spares looking again, and take is quicker than an index in brackets.
             mask_of(bitmap, low, high).take(
-                part - low if low else part, out=found[begin : begin + len(part)], mode="clip"
+                part - low if low else part, out=held_mask[begin : begin + len(part)], mode="clip"
             )
         else:
             held = positions_of(bitmap & bitmap_of(np.sort(part)))
-            found[begin : begin + _CHUNK] = np.isin(part, held)
-    return found
+            held_mask[begin : begin + _CHUNK] = np.isin(part, held)
+    return held_mask

@@ -141,10 +141,10 @@ def first_of_each(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
 def check_conditions(target: StatementTarget, statement: st.MergeInto) -> None:
     """Raise for conditions whose answer may change from one query to the next."""
     for text in (statement.condition, *(c.condition or "" for c in statement.clauses)):
-        found = _RANDOM.search(text)
-        if found is not None:
+        random = _RANDOM.search(text)
+        if random is not None:
             raise InvalidRequest(
-                f"MERGE INTO '{target.table.name}': a condition cannot use {found.group(1).lower()}(), "
+                f"MERGE INTO '{target.table.name}': a condition cannot use {random.group(1).lower()}(), "
                 "which gives another value each time; compute it in the source instead"
             )
 
@@ -306,16 +306,16 @@ def of_source_alone(target: StatementTarget, source: MergeSource, text: str) -> 
 
 def equalities(target: StatementTarget, source: MergeSource, condition: SqlText) -> list[tuple[DataField, str]]:
     """The ``target column = source column`` terms of ON."""
-    found = []
+    pairs = []
     for term in terms(condition.tree):
         if not isinstance(term, exp.EQ):
             continue
         for mine, theirs in ((term.this, term.expression), (term.expression, term.this)):
             field, column = _of_target(target, source, mine), _of_source(target, source, theirs)
             if field is not None and column is not None:
-                found.append((field, column))
+                pairs.append((field, column))
                 break
-    return found
+    return pairs
 
 
 def terms(node: exp.Expr | None) -> list[exp.Expr]:
@@ -343,10 +343,10 @@ def _of_source(target: StatementTarget, source: MergeSource, node: exp.Expr) -> 
 
 def one_of(field: DataField, values: pa.ChunkedArray) -> Predicate:
     """Whether a column is one of these values."""
-    found: list[Any] = sorted(set(_physical(field, values)))
-    if len(found) > 1:
-        return In(field.name, tuple(found))
-    return Comparison(field.name, Op.EQ, found[0]) if found else FALSE
+    distinct: list[Any] = sorted(set(_physical(field, values)))
+    if len(distinct) > 1:
+        return In(field.name, tuple(distinct))
+    return Comparison(field.name, Op.EQ, distinct[0]) if distinct else FALSE
 
 
 def ends_of(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:

@@ -81,8 +81,8 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
     except UnknownColumn as e:
         raise _missing_column(session, prepared, e) from e
     if isinstance(prepared.shape, Aggregates):
-        found = answer(session, prepared.shape, prepared.scans[0], "python")
-        rows = None if found is None else _answered(session, prepared, prepared.shape, found, query)
+        answered = answer(session, prepared.shape, prepared.scans[0], "python")
+        rows = None if answered is None else _answered(session, prepared, prepared.shape, answered, query)
         if rows is not None:
             return QueryResult(session, query.names, rows)
     tables = dict(zip(names, scans, strict=True))

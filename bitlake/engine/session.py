@@ -250,12 +250,12 @@ class Session:
         if name.table in self._relations:
             return True
         if name not in self._existing:
-            found, exists = self.catalog.find_existing(
+            identifier, exists = self.catalog.find_existing(
                 Identifier(name.database or self.database, name.table), self.names
             )
-            if not exists and not ("$" in found.table and identifier_exists(self.catalog, found, self.names)):
+            if not exists and not ("$" in identifier.table and identifier_exists(self.catalog, identifier, self.names)):
                 return False
-            self._existing[name] = found
+            self._existing[name] = identifier
         return name.database is not None or not self.is_view(name.table)
 
     def scan(self, name: TableName) -> TableScan:

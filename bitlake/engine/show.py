@@ -58,9 +58,9 @@ def current_namespace(session: Session, statement: st.ShowCurrentNamespace) -> p
 def tables(session: Session, statement: st.ShowTables) -> pa.Table:
     """SHOW TABLES: the lake's only; Spark's views are in ``spark.catalog``."""
     database = statement.database or session.database
-    found = like_names(session.catalog.tables(database), statement.like)
+    tables_listed = like_names(session.catalog.tables(database), statement.like)
     columns = {"namespace": str, "tableName": str, "isTemporary": bool}
-    return result(columns, [(database, n, False) for n in found])
+    return result(columns, [(database, n, False) for n in tables_listed])
 
 
 def create_table(session: Session, statement: st.ShowCreateTable) -> pa.Table:

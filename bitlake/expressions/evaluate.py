@@ -223,8 +223,8 @@ def _member(node: In, column: pa.ChunkedArray, kind: AtomicType) -> pa.ChunkedAr
     else:
         values = [_scalar(v, column.type, kind) for v in node.values]
         members = _gather(values) if _by_cast(column.type) else pa.array([v.as_py() for v in values], column.type)
-    found = pc.is_in(column, value_set=members)
-    return _null_where_null(pc.invert(found) if node.negated else found, column)
+    member = pc.is_in(column, value_set=members)
+    return _null_where_null(pc.invert(member) if node.negated else member, column)
 
 
 def _by_cast(arrow: pa.DataType) -> bool:
@@ -267,11 +267,11 @@ def _like(node: Like, column: pa.ChunkedArray) -> pa.ChunkedArray:
     pieces = like_pieces(node.pattern, node.escape)
     match pieces:
         case (str() as text, Wild.MANY):
-            found = pc.starts_with(column, pattern=text)
+            matches = pc.starts_with(column, pattern=text)
         case (Wild.MANY, str() as text):
-            found = pc.ends_with(column, pattern=text)
+            matches = pc.ends_with(column, pattern=text)
         case (Wild.MANY, str() as text, Wild.MANY):
-            found = pc.match_substring(column, pattern=text)
+            matches = pc.match_substring(column, pattern=text)
         case _:
-            found = pc.match_substring_regex(java_text(column), pattern=like_regex(pieces))
-    return pc.invert(found) if node.negated else found
+            matches = pc.match_substring_regex(java_text(column), pattern=like_regex(pieces))
+    return pc.invert(matches) if node.negated else matches

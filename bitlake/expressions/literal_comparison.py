@@ -616,9 +616,9 @@ def _comparisons(field: DataField, low: int | None, high: int | None) -> list[Pr
         return [FALSE]
     if low is not None and low == high:
         return [Comparison(field.name, Op.EQ, low)]
-    found: list[Predicate] = []
+    comparisons: list[Predicate] = []
     if low is not None and low > least:
-        found.append(Comparison(field.name, Op.GE, low))
+        comparisons.append(Comparison(field.name, Op.GE, low))
     if high is not None and high < greatest:
-        found.append(Comparison(field.name, Op.LE, high))
-    return found
+        comparisons.append(Comparison(field.name, Op.LE, high))
+    return comparisons

@@ -136,12 +136,12 @@ def named_places(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, int,
 
 
 def _by_name(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> list[tuple[int, int, str]]:
-    found = []
+    named = []
     for start, end, word in named_places(text, tokens):
         if word not in args:
             raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, start)}")
-        found.append((start, end, literal(args[word])))
-    return found
+        named.append((start, end, literal(args[word])))
+    return named
 
 
 def _in_order(text: str, tokens: Sequence[Token], args: Sequence[Any]) -> list[tuple[int, int, str]]:

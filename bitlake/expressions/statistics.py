@@ -264,9 +264,9 @@ def joined_bounds(pieces: Sequence[ColumnBounds | None]) -> ColumnBounds | None:
 
 def judge(predicate: Predicate, rows: Int64s, leaf: Callable[[Leaf], Verdicts]) -> Verdicts:
     """The verdicts of a bound predicate over files of ``rows`` rows each, from those of its leaves."""
-    found = _judge(predicate, len(rows), leaf)
-    found[rows == 0] = _NONE
-    return found
+    verdicts = _judge(predicate, len(rows), leaf)
+    verdicts[rows == 0] = _NONE
+    return verdicts
 
 
 def _judge(predicate: Predicate, count: int, leaf: Callable[[Leaf], Verdicts]) -> Verdicts:
@@ -274,15 +274,15 @@ def _judge(predicate: Predicate, count: int, leaf: Callable[[Leaf], Verdicts]) -
         case Constant(value):
             return np.full(count, _ALL if value else _NONE, np.int8)
         case And(children):
-            found = np.full(count, _ALL, np.int8)
+            verdicts = np.full(count, _ALL, np.int8)
             for child in children:
-                np.minimum(found, _judge(child, count, leaf), out=found)
-            return found
+                np.minimum(verdicts, _judge(child, count, leaf), out=verdicts)
+            return verdicts
         case Or(children):
-            found = np.full(count, _NONE, np.int8)
+            verdicts = np.full(count, _NONE, np.int8)
             for child in children:
-                np.maximum(found, _judge(child, count, leaf), out=found)
-            return found
+                np.maximum(verdicts, _judge(child, count, leaf), out=verdicts)
+            return verdicts
         case Comparison() | In() | Like() | IsNull():
             return leaf(predicate)
         case _:

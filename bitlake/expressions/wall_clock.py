@@ -71,8 +71,8 @@ def days_from_civil(year: Any, month: Any, day: Any) -> Any:
 def month_length(year: Int64s, month: Int64s) -> Int64s:
     """The number of days of months."""
     following = month % 12 + 1
-    found: Int64s = days_from_civil(year + (month == 12), following, 1) - days_from_civil(year, month, 1)
-    return found
+    days: Int64s = days_from_civil(year + (month == 12), following, 1) - days_from_civil(year, month, 1)
+    return days
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ def raw(array: pa.Array) -> Int64s:
     """Days or microseconds of a DATE or timestamp array; 0 where NULL."""
     width = pa.int32() if array.type.bit_width == 32 else pa.int64()
     plain = array.view(width)
-    found: Int64s = (plain.fill_null(0) if plain.null_count else plain).to_numpy().astype(np.int64)
-    return found
+    numbers: Int64s = (plain.fill_null(0) if plain.null_count else plain).to_numpy().astype(np.int64)
+    return numbers
 
 
 def dates(days: Int64s, like: pa.Array, what: str) -> pa.Array:

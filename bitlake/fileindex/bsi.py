@@ -67,9 +67,9 @@ def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Iterable[int]) ->
     Splits rows and numbers from the top slice down, so that a long list costs only a few passes over the rows.
     """
     wanted = sorted({n for n in numbers if n >= 0 and not n >> len(slices)})
-    found: list[BitMap] = []
-    _descend(slices, present, wanted, len(slices), found)
-    return BitMap.union(*found) if len(found) > 1 else found[0].copy() if found else BitMap()
+    bitmaps: list[BitMap] = []
+    _descend(slices, present, wanted, len(slices), bitmaps)
+    return BitMap.union(*bitmaps) if len(bitmaps) > 1 else bitmaps[0].copy() if bitmaps else BitMap()
 
 
 def _descend(slices: Sequence[BitMap], rows: BitMap, wanted: list[int], bits: int, found: list[BitMap]) -> None:
@@ -261,9 +261,9 @@ class BsiReader:
 
     def numbers(self) -> tuple[Int64s, Int64s]:
         """Return the rows that are not NULL, and the number of each."""
-        found = [codes_of(p.slices, p.present, self.row_count) for p in self._read()]
-        values = [sign * (codes + p.least) for sign, p, (_, codes) in zip((1, -1), self._read(), found, strict=True)]
-        rows, numbers = np.concatenate([f[0] for f in found]), np.concatenate(values)
+        parts = [codes_of(p.slices, p.present, self.row_count) for p in self._read()]
+        values = [sign * (codes + p.least) for sign, p, (_, codes) in zip((1, -1), self._read(), parts, strict=True)]
+        rows, numbers = np.concatenate([f[0] for f in parts]), np.concatenate(values)
         order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
 

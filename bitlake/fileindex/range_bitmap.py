@@ -161,8 +161,8 @@ class RangeBitmapReader:
 
     def having(self, keys: list[keyed.Key]) -> BitMap:
         """Return the rows with any of these keys."""
-        found = [self._find(key) for key in keys]
-        codes = [code for code, there in found if there]
+        places = [self._find(key) for key in keys]
+        codes = [code for code, there in places if there]
         return any_of(self._all_slices(), self.present(), codes) if codes else BitMap()
 
     def compared(self, op: Op, key: keyed.Key) -> BitMap:

@@ -321,14 +321,14 @@ def _plain_kinds(options: Mapping[str, str], column: str) -> list[str]:
 
 def _listed_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
     """The indexes that Paimon's options declare."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    declared: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
         if key.startswith(PREFIX) and key.endswith(_COLUMNS):
             kind = key[len(PREFIX) : -len(_COLUMNS)]
             for name in value.split(","):
                 column = name.strip()
                 _check_column(key, value, kind, column, fields)
-                found.setdefault((column, kind), {})
+                declared.setdefault((column, kind), {})
     of_maps: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
         parts = key[len(PREFIX) :].split(".")
@@ -336,17 +336,17 @@ def _listed_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> 
         if not key.startswith(PREFIX) or key.endswith(_COLUMNS) or len(parts) != 3:
             continue
         kind, column, option = parts
-        if (column, kind) in found:
+        if (column, kind) in declared:
             _check_option(key, value, kind, option)
-            found[column, kind][option] = value
-        elif any(k == kind and c.startswith(column + "[") for c, k in found):
+            declared[column, kind][option] = value
+        elif any(k == kind and c.startswith(column + "[") for c, k in declared):
             _check_option(key, value, kind, option)
             of_maps.setdefault((column, kind), {})[option] = value
         else:
             raise InvalidRequest(f"option '{key}' = '{value}': list '{column}' in '{PREFIX}{kind}{_COLUMNS}' too")
     return [
         IndexSpec(column, kind, {**of_maps.get((split_map_key(column)[0], kind), {}), **own})
-        for (column, kind), own in found.items()
+        for (column, kind), own in declared.items()
     ]
 
 

@@ -190,10 +190,10 @@ def _arrow_type(made: Any) -> pa.DataType:
         return pa.map_(pa.field("key", pa.string(), False), _arrow_field("value", made["values"]))
     if logical == "decimal":
         return pa.decimal128(made["precision"], made.get("scale", 0))
-    found = _LOGICAL.get(logical) or _PRIMITIVES.get(kind)
-    if found is None:
+    arrow = _LOGICAL.get(logical) or _PRIMITIVES.get(kind)
+    if arrow is None:
         raise UnsupportedFeature(f"Avro type {kind} is not one that Paimon writes")
-    return found
+    return arrow
 
 
 def _decoder(kind: pa.DataType) -> _Convert | None:

@@ -91,14 +91,14 @@ def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
-    found = table.schema.get_all_field_indices(field.name)
-    if len(found) > 1:
-        raise InvalidRequest(f"the batch has {len(found)} columns named '{field.name}'")
-    if not found:
+    places = table.schema.get_all_field_indices(field.name)
+    if len(places) > 1:
+        raise InvalidRequest(f"the batch has {len(places)} columns named '{field.name}'")
+    if not places:
         if not field.type.nullable:
             raise InvalidRequest(f"the batch lacks column '{field.name}', which is NOT NULL")
         return null_column(table.num_rows, target.type)
-    column = table.column(found[0])
+    column = table.column(places[0])
     if column.type == target.type:
         return column
     try:

@@ -205,8 +205,8 @@ class ManifestCodec:
 
     def block_entries(self, block: Block) -> list[tuple[Entry, bytes]]:
         """The entries of a block, each with its bytes; raises :class:`CorruptError`."""
-        found = self.format.records(block, "the Iceberg manifest")
-        return [(entry, raw) for entry, (_, raw) in zip(_checked(r for r, _ in found), found, strict=True)]
+        records = self.format.records(block, "the Iceberg manifest")
+        return [(entry, raw) for entry, (_, raw) in zip(_checked(r for r, _ in records), records, strict=True)]
 
     def decode_blocks(self, blocks: Sequence[Block]) -> list[Entry]:
         """The entries of blocks; raises :class:`CorruptError`."""

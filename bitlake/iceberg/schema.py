@@ -271,11 +271,11 @@ def file_bounds(file: DataFileMeta, fields: Sequence[DataField]) -> dict[str, An
     for f in fields:
         if f.name not in stats:
             continue
-        found = stats[f.name]
-        if found.null_count is not None:
-            nulls.append({"key": f.id, "value": found.null_count})
-        if isinstance(f.type, AtomicType) and found.min is not None and found.max is not None:
-            low, high = (to_bound(f.type, iceberg_value(f.type, v)) for v in (found.min, found.max))
+        bounds = stats[f.name]
+        if bounds.null_count is not None:
+            nulls.append({"key": f.id, "value": bounds.null_count})
+        if isinstance(f.type, AtomicType) and bounds.min is not None and bounds.max is not None:
+            low, high = (to_bound(f.type, iceberg_value(f.type, v)) for v in (bounds.min, bounds.max))
             lows.append({"key": f.id, "value": low})
             highs.append({"key": f.id, "value": high})
     return {"null_value_counts": nulls, "lower_bounds": lows, "upper_bounds": highs}

@@ -206,14 +206,14 @@ def in_parallel(
     Else ``second`` runs only if it is needed.
     """
     if store.local_path(path) is not None:
-        found = first()
-        return found, second() if is_needed(found) else None
-    found, later = run_at_once([first, partial(_outcome, second)])
-    if not is_needed(found):
-        return found, None
+        result = first()
+        return result, second() if is_needed(result) else None
+    result, later = run_at_once([first, partial(_outcome, second)])
+    if not is_needed(result):
+        return result, None
     if isinstance(later, BitlakeError):
         raise later
-    return found, later
+    return result, later
 
 
 def _outcome(call: Callable[[], Second]) -> Second | BitlakeError:

@@ -95,10 +95,10 @@ class HdfsStore(Store):
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
-        found = self._status(path)
-        if found.is_dir:
+        status = self._status(path)
+        if status.is_dir:
             raise NotFound(f"no such file: {path} is a folder")
-        return found.size
+        return status.size
 
     def dir_exists(self, path: str) -> bool:
         """Whether a folder is there."""
@@ -110,10 +110,10 @@ class HdfsStore(Store):
     def list(self, directory: str) -> builtins.list[FileInfo]:
         """The entries of a folder, sorted by name; empty when it is missing."""
         try:
-            found = self._entries(directory)
+            entries = self._entries(directory)
         except NotFound:
             return []
-        return sorted((f for f in found if f.name), key=lambda f: f.name)
+        return sorted((f for f in entries if f.name), key=lambda f: f.name)
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
@@ -222,9 +222,9 @@ class HdfsStore(Store):
 
     def _place(self, path: str) -> str:
         """The path inside the cluster: nothing is decoded, as everywhere."""
-        scheme, found, rest = path.partition("://")
+        scheme, separator, rest = path.partition("://")
         authority, _, tail = rest.partition("/")
-        if not found or scheme.lower() not in webhdfs.SCHEMES or authority != self._authority:
+        if not separator or scheme.lower() not in webhdfs.SCHEMES or authority != self._authority:
             raise InvalidRequest(f"{path} is not in this cluster, which is {self._authority or 'the default'}")
         return "/" + tail.strip("/")
 

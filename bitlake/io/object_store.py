@@ -113,9 +113,9 @@ class ObjectStore(base.Store):
         """The whole object."""
         client, key = self._at(path)
         with self._mapped("read", path):
-            found = obstore.get(client, key)
-            base.check_whole(path, int(found.meta["size"]), limit)
-            return found.bytes().to_bytes()
+            response = obstore.get(client, key)
+            base.check_whole(path, int(response.meta["size"]), limit)
+            return response.bytes().to_bytes()
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, by ten concurrent requests; ranges close together share a request."""
@@ -146,8 +146,8 @@ class ObjectStore(base.Store):
         client, key = self._at(path)
         with self._mapped("read", path):
             try:
-                found = obstore.get(client, key, options={"range": (0, max(1, length))})
-                return found.bytes().to_bytes()[:length], int(found.meta["size"])
+                response = obstore.get(client, key, options={"range": (0, max(1, length))})
+                return response.bytes().to_bytes()[:length], int(response.meta["size"])
             except FAILURES as e:
                 if not is_short(e):
                     raise
@@ -169,10 +169,10 @@ class ObjectStore(base.Store):
         """The entries of a folder, sorted by name; empty when it is missing."""
         client, key = self._at(directory)
         with self._mapped("list", directory):
-            found = obstore.list_with_delimiter(client, key or None)
+            listing = obstore.list_with_delimiter(client, key or None)
         skip = len(key) + 1 if key else 0
-        out = [base.FileInfo(name[skip:], 0, True, 0) for name in found["common_prefixes"]]
-        for entry in found["objects"]:
+        out = [base.FileInfo(name[skip:], 0, True, 0) for name in listing["common_prefixes"]]
+        for entry in listing["objects"]:
             name = entry["path"][skip:]
             if name:  # Hadoop creates an object with the folder's name and a slash
                 changed = int(entry["last_modified"].timestamp() * 1000)
@@ -312,9 +312,9 @@ class ObjectStore(base.Store):
     # --- clients ---------------------------------------------------------------------------------------------------
 
     def _check(self, uri: str) -> None:
-        scheme, found, rest = uri.partition("://")
+        scheme, separator, rest = uri.partition("://")
         host = rest.split("/", 1)[0]
-        if not found or scheme.lower() not in KINDS or not host:
+        if not separator or scheme.lower() not in KINDS or not host:
             raise InvalidRequest(
                 f"invalid path of an object store, without a bucket: {scheme}://; expected s3://bucket/folder"
             )
@@ -326,8 +326,8 @@ class ObjectStore(base.Store):
 
     def _at(self, path: str, retries: bool = True) -> tuple[Any, str]:
         """The client of a path's bucket, and the key in it."""
-        scheme, found, rest = path.partition("://")
-        if not found or KINDS.get(scheme.lower()) != self._options.kind:
+        scheme, separator, rest = path.partition("://")
+        if not separator or KINDS.get(scheme.lower()) != self._options.kind:
             raise InvalidRequest(f"{path} is not in this store, whose kind is {self._options.kind}")
         if self._options.kind != "memory":
             _check_process(path)

@@ -147,7 +147,7 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
     """
     scheme = uri.split(":", 1)[0].lower()
     kind = KINDS[scheme]
-    found: dict[str, str] = {}
+    options_of_store: dict[str, str] = {}
     for key, value in given.items():
         name = _name(kind, key)
         if name is None:
@@ -158,15 +158,15 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
             )
         if not isinstance(value, str):
             raise InvalidRequest(f"the storage option '{key}' must be a string, not {type(value).__name__}")
-        found[name] = value
+        options_of_store[name] = value
     more = [(_name(kind, key, strict=True), value) for key, value in (lenient or {}).items()]
     more += [(name, os.environ.get(variable, "")) for variable, name in _ENVIRONMENT[kind].items()]
     # Credentials belong together: a given key must not be combined with a token of the environment.
-    own = any(name in found for name in _CREDENTIALS.get(kind, ()))
+    own = any(name in options_of_store for name in _CREDENTIALS.get(kind, ()))
     for name, value in more:
         if name is not None and value and not (own and name in _CREDENTIALS.get(kind, ())):
-            found.setdefault(name, value)
-    return _made(kind, uri, found)
+            options_of_store.setdefault(name, value)
+    return _made(kind, uri, options_of_store)
 
 
 def _name(kind: str, key: str, *, strict: bool = False) -> str | None:

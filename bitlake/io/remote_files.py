@@ -102,11 +102,11 @@ class RangedFile(io.RawIOBase):
         wanted = left if size is None or size < 0 else min(size, left)
         if not wanted:
             return b""
-        found = self._bytes(wanted)
-        if found is None:
+        data = self._bytes(wanted)
+        if data is None:
             raise CorruptError("the file became shorter", self._at, self._path)
         self._at += wanted
-        return found
+        return data
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer; what :class:`io.RawIOBase` wants."""
@@ -117,11 +117,11 @@ class RangedFile(io.RawIOBase):
 
     def _bytes(self, wanted: int) -> bytes | None:
         """The next bytes; None if there are not as many."""
-        found = self._held(wanted)
-        if found is None:
+        held = self._held(wanted)
+        if held is None:
             self._fill(wanted)
-            found = self._held(wanted)
-        return found
+            held = self._held(wanted)
+        return held
 
     def _held(self, wanted: int) -> bytes | None:
         offset = self._at - self._start

@@ -246,9 +246,9 @@ def _location(answer: http.Response) -> str:
 def _remote(answer: http.Response) -> tuple[str, str]:
     """The exception's bare name and the first line of its message; two empty texts for another kind of answer."""
     try:
-        found = json.loads(answer.body)["RemoteException"]
-        lines = str(found.get("message") or "").strip().splitlines()
-        kind, message = str(found["exception"]), lines[0] if lines else ""
+        exception = json.loads(answer.body)["RemoteException"]
+        lines = str(exception.get("message") or "").strip().splitlines()
+        kind, message = str(exception["exception"]), lines[0] if lines else ""
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", ""
     # A namenode wraps the message of another layer.
@@ -259,12 +259,12 @@ def _remote(answer: http.Response) -> tuple[str, str]:
 def member(answer: http.Response, *path: str) -> Any:
     """A member of a JSON answer; raises :class:`StorageUnavailable` when it is not there."""
     try:
-        found = json.loads(answer.body)
+        body = json.loads(answer.body)
         for name in path:
-            found = found[name]
+            body = body[name]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise StorageUnavailable(f"the namenode's answer has no {'.'.join(path)}; is this WebHDFS?") from None
-    return found
+    return body
 
 
 # --- options of a cluster ---------------------------------------------------------------------------------------------

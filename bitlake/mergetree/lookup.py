@@ -85,17 +85,17 @@ class KeyLookup:
         missing = SortedKeys.of(keys)
         numbers = np.arange(len(missing), dtype=np.int64)
         for level in self._levels:
-            found: list[Int64s] = []
+            places: list[Int64s] = []
             for file in level:
                 start, stop = missing.lower(file.low), missing.upper(file.high)
                 if start < stop:
                     rows, positions = self._find(file.entry, missing.slice(start, stop))
                     if len(rows):
-                        found.append(rows + start)
-                        hits.append(FileHits(file.entry, numbers[found[-1]], positions))
-            if found:
+                        places.append(rows + start)
+                        hits.append(FileHits(file.entry, numbers[places[-1]], positions))
+            if places:
                 is_missing = np.ones(len(missing), bool)
-                is_missing[np.concatenate(found)] = False
+                is_missing[np.concatenate(places)] = False
                 kept = np.flatnonzero(is_missing)
                 if not len(kept):
                     break

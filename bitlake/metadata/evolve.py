@@ -229,14 +229,14 @@ class _Evolution:
 
     def _resolve(self, path: Path) -> DataField:
         """The column or struct member that a path names."""
-        found: list[DataField] = []
+        fields_found: list[DataField] = []
 
         def look(fields: Fields) -> Fields:
-            found.append(fields[_index(fields, path, self._names)])
+            fields_found.append(fields[_index(fields, path, self._names)])
             return fields
 
         _inside(self._fields, path, look, self._names)
-        return found[0]
+        return fields_found[0]
 
     def _edit(self, path: Path, edit: Edit) -> None:
         self._fields = _inside(
@@ -304,10 +304,10 @@ def _find(fields: Fields, name: str, names: Names) -> int | None:
 
 
 def _index(fields: Fields, path: Path, names: Names) -> int:
-    found = _find(fields, path[-1], names)
-    if found is None:
+    index = _find(fields, path[-1], names)
+    if index is None:
         raise NotFound(f"no column '{'.'.join(path)}'{near(path[-1], [f.name for f in fields])}")
-    return found
+    return index
 
 
 def _each(change: Callable[[DataField], DataField]) -> Edit:

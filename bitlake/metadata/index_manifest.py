@@ -134,7 +134,7 @@ def vectors_by_file(entries: Sequence[IndexFileEntry]) -> dict[str, tuple[IndexF
 
     Raises :class:`CorruptError` if a data file has two, for which one holds cannot be known, or vectors are not listed.
     """
-    found: dict[str, tuple[IndexFileEntry, VectorRange]] = {}
+    vectors: dict[str, tuple[IndexFileEntry, VectorRange]] = {}
     for entry in entries:
         if entry.index_type != DELETION_VECTORS:
             continue
@@ -146,13 +146,13 @@ def vectors_by_file(entries: Sequence[IndexFileEntry]) -> dict[str, tuple[IndexF
                 f"and the index manifest lists {len(entry.ranges):,}"
             )
         for place in entry.ranges:
-            if place.data_file in found:
-                other = found[place.data_file][0].file_name
+            if place.data_file in vectors:
+                other = vectors[place.data_file][0].file_name
                 raise CorruptError(
                     f"data file {place.data_file} has two deletion vectors, in {other} and {entry.file_name}"
                 )
-            found[place.data_file] = (entry, place)
-    return found
+            vectors[place.data_file] = (entry, place)
+    return vectors
 
 
 def _range(r: dict[str, Any]) -> VectorRange:

@@ -255,8 +255,8 @@ def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) ->
     """
     with paused():
         quick = decode_entries(data, KNOWN_SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
-        found = _decode_any(data) if quick is None else quick
-        return found if partitions is None else [e for e in found if e.partition in partitions]
+        entries = _decode_any(data) if quick is None else quick
+        return entries if partitions is None else [e for e in entries if e.partition in partitions]
 
 
 def _decode_any(data: bytes) -> list[ManifestEntry]:
@@ -650,8 +650,8 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    found, at = _bytes(data, at)
-    return found.decode(), at
+    raw, at = _bytes(data, at)
+    return raw.decode(), at
 
 
 def _maybe(data: bytes, at: int, read: Callable[[bytes, int], tuple[Any, int]]) -> tuple[Any, int]:
@@ -734,12 +734,12 @@ def _level(data: bytes, at: int) -> tuple[tuple[int, int, tuple[str, ...]], int]
 
 def _tail(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
     """``_FILE_SOURCE`` … ``_WRITE_COLS_SEQUENCES``."""
-    found = []
+    values = []
     for read in (_int, _texts, _text, _long, _texts, _longs):
         value, at = _maybe(data, at, read)
-        found.append(value)
+        values.append(value)
     _within(data, at)
-    return tuple(found), at
+    return tuple(values), at
 
 
 # --- file indexes of a data file --------------------------------------------------------------------------------------

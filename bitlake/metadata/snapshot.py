@@ -105,7 +105,7 @@ class Snapshot:
         version = o.maybe_int("version") or 1
         if version > VERSION:
             raise UnsupportedFeature(f"{path}: snapshot version {version} is newer than {VERSION}, the last one known")
-        found = Snapshot(
+        snapshot = Snapshot(
             version=version,
             uuid=o.maybe_text("uuid"),
             id=o.int("id"),
@@ -132,15 +132,15 @@ class Snapshot:
             next_row_id=o.maybe_int("nextRowId"),
             operation=o.maybe_text("operation"),
         )
-        if not _EARLIEST_MS <= found.time_millis <= _LATEST_MS:
+        if not _EARLIEST_MS <= snapshot.time_millis <= _LATEST_MS:
             raise CorruptError(
-                f"'timeMillis' is {found.time_millis}, which is outside of the years 1 to 9999", None, path
+                f"'timeMillis' is {snapshot.time_millis}, which is outside of the years 1 to 9999", None, path
             )
         try:
-            check_file_names(found.metadata_names, "manifest list, index manifest or statistics file")
+            check_file_names(snapshot.metadata_names, "manifest list, index manifest or statistics file")
         except CorruptError as e:
             raise e.within(path) from e
-        return found
+        return snapshot
 
     def with_lists(self, base: tuple[str, int], delta: tuple[str, int]) -> Snapshot:
         """The snapshot with other manifest lists, each a name and a size in bytes, an OVERWRITE without changelog."""

@@ -200,10 +200,10 @@ class FileStats(Mapping[str, ColumnStats]):
         if known is None:
             self._check()
             known = self._decoded = {}
-        found = known.get(name)
-        if found is None:
-            found = known[name] = self._decode(place)
-        return found
+        stats = known.get(name)
+        if stats is None:
+            stats = known[name] = self._decode(place)
+        return stats
 
     def get(self, name: str, default: Any = None) -> Any:
         """The column's statistics, or ``default`` if it has none."""
@@ -281,10 +281,10 @@ def rows_bounds(
     types = {f.name: f.type for f in fields}
     names = tuple(types) if columns is None else columns
     places = {n: i for i, n in enumerate(names) if n in types}
-    found: dict[str, ColumnBounds | None] = dict.fromkeys(wanted)
+    bounds: dict[str, ColumnBounds | None] = dict.fromkeys(wanted)
     stored = [n for n in wanted if n in places]
     if not stored:
-        return found
+        return bounds
     low_rows, high_rows = _Rows(lows, len(names)), _Rows(highs, len(names))
     count = len(lows.starts)
     for name in stored:
@@ -293,14 +293,14 @@ def rows_bounds(
         if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
             unknown = np.zeros(count, bool)
             zeros = np.zeros(count, np.int64)
-            found[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
+            bounds[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
             continue
         form, low, has_low = _column_values(low_rows, kind, i)
         _, high, has_high = _column_values(high_rows, kind, i)
         if form is Form.TEXT:
             high = _past_question_marks(high)
-        found[name] = ColumnBounds(form, low, high, has_low, has_high, nulls, form in (Form.TEXT, Form.BINARY))
-    return found
+        bounds[name] = ColumnBounds(form, low, high, has_low, has_high, nulls, form in (Form.TEXT, Form.BINARY))
+    return bounds
 
 
 def _null_counts(stats: Sequence[SimpleStats], i: int) -> Int64s:

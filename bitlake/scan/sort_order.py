@@ -118,10 +118,10 @@ def _ordered(name: str, schema: TableSchema, timezone: str) -> str:
     try:
         field = schema.field(name)
     except NotFound as missing:
-        found = _parsed(name, schema, timezone, missing)
-        if isinstance(found, IndexedExpression):
-            return found
-        field = schema.field(found)
+        column = _parsed(name, schema, timezone, missing)
+        if isinstance(column, IndexedExpression):
+            return column
+        field = schema.field(column)
     if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
         raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
     return field.name
@@ -132,18 +132,18 @@ def _parsed(name: str, schema: TableSchema, timezone: str, missing: NotFound) ->
     if _DIRECTION.search(name):
         raise InvalidRequest(f"cannot order by '{name}'; name the direction apart: ('<column>', 'desc', 'last')")
     try:
-        found = parse_indexed(name, schema.fields, timezone)
+        expression = parse_indexed(name, schema.fields, timezone)
     except NotFound:
         if "(" not in name:
             raise missing from None
         raise
     except InvalidRequest as e:
         raise InvalidRequest(f"cannot order by '{name}', of which no index can be: {e}") from e
-    if isinstance(found, MapKey) or (isinstance(found, IndexedExpression) and has_members(found)):
+    if isinstance(expression, MapKey) or (isinstance(expression, IndexedExpression) and has_members(expression)):
         raise InvalidRequest(f"cannot order by '{name}'; expected a column, or an expression of one value") from None
-    if isinstance(found, IndexedExpression) and found in schema.field_names:
-        raise InvalidRequest(f"cannot order by '{name}': '{found}' is also the name of a column") from None
-    return found
+    if isinstance(expression, IndexedExpression) and expression in schema.field_names:
+        raise InvalidRequest(f"cannot order by '{name}': '{expression}' is also the name of a column") from None
+    return expression
 
 
 def with_expressions(table: pa.Table, orders: Sequence[Order]) -> pa.Table:

@@ -332,8 +332,8 @@ def _identified(state: TableState, offset: StreamOffset) -> StreamOffset:
     if state.snapshot is not None and state.snapshot.id == offset.last_read:
         return replace(offset, read=name_of(state.snapshot))
     ids = [offset.last_read] if offset.last_read else []
-    found = next(versions.existing_snapshots(state.table_files, ids), None)
-    return replace(offset, read=None if found is None else name_of(found))
+    snapshot = next(versions.existing_snapshots(state.table_files, ids), None)
+    return replace(offset, read=None if snapshot is None else name_of(snapshot))
 
 
 def _check_read(state: TableState, offset: StreamOffset) -> None:

@@ -60,8 +60,8 @@ def _type(table: str, field: pa.Field, number: NextId) -> DataType:
 
 
 def _comment(field: pa.Field) -> str | None:
-    found = (field.metadata or {}).get(b"comment")
-    return None if found is None else found.decode()
+    comment = (field.metadata or {}).get(b"comment")
+    return None if comment is None else comment.decode()
 
 
 def new_schema(

@@ -85,12 +85,12 @@ def map_fields(table: Sequence[DataField], file: Sequence[DataField]) -> FileMap
 
 def _matched(table: Sequence[DataField], file: Sequence[DataField]) -> FileMapping:
     by_id = {f.id: f for f in file}
-    found = {f.name: by_id.get(f.id) for f in table}
+    sources = {f.name: by_id.get(f.id) for f in table}
     same = all(
-        (other := found[f.name]) is not None and other.name == f.name and stored_alike(f.type, other.type)
+        (other := sources[f.name]) is not None and other.name == f.name and stored_alike(f.type, other.type)
         for f in table
     )
-    return FileMapping(found, same)
+    return FileMapping(sources, same)
 
 
 _kept = by_identity(_matched)
@@ -99,8 +99,8 @@ _kept = by_identity(_matched)
 def same_columns(table: Sequence[DataField], file: Sequence[DataField]) -> bool:
     """Whether a file has all these columns of the table, under whatever names, with just their types."""
     by_id = {f.id: f for f in file}
-    found = [(f, by_id.get(f.id)) for f in table]
-    return all(g is not None and replace(f.type, nullable=True) == replace(g.type, nullable=True) for f, g in found)
+    pairs = [(f, by_id.get(f.id)) for f in table]
+    return all(g is not None and replace(f.type, nullable=True) == replace(g.type, nullable=True) for f, g in pairs)
 
 
 def stored_alike(table: DataType, file: DataType) -> bool:

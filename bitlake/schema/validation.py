@@ -58,13 +58,13 @@ class _Rules:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _need(self, column: str, option: str) -> DataType:
-        found = self._types.get(column)
-        if found is None:
+        kind = self._types.get(column)
+        if kind is None:
             raise InvalidRequest(
                 f"option '{option}' = '{self._text.get(option, '')}' names column '{column}', which the table does not "
                 f"have{near(column, self._types)}"
             )
-        return found
+        return kind
 
     def check_fields(self) -> None:
         """``fields.<column>.…``: the column must be there."""

@@ -149,27 +149,27 @@ class _Journal:
 
     def advanced(self, data: bytes, path: str) -> _Journal:
         """The journal with the progress of a file, unless that is another fast-forward's."""
-        found = load_object(data, path)
-        if found.text("uuid") != self.uuid:
+        stored = load_object(data, path)
+        if stored.text("uuid") != self.uuid:
             return self
-        return replace(self, stage=_checked_stage(found.text("stage"), path), switch=found.int("switch"))
+        return replace(self, stage=_checked_stage(stored.text("stage"), path), switch=stored.int("switch"))
 
     @staticmethod
     def from_bytes(data: bytes, path: str) -> _Journal:
         """Parse a journal file; raises :class:`CorruptError`, also for names of files outside of their folders."""
-        found = load_object(data, path)
-        lists = found.list("lists")
+        stored = load_object(data, path)
+        lists = stored.list("lists")
         if [type(item) for item in lists] != [str, int, str, int]:
             raise CorruptError(f"'lists' must be two names, each with a size, not {lists!r}", None, path)
         journal = _Journal(
-            branch=found.text("branch"),
-            head=found.int("head"),
-            uuid=found.text("uuid"),
+            branch=stored.text("branch"),
+            head=stored.int("head"),
+            uuid=stored.text("uuid"),
             lists=(lists[0], lists[1], lists[2], lists[3]),
-            schemas=found.mapping("schemas"),
-            tags=found.texts("tags"),
-            stage=_checked_stage(found.text("stage"), path),
-            switch=found.int("switch"),
+            schemas=stored.mapping("schemas"),
+            tags=stored.texts("tags"),
+            stage=_checked_stage(stored.text("stage"), path),
+            switch=stored.int("switch"),
         )
         try:
             check_file_names((lists[0], lists[2]), "manifest list")
@@ -352,8 +352,8 @@ class FastForward:
         self._check_here(journal)
 
     def _is_here(self, journal: _Journal) -> bool:
-        found = _read_journal(self.main)
-        return found is not None and found.uuid == journal.uuid
+        journal_now = _read_journal(self.main)
+        return journal_now is not None and journal_now.uuid == journal.uuid
 
     def _check_here(self, journal: _Journal) -> None:
         if not self._is_here(journal):
@@ -375,11 +375,11 @@ class FastForward:
 
     def _tagged(self, table: TableFiles) -> dict[str, Snapshot]:
         """The snapshots of tags by name, without those that are deleted or renamed meanwhile."""
-        found = {}
+        tagged = {}
         for name in versions.tag_names(table):
             with contextlib.suppress(NotFound):
-                found[name] = versions.tag_snapshot(table, name)
-        return found
+                tagged[name] = versions.tag_snapshot(table, name)
+        return tagged
 
     def _is_held(self, journal: _Journal) -> bool:
         """Whether a snapshot or tag of main, or of a branch that was made of that tag, names the manifest lists.

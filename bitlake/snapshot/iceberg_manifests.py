@@ -462,10 +462,12 @@ class IcebergManifests:
     def _entries(self, file: ManifestFile, stored: _Stored) -> list[Entry]:
         """The entries of a manifest, with the row ids that they inherit."""
         try:
-            found = self.codec.decode(stored.data) if stored.blocks is None else self.codec.decode_blocks(stored.blocks)
+            entries = (
+                self.codec.decode(stored.data) if stored.blocks is None else self.codec.decode_blocks(stored.blocks)
+            )
         except CorruptError as e:
             raise e.within(self.folder.path(file_name(file.path))) from e
-        return manifests.with_row_ids(found, file.first_row_id)
+        return manifests.with_row_ids(entries, file.first_row_id)
 
     # --- which files -------------------------------------------------------------------------------------------------
 
@@ -500,12 +502,12 @@ class IcebergManifests:
         return manifests.added(record, self.snapshot.id)
 
     def _partition(self, raw: bytes) -> dict[str, Any]:
-        found = self._partition_records.get(raw)
-        if found is None:
+        record = self._partition_records.get(raw)
+        if record is None:
             values = self.partitions.values(raw)
-            found = {f.name: f.to_avro(v) for f, v in zip(self.partition, values, strict=True)}
-            self._partition_records[raw] = found
-        return found
+            record = {f.name: f.to_avro(v) for f, v in zip(self.partition, values, strict=True)}
+            self._partition_records[raw] = record
+        return record
 
     # --- deletion vectors --------------------------------------------------------------------------------------------
 

@@ -135,15 +135,15 @@ def read_vectors(
     try:
         if len(data) != entry.file_size:
             raise CorruptError(f"the file has {len(data)} bytes; the index manifest expects {entry.file_size}")
-        found = decode_index_file(data, entry.ranges or (), known.get)
+        vectors_of_file = decode_index_file(data, entry.ranges or (), known.get)
     except CorruptError as e:
         raise e if e.path else e.within(path) from e
-    high = next((name for name, vector in found.items() if vector.high), None)
+    high = next((name for name, vector in vectors_of_file.items() if vector.high), None)
     if high is not None:
         raise UnsupportedFeature(
             f"{path}: the vector of {high} has positions of 2^32 and more, which are not supported"
         )
-    return found
+    return vectors_of_file
 
 
 # --- hashes -----------------------------------------------------------------------------------------------------------

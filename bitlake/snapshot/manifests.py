@@ -144,8 +144,8 @@ def read_manifest(
             raise CorruptError(f"the manifest has {held:,} entries; its list records {records:,}")
         return decode_manifest(data, partitions)
 
-    found = table.store.caches[_MANIFESTS].get(path)
-    return _decoded(table.store, path, decode) if found is None else found
+    entries = table.store.caches[_MANIFESTS].get(path)
+    return _decoded(table.store, path, decode) if entries is None else entries
 
 
 def _read(

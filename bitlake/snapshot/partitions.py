@@ -207,10 +207,10 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
 def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[ManifestEntry]]:
     """The live files by the physical values of their partition, in key order."""
     reader = PartitionReader(state.schema, state.paths)
-    found: dict[tuple[Any, ...], list[ManifestEntry]] = {}
+    files: dict[tuple[Any, ...], list[ManifestEntry]] = {}
     for entry in state.entries():
-        found.setdefault(reader.values(entry.partition), []).append(entry)
-    return found
+        files.setdefault(reader.values(entry.partition), []).append(entry)
+    return files
 
 
 def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:

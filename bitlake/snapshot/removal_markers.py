@@ -141,7 +141,7 @@ def find_strays(table: TableFiles, names: Sequence[str], ids: Sequence[int], ann
 
 
 def _read_records(table: TableFiles, names: Iterable[str]) -> _Removals:
-    found = _Removals()
+    removals = _Removals()
     for name in names:
         if name.startswith(REMOVED):
             path = f"{table.paths.snapshot_dir}/{name}"
@@ -151,9 +151,9 @@ def _read_records(table: TableFiles, names: Iterable[str]) -> _Removals:
                 continue
             by = record.text("by")
             for named in _named(record.list("snapshots"), "snapshots", path):
-                found.removed.setdefault(named, set()).add(by)
-            found.returned.update(_named(record.list("returned"), "returned", path))
-    return found
+                removals.removed.setdefault(named, set()).add(by)
+            removals.returned.update(_named(record.list("returned"), "returned", path))
+    return removals
 
 
 def _named(found: list[Any], member: str, path: str) -> Iterator[_Named]:
@@ -183,8 +183,8 @@ def delete_strays(table: TableFiles, announced: int, older_than_ms: int | None =
 
 def _make_room(table: TableFiles, number: int, base: Snapshot | None) -> bool:
     """Delete the snapshot that has an id if it is a stray; whether it was deleted."""
-    found = _read(table, number)
-    if found is None or BASE not in found.properties or (base and found.properties[BASE] == name_of(base)):
+    snapshot = _read(table, number)
+    if snapshot is None or BASE not in snapshot.properties or (base and snapshot.properties[BASE] == name_of(base)):
         return False
     names = table.store.names(table.paths.snapshot_dir)
     # The base of who calls is the latest snapshot: no expiry takes it.

@@ -116,8 +116,8 @@ def _last_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
 
 def schema_ids(table: TableFiles) -> list[int]:
     """The ids of a table's or branch's schemas, ascending."""
-    found = (parse_id(name, "schema-") for name in table.store.names(table.paths.schema_dir))
-    return sorted(i for i in found if i is not None)
+    ids = (parse_id(name, "schema-") for name in table.store.names(table.paths.schema_dir))
+    return sorted(i for i in ids if i is not None)
 
 
 def latest_schema_id(table: TableFiles) -> int | None:
@@ -165,11 +165,11 @@ def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
         return None
     file = files[latest]
     cache, key = table.store.caches[_BY_LISTING], (table.paths.schema(latest), file)
-    found = None if fresh or file.etag is None else cache.get(key)
-    if found is None:
-        found = load_schema(table, latest)
-        cache.put(key, found, _PARSED * file.size)
-    return found
+    schema = None if fresh or file.etag is None else cache.get(key)
+    if schema is None:
+        schema = load_schema(table, latest)
+        cache.put(key, schema, _PARSED * file.size)
+    return schema
 
 
 def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:
@@ -206,5 +206,5 @@ def tag_snapshot(table: TableFiles, name: str) -> Snapshot:
 
 def branch_names(table: TableFiles) -> list[str]:
     """The names of a table's branches, without main."""
-    found = (f.name for f in table.store.list(f"{table.paths.root}/branch"))
-    return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))
+    names = (f.name for f in table.store.list(f"{table.paths.root}/branch"))
+    return sorted(n.removeprefix("branch-") for n in names if n.startswith("branch-"))

@@ -43,8 +43,8 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 def class_archive(folder: Path | None = None) -> Path | None:
     """The file in a folder, which is this Python environment's by default; None if there is none."""
-    found = (Path(folder or sys.prefix, f"{_NAME}.{suffix}") for suffix in _READ)
-    return next((path for path in found if path.exists()), None)
+    archives = (Path(folder or sys.prefix, f"{_NAME}.{suffix}") for suffix in _READ)
+    return next((path for path in archives if path.exists()), None)
 
 
 def archive_options(folder: Path | None = None) -> str:

@@ -105,12 +105,12 @@ class Connectors:
         _, _, rest = path.partition("://")
         bucket = rest.partition("/")[0]
         cache, key = self._store.caches[_CONNECTORS], (id(self._spark), scheme, bucket)
-        found = cache.get(key)
-        if found is None or (found[0] is None and found[1] < time.monotonic()):
+        path_of_spark = cache.get(key)
+        if path_of_spark is None or (path_of_spark[0] is None and path_of_spark[1] < time.monotonic()):
             connector = self._probe(scheme, rest, size)
-            found = connector, time.monotonic() + _BELIEVED_SECONDS
-            cache.put(key, found, _CONNECTOR_BYTES)
-        return None if found[0] is None else f"{found[0]}://{rest}"
+            path_of_spark = connector, time.monotonic() + _BELIEVED_SECONDS
+            cache.put(key, path_of_spark, _CONNECTOR_BYTES)
+        return None if path_of_spark[0] is None else f"{path_of_spark[0]}://{rest}"
 
     def _probe(self, scheme: str, rest: str, size: int) -> str | None:
         if getattr(self._spark, "_jvm", None) is None:

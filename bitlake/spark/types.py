@@ -65,10 +65,10 @@ def spark_type(made: DataType) -> T.DataType:
     if isinstance(made, AtomicType):
         if made.root is Root.DECIMAL:
             return T.DecimalType(made.precision or 10, made.scale or 0)
-        found = _TO_SPARK.get(made.root)
-        if found is None:
+        simple = _TO_SPARK.get(made.root)
+        if simple is None:
             raise InvalidRequest(f"type {made} has no counterpart in Spark; read the table through scan() instead")
-        return found
+        return simple
     if isinstance(made, ArrayType):
         return T.ArrayType(spark_type(made.element), made.element.nullable)
     if isinstance(made, MapType):
@@ -209,10 +209,10 @@ def from_spark(made: T.DataType, nullable: bool = True) -> DataType:
         return MapType(from_spark(made.keyType, False), from_spark(made.valueType, made.valueContainsNull), nullable)
     if isinstance(made, T.StructType):
         return RowType(tuple(DataField(-1, f.name, from_spark(f.dataType, f.nullable)) for f in made.fields), nullable)
-    found = _FROM_SPARK.get(type(made))
-    if found is None:
+    simple = _FROM_SPARK.get(type(made))
+    if simple is None:
         raise InvalidRequest(f"Spark type {made.simpleString()} has no counterpart in a Paimon table; cast the column")
-    return AtomicType(found.root, nullable, found.length, found.precision, found.scale)
+    return AtomicType(simple.root, nullable, simple.length, simple.precision, simple.scale)
 
 
 def nullable(made: T.DataType) -> T.DataType:

@@ -349,12 +349,12 @@ class Pushdown:
 
     def links(self, places: Mapping[int, int]) -> tuple[KeyLink, ...]:
         """The equalities between columns of two of these tables, which are places by the id of their nodes."""
-        found: dict[KeyLink, None] = {}
+        links: dict[KeyLink, None] = {}
         for each in self.scopes.values():
             for probe, build in each.equalities():
                 if id(probe[0]) in places and id(build[0]) in places and probe[0] is not build[0]:
-                    found[KeyLink(places[id(probe[0])], probe[1], places[id(build[0])], build[1])] = None
-        return tuple(found)
+                    links[KeyLink(places[id(probe[0])], probe[1], places[id(build[0])], build[1])] = None
+        return tuple(links)
 
     def _consumer(self, select: exp.Select) -> exp.Select | None:
         node = select.parent
@@ -526,9 +526,9 @@ class _Scope:
             if name is not None and source.fields is not None:
                 return source.node, name
             inner = None if name is None or source.origin is None else self.owner.scopes.get(id(source.origin))
-            found = None if inner is None or name is None else inner._origin_here(columns[name])
-            if found is not None:
-                return found
+            origin = None if inner is None or name is None else inner._origin_here(columns[name])
+            if origin is not None:
+                return origin
         return None
 
     def _origin_here(self, node: exp.Expr) -> _Place | None:

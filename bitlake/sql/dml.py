@@ -261,12 +261,12 @@ def insert_after_source(c: Cursor) -> Statement | None:
     ends = [*starts[1:], len(tokens)] if is_from else [len(tokens)]
     statements: list[st.InsertInto] = []
     for start, end in zip(starts, ends, strict=False):
-        found = insert(Cursor(c.text, tokens[start + 1 : end]))
-        if not isinstance(found, st.InsertInto):
+        statement = insert(Cursor(c.text, tokens[start + 1 : end]))
+        if not isinstance(statement, st.InsertInto):
             return None
         # A WITH of the query's own is inside of the one before.
-        query = f"({found.query})" if found.query[:4].upper() == "WITH" else found.query
-        statements.append(replace(found, query=SqlText(f"{before} {query}")))
+        query = f"({statement.query})" if statement.query[:4].upper() == "WITH" else statement.query
+        statements.append(replace(statement, query=SqlText(f"{before} {query}")))
     c.i = len(tokens)
     return statements[0] if len(statements) == 1 else st.MultiInsert(tuple(statements))
 

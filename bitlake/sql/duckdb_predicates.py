@@ -103,10 +103,10 @@ def _holds(node: exp.Expr, array: Value, sought: Sequence[Value]) -> Value:
         raise NotTranslatable(node, "it is not a column of arrays")
     for value in sought:
         _check(node, array.nested.element, value)
-    found = f"list_has_any({array.sql}, [{', '.join(v.sql for v in sought)}])"
+    holds = f"list_has_any({array.sql}, [{', '.join(v.sql for v in sought)}])"
     unknown = f"len({array.sql}) > list_count({array.sql})"
     return Value(
-        f"CASE WHEN {array.sql} IS NULL THEN NULL WHEN {found} THEN TRUE WHEN {unknown} THEN NULL ELSE FALSE END",
+        f"CASE WHEN {array.sql} IS NULL THEN NULL WHEN {holds} THEN TRUE WHEN {unknown} THEN NULL ELSE FALSE END",
         ty.BOOLEAN,
     )
 

@@ -403,10 +403,10 @@ class _Queries:
         if isinstance(item, exp.Star) and not any(item.args.values()):
             return [v.named(n) for n, v in stars]
         if isinstance(item, exp.Column) and isinstance(item.this, exp.Star) and not any(item.this.args.values()):
-            found = [s for s in scope.sources if s.alias.lower() == item.table.lower()]
-            if len(found) != 1:
+            sources = [s for s in scope.sources if s.alias.lower() == item.table.lower()]
+            if len(sources) != 1:
                 raise NotTranslatable(item, "the table is not known")
-            return [v.named(n) for n, v in found[0].columns]
+            return [v.named(n) for n, v in sources[0].columns]
         return [item]
 
     def _item(self, e: Expressions, item: exp.Expr) -> Value:

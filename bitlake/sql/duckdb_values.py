@@ -129,10 +129,10 @@ def struct_field(struct: Value, name: str) -> Value | None:
     """A field of a struct by its name in any case; None if there is none, or several."""
     if not isinstance(struct.nested, RowType):
         return None
-    found = [f for f in struct.nested.fields if f.name.lower() == name.lower()]
-    if len(found) != 1:
+    fields = [f for f in struct.nested.fields if f.name.lower() == name.lower()]
+    if len(fields) != 1:
         return None
-    return stored_value(f"struct_extract({struct.sql}, {text(found[0].name)})", found[0].type, found[0].name)
+    return stored_value(f"struct_extract({struct.sql}, {text(fields[0].name)})", fields[0].type, fields[0].name)
 
 
 def number(value: int | Decimal, kind: SparkType | None = None, name: str | None = None) -> Value:

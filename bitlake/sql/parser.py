@@ -579,9 +579,9 @@ _REPLACEMENTS = (
 def _refuse_other_formats(tokens: str) -> None:
     """Raise :class:`UnsupportedFeature` for a statement of :data:`_REPLACEMENTS`."""
     for pattern, instead in _REPLACEMENTS:
-        found = re.fullmatch(pattern, tokens.rstrip("; "), re.I | re.S)
-        if found is not None:
-            names = {name: part.replace(" . ", ".") for name, part in found.groupdict().items() if part is not None}
+        match = re.fullmatch(pattern, tokens.rstrip("; "), re.I | re.S)
+        if match is not None:
+            names = {name: part.replace(" . ", ".") for name, part in match.groupdict().items() if part is not None}
             raise UnsupportedFeature(
                 f"'{one_line(tokens, 60)}' is a statement of another format. In bitlake, {instead.format(**names)}"
             )

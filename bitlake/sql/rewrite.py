@@ -335,10 +335,10 @@ def has_named(text: SqlText) -> bool:
 
 def variable_name(expression: str) -> str | None:
     """The name of the session variable that an expression is; None for other expressions."""
-    found = _VARIABLE.fullmatch(expression.strip())
-    if found is None or found.group(1).upper() in _CONSTANTS:
+    match = _VARIABLE.fullmatch(expression.strip())
+    if match is None or match.group(1).upper() in _CONSTANTS:
         return None
-    name = found.group(1)
+    name = match.group(1)
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 

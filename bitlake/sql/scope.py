@@ -137,13 +137,13 @@ def cte_of(table: exp.Table, names: Names = Names.FOLDED) -> exp.CTE | None:
 
 def _visible(with_: exp.Expr, name: str, inside: exp.Expr, names: Names) -> exp.CTE | None:
     """The last common table expression of a name that is defined before the one that the name stands ``inside``."""
-    found: exp.CTE | None = None
+    visible: exp.CTE | None = None
     for cte in with_.expressions:
         if names.same(cte.alias, name) and (cte is not inside or with_.args.get("recursive")):
-            found = cte
+            visible = cte
         if cte is inside:
             break
-    return found
+    return visible
 
 
 def plain_source(node: exp.Expr) -> bool:

@@ -250,8 +250,8 @@ class Cursor:
 
     def error(self, expected: str) -> InvalidRequest:
         """Return an error that states what was expected, what was found, and where."""
-        found = "the end" if self.at_end else f"'{self.text.raw(self.tokens[self.i])}'"
-        return InvalidRequest(f"expected {expected} but found {found} at {caret(self.text, self.position)}")
+        token_shown = "the end" if self.at_end else f"'{self.text.raw(self.tokens[self.i])}'"
+        return InvalidRequest(f"expected {expected} but found {token_shown} at {caret(self.text, self.position)}")
 
     def check_once(self, what: str, again: bool, position: int) -> None:
         """Fail if something is given ``again``."""

@@ -67,11 +67,11 @@ def take_relations(
         return text, {}
     _refuse_delta(text)
     edits: list[Edit] = []
-    found: dict[str, Relation] = {}
+    relations: dict[str, Relation] = {}
 
     def place(start: int, end: int, relation: Relation, alias: str) -> None:
-        name = f"{PLACE}{len(found)}"
-        found[name] = relation
+        name = f"{PLACE}{len(relations)}"
+        relations[name] = relation
         edits.append((start, end, name + alias))
 
     for use in find_names(text, names):
@@ -83,7 +83,7 @@ def take_relations(
             cursor = Cursor(text, text.tokens[at + 1 :])
             changes = _changes(text, token, word.lower(), *arguments(cursor))
             place(token.start, cursor.end, changes, "")
-    return text.edit(edits), found
+    return text.edit(edits), relations
 
 
 def _branches(text: SqlText) -> SqlText:

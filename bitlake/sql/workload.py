@@ -83,9 +83,9 @@ def _uses(text: SqlText, table: Sequence[DataField], resolve: Resolve, timezone:
         fields[name] = resolve(name)
         return fields[name]
 
-    found = analyse_query(text, remembered, timezone)
+    analysis = analyse_query(text, remembered, timezone)
     return [
-        Query(_condition(use, table, timezone), use.columns) for use in found.tables if fields.get(use.name) is table
+        Query(_condition(use, table, timezone), use.columns) for use in analysis.tables if fields.get(use.name) is table
     ]
 
 
@@ -120,8 +120,8 @@ def advise_for(
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
         try:
-            found = catalog.find(Identifier(name.database or database, name.table))
-            return fields if str(found) == table.name else catalog.load_schema(found).fields
+            schema = catalog.find(Identifier(name.database or database, name.table))
+            return fields if str(schema) == table.name else catalog.load_schema(schema).fields
         except BitlakeError:
             return None
 

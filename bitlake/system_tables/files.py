@@ -139,11 +139,11 @@ class _Texts:
         return self.state.schemas({e.file.schema_id for e in self.state.entries()})
 
     def partition(self, raw: bytes) -> str:
-        found = self._partitions.get(raw)
-        if found is None:
+        values = self._partitions.get(raw)
+        if values is None:
             fields = self.state.schema.partition_fields
-            found = self._partitions[raw] = as_text(fields, self.reader.values(raw))
-        return found
+            values = self._partitions[raw] = as_text(fields, self.reader.values(raw))
+        return values
 
     def place(self, e: ManifestEntry) -> tuple[str, int, str]:
         return self.partition(e.partition), e.bucket, self.reader.data_path(e)
@@ -161,11 +161,11 @@ class _Texts:
     def stats(self, e: ManifestEntry) -> tuple[str, str, str]:
         stored = self.schemas[e.file.schema_id]
         sources = map_fields(self.state.schema.fields, stored.fields).fields
-        found = column_stats(e.file, stored.fields)
+        stats_by_name = column_stats(e.file, stored.fields)
         nulls, lows, highs = {}, {}, {}
         for field in sorted(self.state.schema.fields, key=lambda f: f.name):
             source = sources[field.name]
-            stats = None if source is None else found.get(source.name)
+            stats = None if source is None else stats_by_name.get(source.name)
             if source is None:
                 nulls[field.name], low, high = str(e.file.row_count), None, None
             else:

@@ -115,9 +115,9 @@ def _consumers(state: TableState) -> Iterable[Sequence[Any]]:
 @gathered("branch_name STRING NOT NULL, create_time TIMESTAMP(3) NOT NULL")
 def _branches(state: TableState) -> Iterable[Sequence[Any]]:
     # Object stores have no time for folders: that of the branch's first schema, written when it was made.
-    found = [f for f in state.store.list(f"{state.paths.root}/branch") if f.name.startswith("branch-")]
+    folders = [f for f in state.store.list(f"{state.paths.root}/branch") if f.name.startswith("branch-")]
     rows = []
-    for folder in found:
+    for folder in folders:
         created = folder.mtime_ms
         if not created:
             inside = state.store.list(f"{state.paths.root}/branch/{folder.name}/schema")
@@ -135,14 +135,14 @@ def _statistics(state: TableState) -> Iterable[Sequence[Any]]:
         return ()
     path = state.paths.statistics(state.snapshot.statistics)
     try:
-        found = load_object(state.store.read(path), path)
+        statistics = load_object(state.store.read(path), path)
     except NotFound as e:
         raise NotFound(
             f"table '{state.name}': its statistics file {path} is gone; ANALYZE TABLE makes a new one"
         ) from e
-    counts = (found.maybe_int("mergedRecordCount"), found.maybe_int("mergedRecordSize"))
-    stats = dumps(found.value.get("colStats") or {})
-    return [(found.int("snapshotId"), found.int("schemaId"), *counts, stats)]
+    counts = (statistics.maybe_int("mergedRecordCount"), statistics.maybe_int("mergedRecordSize"))
+    stats = dumps(statistics.value.get("colStats") or {})
+    return [(statistics.int("snapshotId"), statistics.int("schemaId"), *counts, stats)]
 
 
 HISTORY_TABLES = {

@@ -243,13 +243,13 @@ class TableMaintenance:
         runner = self._runner or LocalRunner(REQUESTS)
         limit = self._time(timedelta(days=1) if older_than is None else older_than)
         assert limit is not None
-        found = find_orphans(state, limit, runner)
+        orphans = find_orphans(state, limit, runner)
         if not dry_run:
-            delete_files(state.store, [o.path for o in found], runner, orphan_roots(state))
+            delete_files(state.store, [o.path for o in orphans], runner, orphan_roots(state))
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
             for branch in (None, *branch_names(state.table_files)):
                 self._remove_records(state.store, state.paths.on_branch(branch), limit)
-        return found
+        return orphans
 
     def _remove_records(self, store: Store, paths: TablePaths, older_than_ms: int) -> None:
         line = load_line(TableFiles(store, paths))
@@ -452,12 +452,14 @@ class TableMaintenance:
         """
         from bitlake.tools.verify.repair import carry_out, plan_repair
 
-        found = self.verify(orphans=False) if report is None else report
+        findings_report = self.verify(orphans=False) if report is None else report
         state = self._core.state()
         if dry_run:
-            return plan_repair(state, found, indexes)
+            return plan_repair(state, findings_report, indexes)
         self._core.check_writable(state, keyed=True)
-        return carry_out(state, found, indexes, self._runner or self._core.runner(), self._core.commit_user(state))
+        return carry_out(
+            state, findings_report, indexes, self._runner or self._core.runner(), self._core.commit_user(state)
+        )
 
     def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Report where the table's bytes are and what to do about it, from metadata alone.
@@ -470,10 +472,10 @@ class TableMaintenance:
         """
         from bitlake.tools.report import gather
 
-        found = gather(self._core.state(), scan_log_of(self._core).read(1000), top=top)
+        facts = gather(self._core.state(), scan_log_of(self._core).read(1000), top=top)
         if path is not None:
-            Path(path).write_text(found.to_html(), encoding="utf-8")
-        return found
+            Path(path).write_text(facts.to_html(), encoding="utf-8")
+        return facts
 
     def inspect(
         self,

@@ -139,7 +139,7 @@ def _schema(store: Store, path: str) -> pa.Schema:
     try:
         with store.open_input(path) as source:
             parquet = pq.ParquetFile(source)
-            found = parquet.schema_arrow.remove_metadata()
+            schema = parquet.schema_arrow.remove_metadata()
             kinds = [parquet.schema.column(i).physical_type for i in range(len(parquet.schema))]
     except pa.ArrowException as e:
         raise CorruptError(f"not a Parquet file: {e}", None, path) from e
@@ -148,7 +148,7 @@ def _schema(store: Store, path: str) -> pa.Schema:
             f"{path} holds timestamps as INT96, which does not record their time zone; rewrite the file with "
             "spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS"
         )
-    return pa.schema([f.remove_metadata() for f in found])
+    return pa.schema([f.remove_metadata() for f in schema])
 
 
 def _partition_type(files: list[_Found], at: int) -> pa.DataType:

@@ -160,11 +160,11 @@ def _wide(view: memoryview, limit: int) -> tuple[BitMap, dict[int, BitMap], int]
         key = int.from_bytes(view[at : at + 4], "little")
         if key <= last or key > _MOST_KEY:
             raise CorruptError(f"key {key} follows key {last} in a 64-bit deletion vector", at)
-        found, size = deserialize(view[at + 4 :], max(0, min(_LIMIT_32, limit - (key << 32))), at + 4)
+        bitmap, size = deserialize(view[at + 4 :], max(0, min(_LIMIT_32, limit - (key << 32))), at + 4)
         if key == 0:
-            rows = found
-        elif found:
-            high[key] = found
+            rows = bitmap
+        elif bitmap:
+            high[key] = bitmap
         at, last = at + 4 + size, key
     return rows, high, at
 
@@ -254,9 +254,9 @@ def decode_index_file(
     if data[:1] != EMPTY_FILE:
         raise CorruptError(f"a deletion vector file of version {data[0] if data else 'none'}, only 1 is known", 0)
     view = memoryview(data)
-    found = {}
+    vectors = {}
     for place in places:
         size = frame_bytes(place, len(data))
         part = view[place.offset : place.offset + size]
-        found[place.data_file] = decode_frame(part, place, row_count_of(place.data_file))
-    return found
+        vectors[place.data_file] = decode_frame(part, place, row_count_of(place.data_file))
+    return vectors

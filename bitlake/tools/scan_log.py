@@ -154,7 +154,7 @@ def _text(value: object) -> str:
 
 def terms_of(predicate: tree.Predicate | None) -> tuple[ScanTerm, ...]:
     """The comparisons of a condition by column, each once, in their order."""
-    found: dict[ScanTerm, None] = {}
+    terms: dict[ScanTerm, None] = {}
     waiting: deque[tree.Predicate] = deque([] if predicate is None else [predicate])
     while waiting:
         node = waiting.popleft()
@@ -166,18 +166,18 @@ def terms_of(predicate: tree.Predicate | None) -> tuple[ScanTerm, ...]:
             case tree.Constant():
                 pass
             case tree.Comparison(column, op, _):
-                found[ScanTerm(str(column), op.value)] = None
+                terms[ScanTerm(str(column), op.value)] = None
             case tree.In(column, _, negated):
-                found[ScanTerm(str(column), "NOT IN" if negated else "IN")] = None
+                terms[ScanTerm(str(column), "NOT IN" if negated else "IN")] = None
             case tree.Like(column, _, negated):
-                found[ScanTerm(str(column), "NOT LIKE" if negated else "LIKE")] = None
+                terms[ScanTerm(str(column), "NOT LIKE" if negated else "LIKE")] = None
             case tree.IsNull(column, negated):
-                found[ScanTerm(str(column), "IS NOT NULL" if negated else "IS NULL")] = None
+                terms[ScanTerm(str(column), "IS NOT NULL" if negated else "IS NULL")] = None
             case tree.Computed(test):
-                found.update({ScanTerm(column, COMPUTED): None for column in sorted(test.columns)})
+                terms.update({ScanTerm(column, COMPUTED): None for column in sorted(test.columns)})
             case _:
-                found[ScanTerm(str(node.column), "BETWEEN")] = None
-    return tuple(found)
+                terms[ScanTerm(str(node.column), "BETWEEN")] = None
+    return tuple(terms)
 
 
 def condition_text(predicate: tree.Predicate, fields: Sequence[DataField]) -> str | None:

@@ -192,8 +192,8 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
     if b in BINARIES:
         return _fit_bytes(array.cast(pa.binary()), target)
     if a in STRINGS:
-        found = parse(array, target)
-        return found if b is not Root.TIMESTAMP_LTZ else _in_zone(found, target, timezone)
+        parsed = parse(array, target)
+        return parsed if b is not Root.TIMESTAMP_LTZ else _in_zone(parsed, target, timezone)
     if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
         return _cast_times(array, source, target, timezone)
     if b is Root.DECIMAL:
@@ -249,8 +249,8 @@ def _low_words(array: Array, *, rescale: bool = True) -> np.ndarray[Any, Any]:
     if array.type.bit_width != 128:
         array = array.cast(pa.decimal128(38, array.type.scale))
     words = np.frombuffer(array.buffers()[1], np.int64)[::2]
-    found: np.ndarray[Any, Any] = words[array.offset : array.offset + len(array)]
-    return found
+    low: np.ndarray[Any, Any] = words[array.offset : array.offset + len(array)]
+    return low
 
 
 def _cast_to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:

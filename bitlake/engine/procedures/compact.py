@@ -105,8 +105,8 @@ class _Overridden(FileStoreTable):
 
     def state(self) -> TableState:
         """The table now, with the options changed."""
-        found = super().state()
-        return replace(found, schema=found.schema.with_options(self._extra))
+        latest = super().state()
+        return replace(latest, schema=latest.schema.with_options(self._extra))
 
 
 def _word(name: str, text: str, allowed: Sequence[str]) -> str:

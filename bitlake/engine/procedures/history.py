@@ -83,8 +83,8 @@ def _rollback(a: Arguments) -> pa.Table:
     version = a.needed("version")
     if version in TableHistory(table).tags():
         return _went(a, TableHistory(table).rollback(tag=version))
-    found = state_at_version(table.state(), version).snapshot_id
-    return _went(a, TableHistory(table).rollback(found))
+    snapshot_id = state_at_version(table.state(), version).snapshot_id
+    return _went(a, TableHistory(table).rollback(snapshot_id))
 
 
 @procedure(TABLE, _TIMESTAMP)

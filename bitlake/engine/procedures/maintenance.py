@@ -92,8 +92,8 @@ def _remove_orphan_files(a: Arguments) -> pa.Table:
             raise InvalidRequest(f"'mode' is local or distributed, not '{a.get('mode')}'")
     files = size = 0
     for table in _tables(a.session, a.get("table")):
-        found = TableMaintenance(table, runner).remove_orphan_files(limit, dry_run=a.flag("dry_run"))
-        files, size = files + len(found), size + sum(o.size for o in found)
+        orphans = TableMaintenance(table, runner).remove_orphan_files(limit, dry_run=a.flag("dry_run"))
+        files, size = files + len(orphans), size + sum(o.size for o in orphans)
     columns = {"deletedFileCount": int, "deletedFileTotalLenInBytes": int}
     return a.rows(columns, (files, size))
 

@@ -237,7 +237,7 @@ def read_columns(
 def coded_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
     """The columns among ``names`` that are stored as codes of a dictionary, all through the file."""
     paths = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    found = []
+    coded = []
     for name in (n for n in names if n in paths):
         chunks = [metadata.row_group(g).column(paths[name]) for g in range(metadata.num_row_groups)]
         # A writer that gives the dictionary up goes on with plain values, which take more than a code.
@@ -245,8 +245,8 @@ def coded_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
             c.has_dictionary_page and c.total_uncompressed_size <= _DICTIONARY_BYTES + _CODE_BYTES * c.num_values
             for c in chunks
         ):
-            found.append(name)
-    return found
+            coded.append(name)
+    return coded
 
 
 def _buffer_size(source: Any) -> int:

@@ -643,9 +643,9 @@ def _scale(leaf: SchemaNode) -> int | None:
 def _unit(leaf: SchemaNode) -> str | None:
     """The unit of a TIME or TIMESTAMP leaf, None for any other."""
     logical = leaf.logical or {}
-    found = logical.get(_LOGICAL_TIMESTAMP) or logical.get(_LOGICAL_TIME)
-    if found:
-        return next((_LOGICAL_UNITS[u] for u in found.get(2, ()) if u in _LOGICAL_UNITS), None)
+    timestamp = logical.get(_LOGICAL_TIMESTAMP) or logical.get(_LOGICAL_TIME)
+    if timestamp:
+        return next((_LOGICAL_UNITS[u] for u in timestamp.get(2, ()) if u in _LOGICAL_UNITS), None)
     return _CONVERTED_UNITS.get(leaf.converted) if leaf.converted is not None else None
 
 

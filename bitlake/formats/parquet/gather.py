@@ -286,15 +286,15 @@ def fixed_array(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
 
 def blocks(pages: Sequence[PageBytes]) -> list[tuple[int, int]]:
     """Split pages into ranges ``[first, last)`` that are decompressed together."""
-    found = []
+    ranges = []
     first = size = 0
     for i, page in enumerate(pages):
         if size and size + page.size > BLOCK_BYTES:
-            found.append((first, i))
+            ranges.append((first, i))
             first, size = i, 0
         size += page.size
-    found.append((first, len(pages)))
-    return found
+    ranges.append((first, len(pages)))
+    return ranges
 
 
 @lru_cache(256)

@@ -490,16 +490,16 @@ def split_plan(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
 
 def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
     """Row groups to fetch and decode together: nearly always all of them, but bounded in memory."""
-    found: list[list[GroupPlan]] = []
+    plans_by_batch: list[list[GroupPlan]] = []
     cost = 0
     for plan in plans:
-        if found and cost + plan.cost <= BATCH_BYTES:
-            found[-1].append(plan)
+        if plans_by_batch and cost + plan.cost <= BATCH_BYTES:
+            plans_by_batch[-1].append(plan)
             cost += plan.cost
         else:
-            found.append([plan])
+            plans_by_batch.append([plan])
             cost = plan.cost
-    return found
+    return plans_by_batch
 
 
 def _plan_chunk(

@@ -169,12 +169,12 @@ def _table(footer: Footer, wanted: dict[str, Column], columns: Sequence[str], ar
     fields = []
     for name in columns:
         field = schema.field(name)
-        found = arrays[name]
-        if found.type != field.type:
+        array = arrays[name]
+        if array.type != field.type:
             if wanted[name].flat and footer.leaves[wanted[name].leaf].physical == INT96:
-                field = field.with_type(found.type)
+                field = field.with_type(array.type)
             else:
-                arrays[name] = found.cast(field.type)
+                arrays[name] = array.cast(field.type)
         fields.append(field)
     return pa.Table.from_arrays([arrays[n] for n in columns], schema=pa.schema(fields))
 

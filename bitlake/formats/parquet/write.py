@@ -266,10 +266,10 @@ def dictionary_columns(table: pa.Table, limit: int) -> list[str]:
     """
     step = max(1, table.num_rows // _SAMPLES)
     slices = [table.slice(start, _SAMPLE_ROWS) for start in range(0, table.num_rows, step)]
-    found = []
+    coded = []
     for i, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
-            found += _leaves(field.name, field.type)
+            coded += _leaves(field.name, field.type)
             continue
         if pa.types.is_decimal(field.type) and field.type.precision > 18:
             continue
@@ -279,8 +279,8 @@ def dictionary_columns(table: pa.Table, limit: int) -> list[str]:
             distinct = distinct * table.num_rows // len(sample)
         width = sample.nbytes / max(1, len(sample))
         if distinct * width <= limit:
-            found.append(field.name)
-    return found
+            coded.append(field.name)
+    return coded
 
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:
@@ -315,9 +315,9 @@ _MOST_CUTS = 1 / 8
 
 def page_cuts(table: pa.Table, names: Sequence[str], page_rows: int) -> Ints:
     """The rows (sorted, without 0) at which every column should begin a page, for the clusters in these columns."""
-    found = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
+    ranges = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
     pages = max(8, table.num_rows // page_rows)
-    wanted = [row for cluster in found[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
+    wanted = [row for cluster in ranges[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
     cuts: Ints = np.unique(np.array([row for row in wanted if 0 < row < table.num_rows], np.int64))
     return cuts
 

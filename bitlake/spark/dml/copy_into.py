@@ -135,8 +135,8 @@ def _files(files: Store, statement: CopyIntoTable) -> list[FileInfo]:
     folder = hadoop_path(statement.folder)
     if not files.dir_exists(folder):
         raise NotFound(f"COPY INTO {statement.table}: folder {statement.folder} does not exist")
-    found = [f for f in files.list(folder) if not f.is_dir and not f.name.startswith(("_", "."))]
-    return [f for f in found if wanted.fullmatch(f.name)]
+    data_files = [f for f in files.list(folder) if not f.is_dir and not f.name.startswith(("_", "."))]
+    return [f for f in data_files if wanted.fullmatch(f.name)]
 
 
 def _path(statement: CopyIntoTable, file: FileInfo) -> str:

@@ -315,15 +315,15 @@ def _count(target: Target, clauses: Sequence[Clause], rows: DataFrame, done: Mer
     by_key = rows.groupBy(*_old_keys(target)).agg(F.count(F.lit(1)).alias("times"), *each)
     with spark_errors(f"MERGE INTO '{target.table.name}'"):
         several = F.count_if(F.col("times") > 1).alias("twice")
-        found = by_key.agg(several, F.count(F.lit(1)).alias("keys"), *totals).toArrow().to_pylist()[0]
+        counts = by_key.agg(several, F.count(F.lit(1)).alias("keys"), *totals).toArrow().to_pylist()[0]
     deletes = len(clauses) == 1 and clauses[0].action is st.MergeAction.DELETE and clauses[0].condition is None
-    if found["twice"] and not deletes:
-        raise matched_twice(target, found["twice"])
-    if found["twice"]:
-        done.deleted += found["keys"]
+    if counts["twice"] and not deletes:
+        raise matched_twice(target, counts["twice"])
+    if counts["twice"]:
+        done.deleted += counts["keys"]
         return True
     for clause in clauses:
-        count = found[f"n{clause.number}"] or 0
+        count = counts[f"n{clause.number}"] or 0
         if clause.action is st.MergeAction.DELETE:
             done.deleted += count
         else:

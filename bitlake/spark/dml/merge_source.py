@@ -205,15 +205,15 @@ def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[
 def _equalities(target: Target, source: Source, condition: SqlText) -> list[tuple[DataField, str]]:
     """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
     types = {f.name: f.dataType for f in source.frame.schema.fields}
-    found = []
+    pairs = []
     for field, column in equalities(target, source, condition):
         if not isinstance(field.type, AtomicType):
             continue
         wanted, given = spark_type(field.type), types[column]
         integers = field.type.root in INTEGERS and isinstance(given, T.IntegralType)
         if integers or (field.type.root in PRUNED and given == wanted):
-            found.append((field, column))
-    return found
+            pairs.append((field, column))
+    return pairs
 
 
 def new_columns(target: Target, source: Source, statement: st.MergeInto) -> list[str]:
@@ -233,9 +233,9 @@ def unmatched(source: Source, condition: str, chosen: str) -> tuple[str, str]:
 
     They are found by the numbers of those that do match, which a join with a source sent to every task gives.
     """
-    found = "__bitlake_matched"
-    before = f"SELECT {chosen} FROM {source.item} LEFT ANTI JOIN (SELECT {source.hint}{source.row} AS {found} FROM"
-    return before, f"JOIN {source.item} ON ({condition})) AS {found} ON {source.row} = {found}.{found}"
+    mark = "__bitlake_matched"
+    before = f"SELECT {chosen} FROM {source.item} LEFT ANTI JOIN (SELECT {source.hint}{source.row} AS {mark} FROM"
+    return before, f"JOIN {source.item} ON ({condition})) AS {mark} ON {source.row} = {mark}.{mark}"
 
 
 def new_rows(

@@ -267,7 +267,7 @@ def _united(batches: Iterable[pa.RecordBatch]) -> Gathered:
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task: a bitmap for each file and action, and one of the rows that came twice."""
-    found: dict[tuple[str, int], BitMap] = {}
+    hits: dict[tuple[str, int], BitMap] = {}
     seen: dict[str, BitMap] = {}
     twice: dict[str, BitMap] = {}
     for batch in batches:
@@ -290,9 +290,9 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if again:
                 twice[name] = twice.get(name, BitMap()) | again
             seen[name] = before | rows
-            known = found.get((name, action))
-            found[name, action] = rows if known is None else known | rows
-    results = [(n, a, r) for (n, a), r in found.items()] + [(n, _TWICE, r) for n, r in twice.items()]
+            known = hits.get((name, action))
+            hits[name, action] = rows if known is None else known | rows
+    results = [(n, a, r) for (n, a), r in hits.items()] + [(n, _TWICE, r) for n, r in twice.items()]
     if results:
         yield pa.record_batch(
             {

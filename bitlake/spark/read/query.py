@@ -420,7 +420,7 @@ def _rest(
     types_of_answer = T.StructType(
         [T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)]
     )
-    found = run([local_frame(context.spark, answer.rows, types_of_answer)], shape.edits)
-    if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
+    frame = run([local_frame(context.spark, answer.rows, types_of_answer)], shape.edits)
+    if [f.dataType for f in frame.schema.fields] != [f.dataType for f in types.fields]:
         return None
-    return found if found.columns == types.names else found.toDF(*types.names)
+    return frame if frame.columns == types.names else frame.toDF(*types.names)

@@ -358,9 +358,9 @@ def _same_columns(plan: Plan, written: int) -> bool:
         return True
     stored = plan.schemas[written].fields
     wanted = [f for f in plan.schema.fields if f.name in plan.columns]
-    found = map_fields(wanted, stored)
+    mapping = map_fields(wanted, stored)
     names = {f.name.lower() for f in stored}
-    missing = [name for name, source in found.fields.items() if source is None]
+    missing = [name for name, source in mapping.fields.items() if source is None]
     present = [f for f in wanted if f.name not in missing]
     # A column added under a dropped one's name must not read the old values.
     return not any(name.lower() in names for name in missing) and map_fields(present, stored).identical

@@ -164,8 +164,8 @@ def _plan(context: EngineContext, name: str) -> int | None:
     if not context.classic:
         return None
     session: Any = context.spark
-    found = session._jsparkSession.sessionState().catalog().getRawTempView(name)
-    return int(session._jvm.java.lang.System.identityHashCode(found.get())) if found.isDefined() else None
+    view = session._jsparkSession.sessionState().catalog().getRawTempView(name)
+    return int(session._jvm.java.lang.System.identityHashCode(view.get())) if view.isDefined() else None
 
 
 def _views(spark: SparkSession) -> dict[str, _View]:

@@ -144,11 +144,11 @@ class SparkWriter:
             writer.parquet(hadoop_path(staging))
 
     def _staged(self, folder: str) -> Iterator[StagedFile]:
-        for found in self._store.list(folder):
-            if found.is_dir:
-                yield from self._staged(f"{folder}/{found.name}")
-            elif found.name.endswith(".parquet") and not found.name.startswith((".", "_")):
-                yield StagedFile(f"{folder}/{found.name}", found.size)
+        for info in self._store.list(folder):
+            if info.is_dir:
+                yield from self._staged(f"{folder}/{info.name}")
+            elif info.name.endswith(".parquet") and not info.name.startswith((".", "_")):
+                yield StagedFile(f"{folder}/{info.name}", info.size)
 
     def _adopt(
         self, schema: TableSchema, context: RegisterContext, staged: Sequence[StagedFile]

@@ -58,9 +58,9 @@ def by_name(
         if place is None:
             columns.append(_default(f).alias(f.name))
             continue
-        found = frame.schema.fields[place]
-        inside = nested_by_name(table, found, f, names, fill=fill) if nested else None
-        columns.append((F.col(quoted(found.name)) if inside is None else inside).alias(f.name))
+        field_found = frame.schema.fields[place]
+        inside = nested_by_name(table, field_found, f, names, fill=fill) if nested else None
+        columns.append((F.col(quoted(field_found.name)) if inside is None else inside).alias(f.name))
     return frame.select(*columns)
 
 
@@ -399,12 +399,12 @@ class Members:
         have, changed = self._have(source, wanted, path)
         members = []
         for f in wanted.fields:
-            found = have.get(self.names.key(f.name))
-            if found is None:
+            source_field = have.get(self.names.key(f.name))
+            if source_field is None:
                 members.append(F.lit(None).cast(f.dataType).alias(f.name))
                 continue
-            value = column.getField(found.name)
-            made = self.matched(value, found.dataType, f.dataType, f"{path}.{f.name}")
+            value = column.getField(source_field.name)
+            made = self.matched(value, source_field.dataType, f.dataType, f"{path}.{f.name}")
             changed = changed or made is not None
             members.append((value if made is None else made).alias(f.name))
         return F.when(column.isNotNull(), F.struct(*members)) if changed else None

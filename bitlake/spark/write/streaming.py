@@ -129,7 +129,7 @@ def query_id(checkpoint: str) -> str:
     """The id of the query that a checkpoint is of: Spark writes it there before the first batch, and keeps it."""
     path = f"{checkpoint.rstrip('/')}/metadata"
     try:
-        found = json.loads(open_store(path).read(path))["id"]
+        stored_id = json.loads(open_store(path).read(path))["id"]
     except (BitlakeError, ValueError, KeyError, TypeError) as e:
         if isinstance(e, BitlakeError) and not isinstance(e, CorruptError):
             raise InvalidRequest(
@@ -137,7 +137,7 @@ def query_id(checkpoint: str) -> str:
                 "give the stream a commit user of its own"
             ) from e
         raise CorruptError("a checkpoint's metadata is JSON with the query's id", None, path=path) from e
-    return str(found)
+    return str(stored_id)
 
 
 def start_stream(

@@ -178,11 +178,11 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
 def index_sizes(table: FileStoreTable) -> dict[tuple[str, str], int]:
     """Bytes of the indexes of all live files, by column and kind."""
     rows = FILE_INDEXES.table(table.state()).select(["column_name", "index_type", "bytes"])
-    found: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for column, kind, size in zip(*(c.to_pylist() for c in rows.columns), strict=True):
         if size is not None:
-            found[column, kind] = found.get((column, kind), 0) + size
-    return found
+            sizes[column, kind] = sizes.get((column, kind), 0) + size
+    return sizes
 
 
 SAMPLE_ROWS = 500_000
@@ -294,11 +294,11 @@ class _Advisor:
 
     def _fields(self, schema: TableSchema) -> list[DataField]:
         """The columns to look at: those that questions are about, where questions are given."""
-        found = [f for f in schema.fields if policy.is_profiled(f) and f.name not in schema.partition_keys]
+        profiled = [f for f in schema.fields if policy.is_profiled(f) and f.name not in schema.partition_keys]
         if self.asked is None:
-            return found
+            return profiled
         named = {c for q in self.asked.questions for c in q.sources} | set(self.asked.masked)
-        return [*(f for f in found if f.name in named), *self._expressions()]
+        return [*(f for f in profiled if f.name in named), *self._expressions()]
 
     def _expressions(self) -> list[DataField]:
         """The expressions that given questions are about."""
@@ -389,29 +389,29 @@ class _Advisor:
         return policy.recommend(trial, self.scan.state.schema)
 
     def _notes(self, lacking: Sequence[policy.IndexFacts], files: int) -> list[str]:
-        found = [
+        notes = [
             f"{policy.lacking_words(i, files)}: {policy.rebuild_call(self.scan.state.name)} builds it" for i in lacking
         ]
         if self.asked is not None:
-            found += [not_understood(text) for text in self.asked.unread[:10]]
+            notes += [not_understood(text) for text in self.asked.unread[:10]]
             if len(self.asked.unread) > 10:
-                found.append(f"… and {len(self.asked.unread) - 10:,} more queries")
+                notes.append(f"… and {len(self.asked.unread) - 10:,} more queries")
             if self.asked.whole:
-                found.append(f"no index helps queries without a condition on the table: {self.asked.whole:,} of them")
+                notes.append(f"no index helps queries without a condition on the table: {self.asked.whole:,} of them")
             if self.asked.masked:
-                found.append("values of recorded scans are masked: typical ones are taken instead")
+                notes.append("values of recorded scans are masked: typical ones are taken instead")
             if not self.asked.questions and not self.asked.masked:
-                found.append("no query has a condition on this table's columns")
-        return found
+                notes.append("no query has a condition on this table's columns")
+        return notes
 
 
 def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
-    found: dict[str, list[policy.Candidate]] = {}
+    indexes: dict[str, list[policy.Candidate]] = {}
     for spec in usable_indexes(schema.options, schema.fields):
         if spec.column in schema.field_names or isinstance(spec.column, IndexedExpression):
             candidate = policy.Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
-            found.setdefault(spec.column, []).append(candidate)
-    return found
+            indexes.setdefault(spec.column, []).append(candidate)
+    return indexes
 
 
 def _rival(

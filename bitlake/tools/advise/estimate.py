@@ -85,9 +85,9 @@ class FilePages:
     def stored(self, columns: Sequence[str]) -> list[str]:
         """The file's own names of those columns that it has."""
         if not self._names:
-            found = map_fields(self.schema.fields, self.task.file_schema.fields).fields
+            stored_fields = map_fields(self.schema.fields, self.task.file_schema.fields).fields
             footer = footer_of(self.store, self.task) if self.told else None
-            for name, source in found.items():
+            for name, source in stored_fields.items():
                 is_stored = source is not None and (footer is None or source.name in footer.columns)
                 self._names[name] = source.name if is_stored and source is not None else None
         return [n for c in columns if (n := self._names.get(c)) is not None]
@@ -106,8 +106,8 @@ class FilePages:
             wanted = {n: mapping[n] for t in conjuncts(predicate) for n in sources_of(t) if n in mapping}
             fields = {n: (self.schema.field(n), source) for n, source in wanted.items() if source is not None}
             footer = footer_of(self.store, self.task)
-            found = rows_by_pages(self.store, self.task, footer, predicate, fields, counts)
-            known = self._possible[predicate] = (None if found is None else positions_of(found), counts.bytes)
+            rows = rows_by_pages(self.store, self.task, footer, predicate, fields, counts)
+            known = self._possible[predicate] = (None if rows is None else positions_of(rows), counts.bytes)
         return known
 
     def fetched(self, columns: Sequence[str], positions: Ints) -> float:
@@ -329,7 +329,7 @@ class FileWeigher:
 
     def _select(self, predicate: Predicate, indexes: Indexes) -> tuple[list[Selection], float]:
         """What each run's indexes say, and the bytes that asking the file's takes."""
-        found: list[Selection] = []
+        selections: list[Selection] = []
         size = 0.0
         units = units_of(predicate)
         for run, trial in self.runs:
@@ -344,8 +344,8 @@ class FileWeigher:
                     selection = selection_of(trial, answer, unit)
                     asked[unit] = selection if unit not in asked else asked[unit].both(selection)
                     size += self._index_bytes(candidate, answer, run) / len(self.runs)
-            found.append(_combine(predicate, asked) if asked else Selection.all())
-        return found, size
+            selections.append(_combine(predicate, asked) if asked else Selection.all())
+        return selections, size
 
     def _index_bytes(self, candidate: Candidate, answer: Answer, run: Run) -> float:
         """Estimate the bytes that evaluating with the file's index reads."""
@@ -388,15 +388,15 @@ def _true(predicate: Predicate, run: Run, trial: Trial) -> BitMap:
 def _combine(predicate: Predicate, asked: Mapping[Predicate, Selection]) -> Selection:
     match predicate:
         case And(children):
-            found = Selection.all(exact=True)
+            selection = Selection.all(exact=True)
             for child in together(children):
-                found &= _combine(child, asked) if child in children else asked.get(child, Selection.all())
-            return found
+                selection &= _combine(child, asked) if child in children else asked.get(child, Selection.all())
+            return selection
         case Or(children):
-            found = Selection.none()
+            selection = Selection.none()
             for child in children:
-                found |= _combine(child, asked)
-            return found
+                selection |= _combine(child, asked)
+            return selection
         case Constant(value):
             return Selection.all(exact=True) if value else Selection.none()
         case _:

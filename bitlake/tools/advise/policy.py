@@ -494,15 +494,15 @@ def statements(
     """Return the SQL statements that do what is advised about indexes; empty if nothing is."""
     if not changed and not unset and not any(c.to_build for c in columns):
         return []
-    found = []
+    statements = []
     alter = f"ALTER TABLE {sql_name(table)}"
     if unset:
-        found.append(f"{alter} UNSET TBLPROPERTIES ({', '.join(map(quote, unset))})")
+        statements.append(f"{alter} UNSET TBLPROPERTIES ({', '.join(map(quote, unset))})")
     if changed:
         pairs = ", ".join(f"{quote(k)} = {quote(v)}" for k, v in changed.items())
-        found.append(f"{alter} SET TBLPROPERTIES ({pairs})")
-    found.append(rebuild_call(table))
-    return found
+        statements.append(f"{alter} SET TBLPROPERTIES ({pairs})")
+    statements.append(rebuild_call(table))
+    return statements
 
 
 def sql_name(table: str) -> str:

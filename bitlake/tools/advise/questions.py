@@ -115,16 +115,16 @@ def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema]
     number = max(_LEAST_RUNS, rows // length)
     ends = np.cumsum(counts)
     middles = ((np.arange(number) + 0.5) * total / number).astype(np.int64)
-    found: dict[tuple[str, int], Run] = {}
+    runs: dict[tuple[str, int], Run] = {}
     for middle, at in zip(middles.tolist(), np.searchsorted(ends, middles, "right").tolist(), strict=True):
         task = tasks[at]
         inside = middle - int(ends[at] - counts[at])
         start = max(0, min(inside - length // 2, task.row_count - length))
         if task.row_count <= length + length // 4:
-            found[task.path, 0] = Run(task, 0, task.row_count)
+            runs[task.path, 0] = Run(task, 0, task.row_count)
         else:
-            found[task.path, start] = Run(task, start, start + length)
-    return list(found.values())
+            runs[task.path, start] = Run(task, start, start + length)
+    return list(runs.values())
 
 
 def read_column(store: Store, run: Run, field: DataField, schema: TableSchema) -> pa.Array | None:
@@ -356,12 +356,12 @@ class ColumnProfile:
 
 def profile_run(store: Store, run: Run, fields: Sequence[DataField], schema: TableSchema) -> dict[str, RunProfile]:
     """The profiles of these columns in a run, one column after the other."""
-    found = {}
+    profiles = {}
     for field in fields:
         values = read_source(store, run, field.name, schema)
         if values is not None:
-            found[field.name] = profile(flat_values(field.name, values))
-    return found
+            profiles[field.name] = profile(flat_values(field.name, values))
+    return profiles
 
 
 def read_source(store: Store, run: Run, source: str, schema: TableSchema) -> pa.Array | None:
@@ -479,11 +479,11 @@ def unite(name: str, parts: Sequence[RunProfile], table_rows: int) -> ColumnProf
 
 
 def _merged(parts: Sequence[tuple[Value, ...]], *, by_rows: bool) -> tuple[Value, ...]:
-    found: dict[int, Value] = {}
+    merged: dict[int, Value] = {}
     for v in (v for part in parts for v in part):
-        known = found.get(v.hash)
-        found[v.hash] = v if known is None else Value(v.value, v.hash, v.rows + known.rows)
-    return tuple(sorted(found.values(), key=(lambda v: -v.rows) if by_rows else (lambda v: v.hash)))
+        known = merged.get(v.hash)
+        merged[v.hash] = v if known is None else Value(v.value, v.hash, v.rows + known.rows)
+    return tuple(sorted(merged.values(), key=(lambda v: -v.rows) if by_rows else (lambda v: v.hash)))
 
 
 def _sortable(value: Any) -> Any:
@@ -593,7 +593,7 @@ def not_understood(text: str) -> str:
 
 def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: TableSchema, timezone: str) -> Asked:
     """Convert queries to questions about a table.  Queries that cannot be parsed or bound are reported and skipped."""
-    found: dict[tuple[Predicate, tuple[str, ...]], Question] = {}
+    questions: dict[tuple[Predicate, tuple[str, ...]], Question] = {}
     unread: list[str] = []
     masked: dict[str, int] = {}
     whole = 0
@@ -623,9 +623,9 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
             whole += 1
             continue
         question = question_of(bound, columns, query.weight, schema)
-        known = found.get((bound, columns))
-        found[bound, columns] = question if known is None else replace(known, weight=known.weight + query.weight)
-    most = sorted(found.values(), key=lambda q: -q.weight)[:_MOST_QUESTIONS]
+        known = questions.get((bound, columns))
+        questions[bound, columns] = question if known is None else replace(known, weight=known.weight + query.weight)
+    most = sorted(questions.values(), key=lambda q: -q.weight)[:_MOST_QUESTIONS]
     return Asked(tuple(most), tuple(unread), masked, whole)
 
 
@@ -669,19 +669,19 @@ def assumed(field: DataField, profile: ColumnProfile, schema: TableSchema) -> li
     name, columns = field.name, schema.field_names
     assert isinstance(field.type, AtomicType)
     values = [v for v in (profile.top if profile.distinct <= len(profile.top) else profile.kept) if _askable(v)]
-    found: list[Predicate] = [Comparison(name, Op.EQ, v.value) for v in _evenly(values, _FEW_VALUES)]
+    predicates: list[Predicate] = [Comparison(name, Op.EQ, v.value) for v in _evenly(values, _FEW_VALUES)]
     for length in _LISTS:
         if profile.distinct > 2 * length and len(values) >= length:
-            found.append(In(name, tuple(sorted(v.value for v in values[:length]))))
+            predicates.append(In(name, tuple(sorted(v.value for v in values[:length]))))
     if field.type.root in _RANGED and profile.distinct >= _LEAST_RANGED and len(profile.cuts) > 2:
         cuts = profile.cuts
         for low, high in _RANGES:
             first, last = _between(cuts, low), _between(cuts, high)
-            found.append(And((Comparison(name, Op.GE, first), Comparison(name, Op.LE, last))))
-        found.append(Comparison(name, Op.GE, _between(cuts, 0.99)))
+            predicates.append(And((Comparison(name, Op.GE, first), Comparison(name, Op.LE, last))))
+        predicates.append(Comparison(name, Op.GE, _between(cuts, 0.99)))
     if 0 < profile.null_ratio < 0.5:
-        found.append(IsNull(name))
-    return [question_of(p, columns, 1 / max(1, len(found)), schema) for p in found]
+        predicates.append(IsNull(name))
+    return [question_of(p, columns, 1 / max(1, len(predicates)), schema) for p in predicates]
 
 
 def _askable(v: Value) -> bool:

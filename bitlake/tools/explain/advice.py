@@ -119,7 +119,7 @@ def _file(
     schema = plan.schemas.get(file.entry.file.schema_id, plan.schema)
     index = _open(file, schema, store)
     held: Mapping[str, Mapping[str, object]] = {} if index is None else index.columns
-    found, rows = Selection.all(), file.entry.file.row_count
+    selection, rows = Selection.all(), file.entry.file.row_count
     mapping = map_fields(plan.schema.fields, schema.fields)
     wanted = conjuncts(file.predicate)
     out = []
@@ -132,12 +132,12 @@ def _file(
         kinds = [f"{kind}({c})" for c in sorted(columns) for kind in held.get(c, ())]
         unused = [s for s in file.unused_indexes if s.split(":", 1)[0] in kinds]
         skipped = {s.split(":", 1)[0] for s in unused}
-        before, used = found.count(rows), list[str]()
+        before, used = selection.count(rows), list[str]()
         if index is not None and len(skipped) < len(kinds):
             evaluated = index.evaluate_at_cost(mapped, None)
-            found = found & evaluated.selection
+            selection = selection & evaluated.selection
             used = [k for k in evaluated.used if k not in skipped]
-        after = found.count(rows)
+        after = selection.count(rows)
         out.append(
             replace(
                 step,
@@ -211,8 +211,8 @@ def advice_of(scan: TableScan, plan: Plan, steps: Sequence[LeafStep], left: int,
     columns = policy.indexable(plan.schema, sorted(sources_of(judged)), plan.files)
     if not columns or not policy.could_save(cost):
         return []
-    found = _tried(scan, plan, judged) if was_read else _untried(plan, judged, columns, steps, left)
-    return sorted(found, key=lambda a: -a.bytes)
+    advice = _tried(scan, plan, judged) if was_read else _untried(plan, judged, columns, steps, left)
+    return sorted(advice, key=lambda a: -a.bytes)
 
 
 def _tried(scan: TableScan, plan: Plan, predicate: Predicate) -> Iterator[Advice]:

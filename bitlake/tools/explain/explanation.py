@@ -167,10 +167,10 @@ class Meter:
         # Planning reads footers, and bounds of pages that lie before them; all else is of indexes.
         phase = BOUNDS if self.phase == "indexes" and path.endswith(".parquet") else self.phase
         with self._lock:
-            found = self.by_phase.setdefault(phase, Measured())
-            found.requests += 1
-            found.bytes += size
-            found.seconds += seconds
+            measured = self.by_phase.setdefault(phase, Measured())
+            measured.requests += 1
+            measured.bytes += size
+            measured.seconds += seconds
             if self.phase == "read":
                 self.ranges.setdefault(path, []).extend(ranges)
 
@@ -219,9 +219,9 @@ class MeteringStore:
 
     def _measured(self, path: str, call: Callable[[], T], ranges: Callable[[T], Sequence[tuple[int, int]]]) -> T:
         started = time.perf_counter()
-        found = call()
-        self._meter.add(path, ranges(found), time.perf_counter() - started)
-        return found
+        result = call()
+        self._meter.add(path, ranges(result), time.perf_counter() - started)
+        return result
 
 
 class _MeteredFile(io.RawIOBase):

@@ -100,19 +100,19 @@ def _scan(explanation: Explanation) -> Iterator[html.Child]:
 def _numbers(explanation: Explanation) -> html.Markup:
     m = explanation.plan.metrics
     read = sum(1 for f in explanation.plan.files for _ in (f.merge.files if f.merge else (f,)))
-    found: list[tuple[str, html.Child, html.Child]] = [
+    numbers: list[tuple[str, html.Child, html.Child]] = [
         ("files to read", f"{read:,}", f"of {m.files:,}"),
         ("rows chosen", f"{m.rows_chosen:,}", f"of {m.rows:,}"),
     ]
     if explanation.bytes_read is not None:
-        found.append(("bytes read", human_bytes(explanation.bytes_read), f"of {human_bytes(m.data_bytes)}"))
-        found.append(("rows returned", f"{m.rows_returned:,}", f"of {m.rows_read:,} read"))
+        numbers.append(("bytes read", human_bytes(explanation.bytes_read), f"of {human_bytes(m.data_bytes)}"))
+        numbers.append(("rows returned", f"{m.rows_returned:,}", f"of {m.rows_read:,} read"))
     else:
-        found.append(("bytes to read", human_bytes(explanation.steps[-1].bytes), f"of {human_bytes(m.data_bytes)}"))
-    found.append(
+        numbers.append(("bytes to read", human_bytes(explanation.steps[-1].bytes), f"of {human_bytes(m.data_bytes)}"))
+    numbers.append(
         ("time", _ms(sum(p.ms for p in explanation.phases)), "planned and read" if explanation.analyzed else "planned")
     )
-    return html.facts(found)
+    return html.facts(numbers)
 
 
 def _waterfall(explanation: Explanation) -> html.Markup:
@@ -220,7 +220,7 @@ def _phases(explanation: Explanation) -> html.Markup:
 
 
 def _advice(explanation: Explanation) -> html.Markup:
-    found = []
+    notes = []
     for a in explanation.advice:
         what = [
             html.markup("b", a.index),
@@ -230,8 +230,8 @@ def _advice(explanation: Explanation) -> html.Markup:
             html.markup("code", a.condition),
             f": {a.why}",
         ]
-        found.append(html.note(html.markup("p", what), html.code(";\n".join(a.statements) + ";")))
-    return html.section("What would have helped", found)
+        notes.append(html.note(html.markup("p", what), html.code(";\n".join(a.statements) + ";")))
+    return html.section("What would have helped", notes)
 
 
 def _ms(value: float) -> str:

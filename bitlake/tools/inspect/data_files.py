@@ -230,10 +230,10 @@ def parquet_tree(tree: Node, source: Source, page: Page, column: str | None) -> 
     tree.facts["written by"] = footer.created_by
     leaves = range(len(footer.leaves))
     if column is not None:
-        found = next((c for c in footer.columns.values() if c.name.lower() == column.lower()), None)
-        if found is None:
+        chosen = next((c for c in footer.columns.values() if c.name.lower() == column.lower()), None)
+        if chosen is None:
             raise NotFound(f"the file has no column '{column}'; it has {', '.join(footer.columns)}")
-        leaves = range(found.leaf, found.leaf_end)
+        leaves = range(chosen.leaf, chosen.leaf_end)
     counter = _Counter(page)
     # With a column the page is of its pages, else of the row groups.
     groups = range(len(footer.row_groups)) if column is not None else page.of(len(footer.row_groups))
@@ -384,16 +384,16 @@ def _bounds(source: Source, footer: Footer, group: int, leaf: int) -> list[str] 
     if column is None:
         return None
     try:
-        found = page_bounds(footer, lambda ranges: [source.view(a, n) for a, n in ranges], column.name)
+        bounds = page_bounds(footer, lambda ranges: [source.view(a, n) for a, n in ranges], column.name)
     except (BitlakeError, *DAMAGE):
         return None
-    if found is None:
+    if bounds is None:
         return None
     first = footer.row_groups[group].first_row
-    low = int(np.searchsorted(found.starts[:-1], first))
+    low = int(np.searchsorted(bounds.starts[:-1], first))
     count = len(footer.cache.pages[group, leaf].offsets)
     shown = range(low, low + count)
-    return ["only NULLs" if found.empty[i] else f"{_bound(found.low[i])} … {_bound(found.high[i])}" for i in shown]
+    return ["only NULLs" if bounds.empty[i] else f"{_bound(bounds.low[i])} … {_bound(bounds.high[i])}" for i in shown]
 
 
 def _bound(value: Any) -> str:

@@ -273,8 +273,12 @@ def _statistics(
         return
     for field in names:
         if column is None or field.name.lower() == column.lower():
-            found = stats[field.name]
-            facts = {"smallest": shown(field, found.min), "largest": shown(field, found.max), "NULLs": found.null_count}
+            bounds = stats[field.name]
+            facts = {
+                "smallest": shown(field, bounds.min),
+                "largest": shown(field, bounds.max),
+                "NULLs": bounds.null_count,
+            }
             node.add(f"statistics of {field.name}", facts=facts)
 
 

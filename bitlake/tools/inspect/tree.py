@@ -277,8 +277,8 @@ class TableContext:
         """A BinaryRow of these columns by name, as people write values; empty if it is not one."""
 
         def decode() -> dict[str, Any]:
-            found = decode_row([f.type for f in fields], row)
-            return {f.name: shown(f, v) for f, v in zip(fields, found, strict=True)}
+            values = decode_row([f.type for f in fields], row)
+            return {f.name: shown(f, v) for f, v in zip(fields, values, strict=True)}
 
         return (_quiet(decode) or {}) if fields else {}
 
@@ -320,8 +320,8 @@ class TableContext:
 
         path = state.paths.manifest(state.snapshot.index_manifest)
         entries = _quiet(lambda: decode_index_manifest(self.store.read(path))) or []
-        found = (e for e in entries if e.index_type == DELETION_VECTORS and e.file_name == index_file)
-        return {r.offset: r for e in found for r in e.ranges or ()}
+        entries_found = (e for e in entries if e.index_type == DELETION_VECTORS and e.file_name == index_file)
+        return {r.offset: r for e in entries_found for r in e.ranges or ()}
 
 
 def shown(field: DataField, value: Any) -> Any:
@@ -384,9 +384,9 @@ def _candidates(context: TableContext, path: str) -> Iterator[str]:
         f"{paths.root}/statistics", f"{paths.branch_root}/changelog", f"{paths.branch_root}/consumer",
     ):  # fmt: skip
         yield f"{folder}/{path}"
-    found = context.files.get(path)
-    if found is not None:
-        yield f"{found[0].rpartition('/')[0]}/{path}"
+    file = context.files.get(path)
+    if file is not None:
+        yield f"{file[0].rpartition('/')[0]}/{path}"
 
 
 def _is_folder(store: Store, path: str) -> bool:
@@ -402,8 +402,8 @@ def embedded(context: TableContext, path: str) -> bytes | None:
     """The index embedded in the manifest for ``<data file>.index``, or None."""
     if not path.endswith(INDEX_SUFFIX):
         return None
-    found = context.files.get(_data_name(path))
-    return None if found is None else found[1].file.embedded_index
+    file = context.files.get(_data_name(path))
+    return None if file is None else file[1].file.embedded_index
 
 
 def open_source(store: Store, context: TableContext, path: str) -> tuple[Source, str | None]:
@@ -418,13 +418,13 @@ def index_of(context: TableContext, path: str) -> str:
     """Where the index of a data file is; a path of an index stays; raises :class:`NotFound` for one without."""
     if path.endswith(INDEX_SUFFIX):
         return path
-    found = context.files.get(path.rsplit("/", 1)[-1])
-    if found is None:
+    file = context.files.get(path.rsplit("/", 1)[-1])
+    if file is None:
         return path + INDEX_SUFFIX
-    names = [n for n in found[1].file.extra_files if n.endswith(INDEX_SUFFIX)]
+    names = [n for n in file[1].file.extra_files if n.endswith(INDEX_SUFFIX)]
     if names:
         return f"{path.rpartition('/')[0]}/{names[0]}"
-    if found[1].file.embedded_index is None:
+    if file[1].file.embedded_index is None:
         raise NotFound(f"data file {path} has no file index; rewrite_file_index builds one")
     return path + INDEX_SUFFIX
 
@@ -432,13 +432,13 @@ def index_of(context: TableContext, path: str) -> str:
 def rows_of(context: TableContext, path: str) -> int | None:
     """The rows of the data file that a path, or the index at it, is of; None if it is not live."""
     name = path.rsplit("/", 1)[-1]
-    found = context.files.get(name) or context.files.get(_data_name(name))
-    return None if found is None else found[1].file.row_count
+    file = context.files.get(name) or context.files.get(_data_name(name))
+    return None if file is None else file[1].file.row_count
 
 
 def fields_of(context: TableContext, path: str) -> Sequence[DataField]:
     """The columns of the schema that a data file, or the index of one, was written with; else the latest schema's."""
     name = path.rsplit("/", 1)[-1]
-    found = context.files.get(name) or context.files.get(_data_name(name))
-    schema = context.latest if found is None else context.schema(found[1].file.schema_id)
+    file = context.files.get(name) or context.files.get(_data_name(name))
+    schema = context.latest if file is None else context.schema(file[1].file.schema_id)
     return () if schema is None else schema.fields

@@ -75,30 +75,30 @@ class Action:
 def actions(report: TableReport, state: TableState) -> TableReport:
     """The report with what it recommends, the most urgent first."""
     name = quote(report.name)
-    found = [
+    actions_due = [
         *_index_actions(report),
         *_unusable_declarations(state, report.name),
         *_files(report, name),
         *_history(report, state, name),
         *_scans(report, state),
     ]
-    return replace(report, actions=tuple(found))
+    return replace(report, actions=tuple(actions_due))
 
 
 def _files(report: TableReport, table: str) -> list[Action]:
-    limits, total, found = report.thresholds, report.total, []
+    limits, total, actions_due = report.thresholds, report.total, []
     if report.due.files or report.due.postponed:
         call = f"CALL sys.compact(table => {table}, compact_strategy => 'minor')"
-        found.append(Action(*_due(report), (call,)))
+        actions_due.append(Action(*_due(report), (call,)))
     elif report.due_full.deleted >= limits.deleted * max(total.rows, 1):
         share = share_words(report.due_full.deleted, total.rows)
         why = f"{counted(report.due_full.deleted, 'row')} ({share}) are deleted, and still stored"
         call = f"CALL sys.compact(table => {table}, compact_strategy => 'full')"
-        found.append(Action("Take deleted rows out", why, (call,)))
+        actions_due.append(Action("Take deleted rows out", why, (call,)))
     if report.manifests[0] > limits.manifests and report.manifests[1] / report.manifests[0] < (2 << 20):
         why = f"planning opens {report.manifests[0]:,} manifests of {human_bytes(report.manifests[1])} together"
-        found.append(Action("Put manifests together", why, (f"CALL sys.compact_manifest(table => {table})",)))
-    return found
+        actions_due.append(Action("Put manifests together", why, (f"CALL sys.compact_manifest(table => {table})",)))
+    return actions_due
 
 
 def _due(report: TableReport) -> tuple[str, str]:
@@ -120,21 +120,21 @@ def _due(report: TableReport) -> tuple[str, str]:
 
 def _index_actions(report: TableReport) -> list[Action]:
     build = (policy.rebuild_call(report.name),)
-    found = []
+    actions_due = []
     if report.index_problems:
         why = f"an index cannot be read, so its file is always scanned: {report.index_problems[0]}"
-        found.append(Action("Rebuild damaged indexes", why, build))
+        actions_due.append(Action("Rebuild damaged indexes", why, build))
     missing = policy.unbuilt(report.indexes, report.total.files)
     left = policy.undeclared(report.indexes)
     if missing:
         why = policy.lacking_words(min(missing, key=lambda i: i.files), report.total.files)
-        found.append(Action("Build indexes that are missing", why, build))
+        actions_due.append(Action("Build indexes that are missing", why, build))
     elif left:
         size = sum(i.size for i in left)
         names = ", ".join(f"{i.kind} of {i.column}" for i in left[:3])
         why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
-        found.append(Action("Drop indexes that nobody asks for", why, build))
-    return found
+        actions_due.append(Action("Drop indexes that nobody asks for", why, build))
+    return actions_due
 
 
 def _unusable_declarations(state: TableState, table: str) -> list[Action]:
@@ -150,24 +150,24 @@ def _unusable_declarations(state: TableState, table: str) -> list[Action]:
 
 
 def _history(report: TableReport, state: TableState, table: str) -> list[Action]:
-    found = []
+    actions_due = []
     if report.snapshots > report.thresholds.snapshots:
         keep = min(state.schema.opts.of(opt.SNAPSHOT_RETAINED_MIN), report.thresholds.snapshots)
         why = f"{report.snapshots:,} snapshots are kept, and every file that any of them needs; none expires by itself"
         call = f"CALL sys.expire_snapshots(table => {table}, retain_max => {keep}"
-        found.append(Action("Expire old snapshots", why, (f"{call}, dry_run => true)", f"{call})")))
+        actions_due.append(Action("Expire old snapshots", why, (f"{call}, dry_run => true)", f"{call})")))
     age = PartitionAge.of(state.schema.options)
     if age is not None and report.partition_keys:
         old = expired_partitions(state, age)
         if old:
             why = f"{counted(len(old), 'partition')} are older than '{opt.PARTITION_EXPIRATION_TIME.name}' says"
             call = f"CALL sys.expire_partitions(table => {table}"
-            found.append(Action("Expire old partitions", why, (f"{call}, dry_run => true)", f"{call})")))
+            actions_due.append(Action("Expire old partitions", why, (f"{call}, dry_run => true)", f"{call})")))
     over = [t for t in list_tags(state) if t.expired(_clock.local_ms())]
     if over:
         why = f"the time of {counted(len(over), 'tag')} is over, and they still keep their files"
-        found.append(Action("Delete tags that are over", why, (f"CALL sys.expire_tags(table => {table})",)))
-    return found
+        actions_due.append(Action("Delete tags that are over", why, (f"CALL sys.expire_tags(table => {table})",)))
+    return actions_due
 
 
 def _scans(report: TableReport, state: TableState) -> list[Action]:
@@ -433,7 +433,7 @@ def gather(
     ids = load_line(files).kept
     read = list(existing_snapshots(files, ids[-_SNAPSHOTS:]))
     kinds, span = _timeline(read)
-    found = TableReport(
+    report = TableReport(
         name=state.name,
         path=state.paths.root,
         branch=state.paths.branch,
@@ -470,7 +470,7 @@ def gather(
         scans=scan_facts(scans),
         thresholds=thresholds or Thresholds(),
     )
-    return actions(found, state)
+    return actions(report, state)
 
 
 def _commit(s: Snapshot) -> Commit:
@@ -520,14 +520,14 @@ def _parts(
 
 def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]:
     """(power of two, files below it, their bytes), without gaps between the least and the greatest."""
-    found: dict[int, list[int]] = {}
+    sizes: dict[int, list[int]] = {}
     for e in entries:
-        held = found.setdefault(max(e.file.file_size, 1).bit_length(), [0, 0])
+        held = sizes.setdefault(max(e.file.file_size, 1).bit_length(), [0, 0])
         held[0] += 1
         held[1] += e.file.file_size
-    if not found:
+    if not sizes:
         return ()
-    return tuple((1 << b, *found.get(b, (0, 0))) for b in range(min(found), max(found) + 1))
+    return tuple((1 << b, *sizes.get(b, (0, 0))) for b in range(min(sizes), max(sizes) + 1))
 
 
 # --- indexes ----------------------------------------------------------------------------------------------------------

@@ -281,8 +281,8 @@ def _scans(r: TableReport) -> html.Markup:
             "No scan has been recorded. bitlake.connect(…, record_scans=True) records conditions and skipped files."
         )
         return html.section(title, html.note(caption))
-    found = r.scans
-    total = found.all
+    scans = r.scans
+    total = scans.all
     shown = html.bars(
         [
             html.Bar(
@@ -290,14 +290,14 @@ def _scans(r: TableReport) -> html.Markup:
                 [html.Segment(a.skipped, _SKIPPED, "skipped"), html.Segment(1 - a.skipped, _READ, "read")],
                 f"{share_words(a.skipped, 1)} skipped, {counted(a.scans, 'scan')}",
             )
-            for a in found.asked
+            for a in scans.asked
         ],
         most=1,
     )
-    files = [(f"skipped by {why}", n) for why, n in found.files_skipped]
-    rows = [(why, f"{n:,}") for why, n in [("read", found.files_read), *files]]
+    files = [(f"skipped by {why}", n) for why, n in scans.files_skipped]
+    rows = [(why, f"{n:,}") for why, n in [("read", scans.files_read), *files]]
     caption = (
-        f"{counted(total.scans, 'scan')} from {time_words(found.first_ms)} to {time_words(found.last_ms)} read "
+        f"{counted(total.scans, 'scan')} from {time_words(scans.first_ms)} to {time_words(scans.last_ms)} read "
         f"{human_bytes(total.bytes_touched)} of {human_bytes(total.bytes_total)}, in {span_words(total.ms)}. By what "
         "they ask, those that read most first:"
     )
@@ -306,7 +306,7 @@ def _scans(r: TableReport) -> html.Markup:
         html.markup("p", caption, class_="dim"),
         html.legend([(_SKIPPED, "bytes skipped"), (_READ, "bytes read")]),
         shown,
-        html.markup("p", f"and {found.more:,} other questions", class_="dim") if found.more else None,
+        html.markup("p", f"and {scans.more:,} other questions", class_="dim") if scans.more else None,
         html.table(("Files", "Count"), rows, (1,)),
     )
 

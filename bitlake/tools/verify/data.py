@@ -143,10 +143,10 @@ class BucketFacts:
         """Look at a batch."""
         if self.wrong is None:
             columns = [batch.column(f.name) for f in self._fields]
-            found = bucket_of([f.type for f in self._fields], columns, self._buckets, self._function)
-            other = np.flatnonzero(found != self._bucket)
+            buckets = bucket_of([f.type for f in self._fields], columns, self._buckets, self._function)
+            other = np.flatnonzero(buckets != self._bucket)
             if len(other):
-                self.wrong = self._rows + int(other[0]), int(found[other[0]])
+                self.wrong = self._rows + int(other[0]), int(buckets[other[0]])
         self._rows += batch.num_rows
 
 
@@ -177,14 +177,14 @@ def _faults(
     bounds: Mapping[str, Bounds],
     told: str = "statistics",
 ) -> Iterator[Finding]:
-    found = FileStats(stats, tuple(fields), columns)
+    file_stats = FileStats(stats, tuple(fields), columns)
     if stats.null_counts is None:
         yield Finding("stats-unreadable", path, f"the {told} lack their NULL counts: Paimon would skip the file")
         return
-    for name in found:
+    for name in file_stats:
         seen = bounds.get(name)
         try:
-            recorded = found[name]
+            recorded = file_stats[name]
         except BitlakeError as e:
             yield of_error("stats-unreadable", path, e, name)
             return
@@ -246,31 +246,31 @@ def check_data_file(store: Store, task: DataTask) -> DataChecked:
 
 
 def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> DataChecked:
-    found = [*_size_faults(task, size), *indexes.findings]
+    findings = [*_size_faults(task, size), *indexes.findings]
     facts = _Facts(task, indexes.checks)
     try:
         rows = _footer_rows(store, task.path, size)
         if rows is not None:
-            found += _row_faults(task, rows)
+            findings += _row_faults(task, rows)
         if task.deep:
             read = facts.read(store, size)
-            found += [] if rows is not None else _row_faults(task, read)
+            findings += [] if rows is not None else _row_faults(task, read)
             rows = read
-            found += facts.faults()
+            findings += facts.faults()
     except NotFound as e:
         # A column is not there; or the file went meanwhile.
         exists = store.exists(task.path)
         missing = Finding("data-missing", task.path, "the file is not there")
-        found.append(Finding("data-unreadable", task.path, str(e)) if exists else missing)
-        return DataChecked(tuple(found), 0, size)
+        findings.append(Finding("data-unreadable", task.path, str(e)) if exists else missing)
+        return DataChecked(tuple(findings), 0, size)
     except (BitlakeError, pa.ArrowException) as e:
         error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
-        found.append(of_error("data-unreadable", task.path, error))
+        findings.append(of_error("data-unreadable", task.path, error))
         # What an index says of itself stands, even if the rows cannot be asked.
-        found += indexes.faults(deep=False)
-        return DataChecked(tuple(found), 0, size)
-    found += indexes.faults(task.deep)
-    return DataChecked(tuple(dict.fromkeys(found)), rows or 0, size)
+        findings += indexes.faults(deep=False)
+        return DataChecked(tuple(findings), 0, size)
+    findings += indexes.faults(task.deep)
+    return DataChecked(tuple(dict.fromkeys(findings)), rows or 0, size)
 
 
 def _size_faults(task: DataTask, size: int) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ class HashTask:
 
 def check_hashes(store: Store, task: HashTask) -> tuple[Finding, ...]:
     """Check the HASH files of one bucket; runs in this process or on an executor."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     known: dict[str, Int32s] = {}
     for name, file in task.files.items():
         try:
@@ -95,13 +95,13 @@ def check_hashes(store: Store, task: HashTask) -> tuple[Finding, ...]:
                 raise CorruptError(f"the file has {len(data):,} bytes, and the index manifest says {entry.file_size:,}")
             hashes = np.sort(decode_hashes(data, entry.row_count))
         except NotFound:
-            found.append(Finding("hash-missing", path, "the file is not there"))
+            findings.append(Finding("hash-missing", path, "the file is not there"))
             continue
         except BitlakeError as e:
-            found.append(of_error("hash-unreadable", path, e))
+            findings.append(of_error("hash-unreadable", path, e))
             continue
-        found += _lacking(path, hashes, {n: known[n] for n in sorted(names) if n in known})
-    return tuple(found)
+        findings += _lacking(path, hashes, {n: known[n] for n in sorted(names) if n in known})
+    return tuple(findings)
 
 
 def _lacking(path: str, hashes: Int32s, known: Mapping[str, Int32s]) -> Sequence[Finding]:

@@ -117,12 +117,12 @@ def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
 
 
 def _read_schemas(store: Store, line: Line, book: Book) -> None:
-    found = schema_ids(TableFiles(store, line.paths))
-    if not found and line.paths.branch is not None:
+    ids = schema_ids(TableFiles(store, line.paths))
+    if not ids and line.paths.branch is not None:
         book.add(Finding("branch-wrong", line.paths.branch_root, f"branch '{line.name}' has no schema"))
-    elif not found:
+    elif not ids:
         book.add(Finding("schema-missing", line.paths.schema_dir, "the table has no schema"))
-    for number in found:
+    for number in ids:
         path = line.paths.schema(number)
         book.count("schemas")
         try:
@@ -349,10 +349,10 @@ def read_manifest(store: Store, task: ManifestTask) -> Read[tuple[ManifestEntry,
 def check_statistics(store: Store, path: str) -> tuple[Finding, ...]:
     """Read a statistics file."""
     try:
-        found = load_object(store.read(path), path)
-        found.int("snapshotId")
-        found.int("schemaId")
-        columns = found.value.get("colStats") or {}
+        statistics = load_object(store.read(path), path)
+        statistics.int("snapshotId")
+        statistics.int("schemaId")
+        columns = statistics.value.get("colStats") or {}
         if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
             raise CorruptError("'colStats' must be an object that holds an object for each column")
     except NotFound:

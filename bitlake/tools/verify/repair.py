@@ -149,8 +149,8 @@ def carry_out(
         if adds or changes:
             deletes = tuple(replace(e, kind=EntryKind.DELETE) for e in entries)
             commit_plan = CommitPlan(kind="COMPACT", adds=tuple(adds), deletes=deletes, index=tuple(changes))
-            found = commit(state.store, state.paths, commit_plan, state.schema, user)
-            snapshot = None if found is None else found.id
+            outcome = commit(state.store, state.paths, commit_plan, state.schema, user)
+            snapshot = None if outcome is None else outcome.id
     except BaseException:
         written = [index_path(state.paths, state.schema, e) for c in changes for e in c.new]
         discard_files(state.store, [*made, *written])

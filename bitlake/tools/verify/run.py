@@ -304,10 +304,10 @@ class _Verify:
             return None
         state = TableState(self.name, self.paths.on_branch(None), self.store, schema, None)
         try:
-            found = find_orphans(state, _clock.now_ms() - DAY_MS, self.light)
+            orphans = find_orphans(state, _clock.now_ms() - DAY_MS, self.light)
         except BitlakeError:
             return None  # what a damaged file names is not known
-        return len(found), sum(o.size for o in found)
+        return len(orphans), sum(o.size for o in orphans)
 
     def _still_there(self, lines: Sequence[metadata.Line]) -> tuple[Finding, ...]:
         """The findings without what is missing because its snapshots expired, or began to, meanwhile."""
