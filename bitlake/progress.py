@@ -42,7 +42,7 @@ _working_for: ContextVar[Job | None] = ContextVar("bitlake_job_of_items", defaul
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How to count items: in ``unit`` (``files``), each as one or as ``each(item)``, with ``size(item)`` bytes."""
+    """The weights of items: in ``unit`` (``files``), each as one or as ``each(item)``, with ``size(item)`` bytes."""
 
     unit: str = ""
     each: Callable[[Any], int] | None = None

@@ -309,7 +309,7 @@ class LocalRunner:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What the tables of a lake share in one process; owned by the lake's catalog."""
+    """The values that a lake's tables share in one process; owned by the lake's catalog."""
 
     caches: Caches
     recorder: Recorder | None = None

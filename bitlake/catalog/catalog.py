@@ -153,7 +153,7 @@ class Catalog(ABC):
 
     @property
     def runtime(self) -> Runtime:
-        """What its tables share; the store takes its caches from there."""
+        """The runtime that its tables share; the store takes its caches from there."""
         return self._runtime
 
     @runtime.setter
@@ -409,7 +409,7 @@ def _match_folded(name: str, names: Sequence[str]) -> str:
 
 
 class ResolvedName(NamedTuple):
-    """What an identifier names; the table may not exist."""
+    """A resolved identifier; the table may not exist."""
 
     table: Identifier
     branch: str | None

@@ -48,7 +48,7 @@ from bitlake.snapshot.table_files import TableFiles
 # --- relational databases ---------------------------------------------------------------------------------------------
 
 _WAIT_SECONDS = 30.0
-"""How long a transaction waits for another one's lock."""
+"""Seconds that a transaction waits for another one's lock."""
 _REFUSED = re.compile(r"password|authentication|permission denied|access denied|role .* does not exist", re.IGNORECASE)
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}
 _KEY = "VARCHAR(255)"

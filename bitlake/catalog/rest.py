@@ -136,7 +136,7 @@ class RestClient:
         return f"RestClient({self.options!r})"
 
     def get(self, *path: str) -> dict[str, Any]:
-        """What is at a path, whose parts are names, not yet quoted."""
+        """Get the object at a path, whose parts are names, not yet quoted."""
         return self._call("GET", _joined(path))
 
     def pages(self, member: str, *path: str) -> list[str]:

@@ -317,7 +317,7 @@ def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBa
 
 
 ARRAY = "Column() changed from object to array"
-"""What Arrow's error says of a file that is not lines of objects."""
+"""Arrow's error for a file that is not lines of objects."""
 ARRAY_HINT = "the file is one JSON array; write one object per line, with jq -c '.[]'"
 
 

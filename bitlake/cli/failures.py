@@ -24,7 +24,7 @@ FAILED, BROKEN, INTERRUPTED, PIPE = 1, 3, 130, 141
 
 @dataclass(slots=True)
 class Outcome:
-    """How a command ended.  Mutable: the exit code is set when it is known."""
+    """The outcome of a command.  Mutable: the exit code is set when it is known."""
 
     code: int = 0
 

@@ -180,7 +180,7 @@ def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_:
 _PLANS: dict[str, Callable[..., _Plan]] = {
     "snapshots": _snapshots, "partitions": _partitions, "tags": _tags, "orphans": _orphans
 }  # fmt: skip
-"""What ``bitlake expire`` can delete."""
+"""The things that ``bitlake expire`` can delete."""
 
 
 @command("iceberg")

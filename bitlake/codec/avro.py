@@ -603,7 +603,7 @@ def most_bytes(stored: int) -> int:
 
 
 def _difference(found: Any, wanted: Any, path: str) -> str | None:
-    """How a schema's known fields differ from those wanted; None: not in a way that matters.
+    """Describe how a schema's known fields differ from those wanted; None: not in a way that matters.
 
     A type may be NOT NULL where NULL is allowed, and INT stands for LONG and the reverse: writers differ in both.
     """

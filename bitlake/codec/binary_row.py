@@ -81,7 +81,7 @@ def is_fine_timestamp(made: DataType) -> bool:
 
 
 def units_per_milli(made: AtomicType) -> int:
-    """How many units of a timestamp's physical value make a millisecond: 1, 1000 or 1,000,000."""
+    """Return the units of a timestamp's physical value in a millisecond: 1, 1000 or 1,000,000."""
     precision = _precision(made)
     return 1 if precision <= 3 else 1000 if precision <= 6 else 1_000_000
 

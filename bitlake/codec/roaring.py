@@ -371,7 +371,7 @@ def _packed(positions: npt.NDArray[np.integer], start: int, last: int) -> BitMap
 
 
 def mask_of(bitmap: BitMap, start: int, stop: int) -> Bools:
-    """Which of the rows ``start`` to ``stop`` (not included) a bitmap holds."""
+    """Return a mask of the rows ``start`` to ``stop`` (not included) that a bitmap holds."""
     mask = np.zeros(max(0, stop - start), np.bool_)
     for low in range(start, stop, _WINDOW):
         high = min(low + _WINDOW, stop)

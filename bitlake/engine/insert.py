@@ -130,8 +130,10 @@ def is_dynamic(session: Session) -> bool:
 
 
 def _replaced_scope(session: Session, state: TableState, condition: str) -> Overwrite:
-    """What REPLACE WHERE replaces; raises :class:`UnsupportedFeature` for other conditions than equalities of partition
-    columns, which Paimon's overwrites do not take either.
+    """Return the scope of REPLACE WHERE.
+
+    Raises :class:`UnsupportedFeature` for other conditions than equalities of partition columns, which Paimon's
+    overwrites do not take either.
     """
     keys = state.schema.partition_keys
     bound = bind(parse_predicate(condition, session.timezone), state.schema.fields, session.timezone)
@@ -170,13 +172,13 @@ def _write_options(table: str, statement: st.InsertInto) -> Mapping[str, str]:
 def merging(
     session: Session, name: Identifier, table: FileStoreTable, given: Mapping[str, str] | None = None
 ) -> MergeSchema:
-    """What the write's own options, else the session's, else the table's say of merging schemas."""
+    """Return how schemas merge, by the options of the write, else the session, else the table."""
     options = session_options(session, name.database, name.table)
     return MergeSchema.of({**table.schema.options, **options, **(given or {})})
 
 
 def evolution(on: bool) -> dict[str, str]:
-    """What WITH SCHEMA EVOLUTION says of merging schemas."""
+    """Return how schemas merge under WITH SCHEMA EVOLUTION."""
     return {PREFIX: "true"} if on else {}
 
 

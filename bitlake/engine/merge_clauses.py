@@ -165,7 +165,7 @@ def clauses_of(target: StatementTarget, source: MergeSource, statement: st.Merge
 def _assigned(
     target: StatementTarget, source: MergeSource, clause: st.MergeClause, lenient: bool
 ) -> Sequence[st.Assignment]:
-    """What a clause assigns; of star forms, each column of the target from the source's of that name."""
+    """Return the assignments of a clause; star forms assign each column of the target the source's of that name."""
     if clause.assignments is not None:
         return clause.assignments
     updates, table = clause.action is st.MergeAction.UPDATE, target.table.name

@@ -131,7 +131,7 @@ class Session:
         self._moments: dict[str, TableScan] = {}
         self._written: set[Identifier] = set()
         self._existing: dict[TableName, Identifier] = {}
-        """What the names of tables that :meth:`has` found mean in the statement, also if it drops and creates them."""
+        """The tables that :meth:`has` found, by name; they stay in the statement, also if it drops and creates them."""
 
     @property
     def database(self) -> str:
@@ -560,7 +560,7 @@ def _number(options: Mapping[str, str], name: str) -> int:
 # --- moments and changes that a statement names -----------------------------------------------------------------------
 
 _PERIODS = (r"\d{4}-\d\d-\d\d", r"\d{8}", r"\d{4}-\d\d-\d\d \d\d", r"\d{8} \d\d", r"\d{4}-\d\d-\d\d \d\d:\d\d")
-"""How Paimon names tags that it makes by the day, the hour or the minutes; text order is the order of time."""
+"""Paimon's names of tags by the day, the hour or the minutes; text order is the order of time."""
 
 
 def relation_scan(session: Session, relation: Relation) -> TableScan:

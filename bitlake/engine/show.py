@@ -292,7 +292,7 @@ _WORDS = {
     Root.CHAR: "string",
     Root.VARCHAR: "string",
 }
-"""How Spark's trees of types name those that have another name in DDL."""
+"""Names of types in Spark's trees of types, where DDL has another name."""
 
 
 def _tree(fields: Sequence[DataField], prefix: str = " |") -> str:

@@ -412,7 +412,7 @@ class Column:
 
 
 def _operand(column: Column, value: Any) -> Term:
-    """What a column is computed with: another column, a time span, or a constant."""
+    """Return the other operand of a computation: another column, a time span, or a constant."""
     if isinstance(value, Column):
         return value.term
     if isinstance(value, Condition):

@@ -214,7 +214,7 @@ def _scalar(value: Any, arrow: pa.DataType, kind: AtomicType) -> pa.Scalar:
 
 _SHORT_TEXT = 1000
 _text = functools.lru_cache(256)(pa.scalar)
-"""Of short texts alone: numbers that are equal may have different scalars."""
+"""Only for short texts: numbers that are equal may have different scalars."""
 
 
 def _member(node: In, column: pa.ChunkedArray, kind: AtomicType) -> pa.ChunkedArray:

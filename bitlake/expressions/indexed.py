@@ -65,7 +65,7 @@ VERSIONS: dict[str, int] = dict.fromkeys(
 _FREE = frozenset({"column", "member", "map value", "literal", "folded"})
 """Other nodes of an expression, without a version: their meaning cannot change."""
 _WRITTEN = {"case": "CASE", "shift": "adding an interval", "is null": "IS NULL"}
-"""How people write nodes that have other names here."""
+"""The usual words for nodes that have other names here."""
 _CLOCKS = frozenset({"hour", "minute", "second"})
 _OF_DATES = frozenset(
     {"year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday", "weekofyear", "last_day", "trunc"}

@@ -51,7 +51,7 @@ _DEPTH[[_OBJECT, _ARRAY]] = 1
 _DEPTH[[_OBJECT_END, _ARRAY_END]] = -1
 
 _IN_OBJECT, _IN_ARRAY, _KEY_NEXT, _ITEM_NEXT, _VALUE_NEXT, _COLON_NEXT, _COMMA_NEXT = range(7)
-"""What a token leaves expected."""
+"""The states after a token, by what is expected next."""
 _AFTER = np.array([0, _COMMA_NEXT, _IN_OBJECT, _IN_ARRAY, _COMMA_NEXT, _COMMA_NEXT, _VALUE_NEXT, 0, _COMMA_NEXT, 0])
 _VALUES = (_OTHER, _OBJECT, _ARRAY, _STRING)
 _ALLOWED = np.zeros((7, 10, 2), bool)

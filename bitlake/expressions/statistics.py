@@ -214,7 +214,7 @@ class NotVectorised(Exception):
 
 
 class Form(Enum):
-    """How bounds are held."""
+    """The form of bounds."""
 
     INTEGER = "int64: booleans, integers, dates, times, timestamps, decimals of up to 18 digits"
     FLOAT = "float64, never NaN where known"

@@ -550,7 +550,7 @@ COMPARISONS = {**{op.value: comparison_kernel(op) for op in Op}, "<=>": NULL_SAF
 _NEVER_NULL = frozenset(("hash", "isnan", "is null", "is not null", "<=>"))
 """Spark answers IS NULL of these without computing their arguments, which might fail."""
 _LOOSE = frozenset((*COMPARISONS, "and", "or", "not", "is null", "is not null"))
-"""What needs brackets as an operand."""
+"""Functions that need brackets as an operand."""
 OPERATORS = frozenset({"+", "-", "*", "/", "%", "div"})
 
 

@@ -175,7 +175,7 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
 
 
 _FOLDED = (exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.TsOrDsAdd, exp.AddMonths, exp.TsOrDsToDate)
-"""What :func:`constant` computes."""
+"""Nodes that :func:`constant` computes."""
 
 
 def _folded(node: exp.Expr, tz: str) -> LiteralTerm | None:

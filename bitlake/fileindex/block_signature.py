@@ -136,7 +136,7 @@ def row_width(blocks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignatureShape:
-    """How an index fills its signatures: bits and most hash functions of a code, parameter, bits for each code."""
+    """Parameters of an index's signatures: bits and most hash functions of a code, parameter, bits for each code."""
 
     code_bits: int
     functions: int

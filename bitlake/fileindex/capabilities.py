@@ -320,7 +320,7 @@ class ColumnFacts:
 
 @dataclass(frozen=True, slots=True)
 class SampledColumn:
-    """How a sample of a file's rows compares with the file.
+    """A sample of a file's rows in comparison with the file.
 
     ``value_bytes``: of one value on average; ``distinct``: values in the sample; ``file_distinct``: in the file.
     """
@@ -334,7 +334,7 @@ class SampledColumn:
 
 @dataclass(frozen=True, slots=True)
 class SampledRead:
-    """What evaluating leaves with the index of a sample read.
+    """Reads of the index of a sample that evaluated leaves.
 
     ``matches``: the rows that match each leaf; ``bytes_read`` in all; ``beyond_first``: after the first fetch of the
     container; ``decided``: whether the index selected rows.

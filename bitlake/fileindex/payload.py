@@ -207,7 +207,7 @@ DAMAGE = (
     MemoryError,
     RecursionError,
 )
-"""What a parser of damaged bytes may raise besides bitlake's own errors."""
+"""Errors of a parser of damaged bytes besides bitlake's own."""
 _MOST_TEXT = 200
 
 

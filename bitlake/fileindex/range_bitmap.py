@@ -717,7 +717,7 @@ RANGE_BITMAP = _RangeBitmapIndex()
 
 
 def _slice_bytes(rows: int) -> int:
-    """Of a slice: half of 65,536 rows take 8 KB, and of fewer rows two bytes for each that it holds, up to 8 KB."""
+    """Estimate a slice: half of 65,536 rows take 8 KB, and fewer rows two bytes for each that it holds, up to 8 KB."""
     return rows // 65536 * 8192 + min(8192, rows % 65536)
 
 

@@ -61,9 +61,9 @@ class FileIndexReader:
         self._strict = strict
         self._readers: dict[tuple[str, str], capabilities.IndexReader | None] = {}
         self.columns: Mapping[str, Mapping[str, tuple[int, int]]] = {}
-        """What indexes are of → index type → (start, length) in the container."""
+        """Source of an index → index type → (start, length) in the container."""
         self.problems: list[str] = []
-        """What could not be read, each once: column, index type and reason."""
+        """Indexes that could not be read, each once: column, index type and reason."""
         try:
             self.columns = self._header()
         except BitlakeError as e:
@@ -346,7 +346,7 @@ class _TextEvaluator:
 
 
 class Evaluated(NamedTuple):
-    """What a file's indexes say of a predicate.
+    """The evaluation of a predicate by a file's indexes.
 
     ``selection``: the rows, as :meth:`FileIndexReader.evaluate` returns them.  ``used``: the indexes that answered a
     condition of it, as ``type(column)``.  ``skipped``: for each index not read ``type(column): reason``.

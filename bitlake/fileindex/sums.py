@@ -34,7 +34,7 @@ _LOW = 0xFFFFFFFF
 
 
 class Way(Enum):
-    """How sums are computed from bit slices."""
+    """Ways to compute sums from bit slices."""
 
     SLICES = "slices"
     ROWS = "rows"

@@ -88,7 +88,7 @@ class FileContent(IntEnum):
 
 
 class ManifestContent(IntEnum):
-    """What a manifest lists."""
+    """The kind of files that a manifest lists."""
 
     DATA = 0
     DELETES = 1
@@ -321,7 +321,7 @@ class ManifestFile:
     min_sequence_number: int
     added_snapshot_id: int
     files: tuple[int, int, int]
-    """How many entries are added, existing and deleted."""
+    """Numbers of entries that are added, existing and deleted."""
     rows: tuple[int, int, int]
     """Their rows."""
     partitions: tuple[PartitionSummary, ...]

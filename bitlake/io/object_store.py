@@ -495,7 +495,7 @@ def _reason(text: str, code: str) -> str:
 
 
 def _own_words(text: str) -> str:
-    """What obstore's error is, by its names: for those that users meet, our words."""
+    """Describe an error of obstore by its names, in words of our own for common ones."""
     names = _NAME.findall(text.rpartition("\nDebug source:\n")[2])
     known = [_MISFITS[n] for n in names if n in _MISFITS]
     return known[0] if known else f"obstore failed ({names[-1] if names else 'without a reason'})"

@@ -180,7 +180,7 @@ class PrefetchedFile(RangedFile):
         self._most = _PREFETCHED_BYTES // 2
         self._lock = threading.Lock()
         self._asked: deque[tuple[_Block, Future[bytes]]] = deque()
-        """What no thread has begun to fetch."""
+        """Blocks that no thread has begun to fetch."""
         self._threads = 0
         self._process = os.getpid()
         self._fetch_ahead()

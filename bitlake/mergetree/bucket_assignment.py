@@ -42,7 +42,7 @@ UNLIMITED = 32767
 
 @dataclass(frozen=True, slots=True)
 class AssignerLayout:
-    """How the rows of one write are spread over assigners, and how large buckets may grow.
+    """The distribution of a write's rows over assigners, and the limit of a bucket's rows.
 
     ``channels`` (P) is the number of tasks, ``assigners`` (A) the number of tasks that share one partition; ``target``
     is in hashes; ``max_buckets`` is -1 without a limit.

@@ -623,7 +623,7 @@ _MILLIS_FROM = 10**12
 
 @dataclass(frozen=True, slots=True)
 class RecordExpire:
-    """Which rows of a table are expired, at the time of its creation."""
+    """The rows of a table that have expired at the time of its creation."""
 
     field: DataField
     oldest: int

@@ -126,7 +126,7 @@ class ManifestEntry:
 
     @property
     def identity(self) -> Identity:
-        """What an ADD and its DELETE share, exactly."""
+        """The values that an ADD and its DELETE share, exactly."""
         f = self.file
         return (self.partition, self.bucket, f.level, f.file_name, f.extra_files, f.embedded_index, f.external_path)
 
@@ -430,7 +430,7 @@ class Unexpected(Exception):
 
 
 NOT_DECODED = (Unexpected, IndexError, UnicodeDecodeError, MemoryError, EOFError, zstd.ZstdError)
-"""What the decoder of the known schema raises for bytes that the general decoder must judge."""
+"""Errors of the known schema's decoder for bytes that the general decoder must judge."""
 
 
 def decode_entries(

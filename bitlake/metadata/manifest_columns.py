@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     _Ints: TypeAlias = npt.NDArray[np.int32]
 
 CHUNK_BYTES, CHUNK_BLOCKS = 48 << 20, 1_024
-"""What is decoded at once: the uncompressed bytes and the blocks.  Fewer blocks cost more for each record."""
+"""Limits of what is decoded at once: uncompressed bytes and blocks.  Fewer blocks cost more for each record."""
 _PAD = 4_096
 """Zero bytes behind the last block: what a cursor can read beyond its block before it is checked."""
 _LEAST_RECORD = 29

@@ -1,4 +1,4 @@
-"""How option values are read from text: integers, booleans, memory sizes, durations, words and statistics modes."""
+"""Read option values from text: integers, booleans, memory sizes, durations, words and statistics modes."""
 
 from __future__ import annotations
 

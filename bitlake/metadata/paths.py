@@ -188,7 +188,7 @@ def parse_id(name: str, prefix: str) -> int | None:
 
 
 DROPPED = ".dropped-"
-"""What a folder begins with that was moved away to be deleted."""
+"""The prefix of a folder that was moved away to be deleted."""
 HINT_BYTES = 1024
 """The most that a hint may take; Paimon writes the digits of a number."""
 

@@ -33,7 +33,7 @@ from bitlake.types.datatypes import field_from_json, field_to_json, inner_types
 
 
 class Names(Enum):
-    """How names are compared."""
+    """Rules to compare names."""
 
     FOLDED = "folded"
     """Upper and lower case are the same, as in Spark by default."""

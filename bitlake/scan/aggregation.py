@@ -183,7 +183,7 @@ class _Files:
         self.needs = needs
         self.fields = fields
         self.ways: list[str] = []
-        """How files were answered without their data; counted once it is sure that the others may be read."""
+        """Ways in which files were answered without their data; counted once it is sure that the others may be read."""
         kinds = [(fields[name], sorted(of_column)) for name, of_column in needs.items()]
         self._aggregate_key = repr(([(fields[key.column], key.terms) for key in keys], kinds))
 
@@ -301,7 +301,7 @@ class _Files:
 
 
 def _protocols(kinds: frozenset[str], grouped: bool) -> Iterator[tuple[type, ...]]:
-    """What indexes of a column must provide for aggregates: one protocol of each; metadata may give the others.
+    """Return the protocols that a column's indexes must have for aggregates: one of each; metadata may give the others.
 
     ``grouped``: of a part of a file's rows.
     """

@@ -32,7 +32,7 @@ _Ranges = Mapping[str, tuple[IndexFileEntry, VectorRange]]
 _RANGES: CacheName[str, _Ranges] = CacheName("ranges of deletion vectors")
 _VECTORS: CacheName[tuple[str, int, int], DeletionVector] = CacheName("deletion vectors")
 _RANGE_BYTES, _VECTOR_BYTES = 300, 400
-"""What a range takes in memory, and a vector beside its rows."""
+"""Bytes of a range in memory, and of a vector beside its rows."""
 
 
 @dataclass(frozen=True, slots=True)

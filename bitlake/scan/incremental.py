@@ -99,7 +99,7 @@ class ChangeTask:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSpec:
-    """How rows of files become rows of the result; small, and picklable for the executors."""
+    """The conversion of rows of files to rows of the result; small, and picklable for the executors."""
 
     request: ReadRequest
     schema: TableSchema

@@ -24,7 +24,7 @@ from bitlake.scan.sort_order import Order
 
 
 class SkipReason(enum.Enum):
-    """What proved that a file holds no matching row."""
+    """The proof that a file holds no matching row."""
 
     PARTITION = "partition"
     BUCKET = "bucket"

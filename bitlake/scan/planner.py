@@ -115,7 +115,7 @@ REASONS: tuple[SkipReason | None, ...] = (None, SkipReason.PARTITION, SkipReason
 
 
 class MetadataPruning:
-    """Which of a snapshot's files can hold rows for which a predicate, bound to ``schema``, is TRUE."""
+    """Finds the files of a snapshot that can hold rows for which a predicate, bound to ``schema``, is TRUE."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ _MAX_COMBINATIONS = 1000
 
 
 class BucketFilter:
-    """Which buckets can hold rows whose bucket key equals the predicate's literals.
+    """Finds the buckets that can hold rows whose bucket key equals the predicate's literals.
 
     ``terms`` are the predicate's conjuncts.
     """

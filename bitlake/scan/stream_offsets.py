@@ -58,7 +58,7 @@ class StreamOffset:
     index: int = 0
     full: bool = False
     read: str | None = field(default=None, compare=False)
-    """What identifies the snapshot :attr:`last_read`; None if that is unknown."""
+    """The identity of the snapshot :attr:`last_read`; None if it is unknown."""
 
     @property
     def last_read(self) -> int:

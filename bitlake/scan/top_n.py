@@ -342,7 +342,7 @@ class TooManyRows(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How rows are ordered: ``ranges`` by the first of ``orders``; ``use_index``: indexes may rank them."""
+    """The order of rows: ``ranges`` by the first of ``orders``; ``use_index``: indexes may rank them."""
 
     orders: Sequence[Order]
     n: int

@@ -1,4 +1,4 @@
-"""What CREATE TABLE decides: field ids, keys, bucket key and options of a table's first schema."""
+"""Make a table's first schema for CREATE TABLE: field ids, keys, bucket key and options."""
 
 from __future__ import annotations
 

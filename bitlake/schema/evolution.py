@@ -67,7 +67,7 @@ from bitlake.types.datatypes import (
 
 @dataclass(frozen=True, slots=True)
 class FileMapping:
-    """Which of a file's columns holds each table column.
+    """The file's column for each table column.
 
     ``fields`` maps a table column's name to the file's field, or to None where the file has no such column and every
     row reads NULL.  ``identical`` is True when names and types agree for all of them.

@@ -26,7 +26,7 @@ from bitlake.metadata.stats import column_bounds
 from bitlake.types import DataField
 
 _ENTRY_BYTES = 800
-"""What an entry takes in memory beside its index, measured with seven columns."""
+"""Bytes of an entry in memory beside its index, measured with seven columns."""
 _SAMPLE = 64
 """The number of entries whose size is measured to estimate that of all."""
 _FEW = 4

@@ -90,7 +90,7 @@ _LIVE: CacheName[tuple[str, frozenset[bytes] | frozenset[int] | None], LiveFiles
 )
 """By the names of the manifest lists, and the partitions or buckets; None: all."""
 _META_BYTES = 400
-"""What a manifest in a list takes in memory."""
+"""Bytes of a manifest in a list in memory."""
 MOST_ENTRIES = 50_000
 """A new manifest has no more entries, or a quarter more if blocks are copied into it.
 
@@ -772,7 +772,7 @@ def rolled_back_to(snapshot: Snapshot) -> int | None:
 
 _INDEX_MANIFESTS: CacheName[str, tuple[IndexFileEntry, ...]] = CacheName("index manifests")
 _ENTRY_BYTES, _RANGE_BYTES = 600, 200
-"""What an entry takes in memory, and each of its ranges."""
+"""Bytes of an entry in memory, and of each of its ranges."""
 
 
 def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, ...]:

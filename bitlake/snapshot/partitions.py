@@ -241,7 +241,7 @@ class FilesToPlan:
     """The number of manifests, if any files are unseen."""
     manifests_read: int = 0
     skipped: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
-    """What tasks skipped beside these, by reason: numbers of files, of rows and of bytes."""
+    """Files that tasks skipped beside these, by reason: numbers of files, of rows and of bytes."""
 
     def without_partitions_of(self, others: FilesToPlan) -> FilesToPlan:
         """Only the files of partitions in which the others are not."""

@@ -25,7 +25,7 @@ _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
 _BY_LISTING: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _PARSED = 4
-"""What a parsed file takes in memory, in times its own bytes."""
+"""Bytes of a parsed file in memory for each of its own bytes."""
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

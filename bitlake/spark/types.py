@@ -265,7 +265,7 @@ _ZONE: dict[str, Any] = (
 """PySpark 4.3 asks for the zone of timestamps, 4.1 takes UTC without being told."""
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 8 << 20
-"""Of wide rows, fewer tables share a batch."""
+"""Wide rows have fewer rows in a batch."""
 
 
 def spark_arrow_schema(types: T.StructType, **options: Any) -> pa.Schema:

@@ -73,7 +73,7 @@ _OVER = (
     exp.Order,
     exp.Ordered,
 )
-"""What may stand over aggregates and the key: a row in, a row out."""
+"""Nodes that may stand over aggregates and the key: a row in, a row out."""
 
 
 class _NoShape(Exception):

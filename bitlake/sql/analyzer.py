@@ -108,7 +108,7 @@ _Known: TypeAlias = dict[TableName, tuple[DataField, ...] | None]
 _ANALYSES: CacheName[_Key, tuple[_Known, QueryAnalysis]] = CacheName("query analyses")
 """To parse a query of TPC-H takes 10 to 30 ms."""
 _CHARACTER_BYTES = 40
-"""What an analysis takes in memory for each character of the query, without the tokens and the tree of its text."""
+"""Bytes of an analysis in memory for each character of the query, without the tokens and the tree of its text."""
 
 Resolve = Callable[[TableName], Sequence[DataField] | None]
 """The columns of a lake table, or None for a name that is none (a view, a file, another catalog's table)."""

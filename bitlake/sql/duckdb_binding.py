@@ -44,7 +44,7 @@ RANGE_ROWS = 50_000
 _INSTANCES: CacheName[int, Any] = CacheName("instances of DuckDB")
 """By process: a fork cannot use its parent's instance, whose threads it lacks."""
 _INSTANCE_BYTES = 4 << 20
-"""What an instance takes in memory, roughly, with the footers that it keeps."""
+"""Bytes of an instance in memory, roughly, with the footers that it keeps."""
 
 
 def connect(caches: Caches) -> Any:

@@ -39,7 +39,7 @@ _OURS = re.compile(
 )
 """DuckDB's text for an error of a scan: it has no other trace of the exception."""
 _VALUE_BYTES = 80
-"""What a literal of a long list takes in memory, with its place in the list and its text."""
+"""Bytes of a literal of a long list in memory, with its place in the list and its text."""
 
 
 def translate_over(

@@ -108,7 +108,7 @@ class Scope:
 
 Translator = Callable[["Expressions", Any], Value]
 TRANSLATORS: dict[type[exp.Expr], tuple[Translator, frozenset[str]]] = {}
-"""How each kind of node is translated, and the arguments that this looks at."""
+"""The translator of each kind of node, and the arguments that it reads."""
 
 
 def translates(*kinds: type[exp.Expr], args: str = "this expression") -> Callable[[Translator], Translator]:
@@ -289,7 +289,7 @@ def _text_as_time(node: exp.Expr, value: Value, kind: SparkType) -> str:
 
 
 _LOOSE = (exp.Predicate, exp.Not, exp.And, exp.Or, exp.Escape)
-"""What sqlglot and Spark may read with other precedence as an operand, if it has no brackets."""
+"""Operands that sqlglot and Spark may read with other precedence, if they have no brackets."""
 
 
 def check_operands(node: exp.Expr, *operands: exp.Expr | None) -> None:

@@ -38,7 +38,7 @@ IsLake = Callable[[exp.Table], bool]
 
 @dataclass(slots=True)
 class FileMetadata:
-    """How a query is edited, and what its tables must give, by where their names start in the edited text."""
+    """The edits of a query, and the columns its tables must give, by where their names start in the edited text."""
 
     text: SqlText
     fields: dict[int, tuple[str, ...]] = field(default_factory=dict)

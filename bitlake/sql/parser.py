@@ -618,7 +618,7 @@ _INSTEAD = {
         "CALL sys.migrate_table(source_type => 'parquet', table => {table}) takes a table of Parquet files over",
     ),
 }
-"""What to run instead of a procedure that bitlake does not have under its name."""
+"""Statements to run instead of a procedure that bitlake does not have under its name."""
 _ONLY_SPEED = ("max_concurrent_deletes", "stream_results", "use_caching")
 _EXPIRED_MS = 5 * 24 * 3600 * 1000
 _ZORDER = re.compile(r"\s*zorder\s*\((.*)\)\s*", re.I | re.S)

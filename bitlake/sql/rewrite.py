@@ -213,7 +213,7 @@ def take_max_pt(text: SqlText, find: Callable[[str], str]) -> SqlText:
 _BEFORE_VALUE = ("(", ",", "VALUES")
 _BEFORE_ITEM = ("SELECT", "DISTINCT", "ALL", ",")
 _AFTER_ITEM = _AFTER_LIST.difference(("GROUP", "CLUSTER", "DISTRIBUTE")) | {","}
-"""What follows a DEFAULT that Spark takes."""
+"""Words that follow a DEFAULT that Spark takes."""
 
 
 def default_as_null(text: SqlText) -> SqlText:

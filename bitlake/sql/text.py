@@ -30,9 +30,9 @@ STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 """Tokens that are texts in quotes."""
 DATABASE_WORDS = ("DATABASE", "SCHEMA", "NAMESPACE")
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "("})
-"""What a query in brackets begins with."""
+"""Words with which a query in brackets begins."""
 QUERY_STARTS = QUERY_WORDS | {"MAP", "REDUCE"}
-"""What a statement that is a query begins with."""
+"""Words with which a statement that is a query begins."""
 SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
 AFTER_FROM = frozenset(
     ("WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")

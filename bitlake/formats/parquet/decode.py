@@ -31,7 +31,7 @@ _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"
 _HEAD = MAGIC
 DECODE_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError)
-"""What pyarrow raises for bytes it cannot decode."""
+"""Errors of pyarrow for bytes it cannot decode."""
 
 
 @dataclass(frozen=True, slots=True)

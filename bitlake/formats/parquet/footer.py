@@ -151,15 +151,15 @@ class FooterCache:
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
     heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
     gathered: dict[int, tuple[pa.DataType, bool]] = field(default_factory=dict)
-    """Of a leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
+    """By leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
     bounds: dict[int, object] = field(default_factory=dict)
-    """Of a leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
+    """By leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
 
 
 _FOOTER_BYTES, _CHUNK_BYTES = 4096, 2500
-"""What a footer takes in memory, and each of its column chunks with its pages, parsed here and by pyarrow."""
+"""Bytes of a footer in memory, and of each column chunk with its pages, parsed here and by pyarrow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -604,7 +604,7 @@ def _rescaled(decode: _Decode, source: int, target: int) -> _Decode:
 
 
 def number_units(leaf: SchemaNode, made: AtomicType) -> tuple[int, int] | None:
-    """How numbers of an INT32 or INT64 leaf become a column's physical values: times the second, by the first.
+    """Return the factors that make physical values of an INT32 or INT64 leaf: times the second, by the first.
 
     None if they do not: leaves of other kinds, unsigned ones, decimals of another scale.
     """

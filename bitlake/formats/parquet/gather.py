@@ -341,7 +341,7 @@ class CodedGatherer:
         self._kind = kind
         self._dictionary: Any = None
         self._codes: list[Codes] = []
-        """Of the rows that were chosen under this dictionary."""
+        """Codes of the rows that were chosen under this dictionary."""
         self._found: list[Any] = []
 
     def dictionary(self, block: Bytes, page: PageBytes, start: int) -> bool:

@@ -30,7 +30,7 @@ _COLLECTED = (
     T.StringType,
     T.DateType,
 )
-"""What pyspark makes the same Python values of, whichever way they come."""
+"""Types of which pyspark makes the same Python values in every way of collecting."""
 _SIMPLE = (*_COLLECTED, T.BinaryType, T.TimestampType, T.TimestampNTZType)
 
 

@@ -415,7 +415,7 @@ def _rest(
     types: T.StructType,
     run: Rewritten,
 ) -> DataFrame | None:
-    """What the query makes of its aggregates, by Spark; ``types``: its result's."""
+    """Run the rest of a query over its aggregates on Spark; ``types``: those of its result."""
     assert shape.edits is not None
     types_of_answer = T.StructType(
         [T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)]

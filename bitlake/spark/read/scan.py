@@ -173,7 +173,7 @@ SMALL_BYTES = 1 << 20
 _SMALL: CacheName[tuple[object, ...], DataFrame] = CacheName("local relations", 32 << 20)
 """Local relations of small tables, by bytes of Arrow; the JVM holds them."""
 _FRAME_BYTES, _PATH_BYTES = 1 << 20, 512
-"""What Spark's plan of a file relation takes in the JVM, and each of its files."""
+"""Bytes of a file relation's plan in the JVM, and of each of its files."""
 _FRAMES: CacheName[tuple[object, ...], DataFrame] = CacheName("file relations", 64 << 20)
 """File relations by their files; the JVM holds them."""
 _LASTING: CacheName[int, weakref.ref[DataFrame]] = CacheName("cached frames", 64 << 10)

@@ -53,12 +53,12 @@ MERGING = (PREFIX, f"{PREFIX}.type-widening", f"{PREFIX}.explicit-cast")
 WRITE = ("partition-overwrite-mode", "partition", "row-kind-column", *MERGING)
 STREAM_WRITE = ("checkpointlocation", "commit-user", "row-kind-column", "queryname", "outputmode", *MERGING)
 _CATALOG = ("jdbc.", "token", "header.")
-"""How options begin that are for a catalog."""
+"""The prefixes of options for a catalog."""
 _OPEN = (
     *_CATALOG,
     *"s3. s3a. fs. gs. google.cloud. azure_ aws_ google_ azure. oss. hdfs. dfs. hadoop. spark.hadoop.".split(),
 )
-"""How options begin that say how to reach a store, or a catalog's database."""
+"""The prefixes of options for reaching a store, or a catalog's database."""
 
 _ALIASES = {
     "scan.snapshot-id": "snapshot",
@@ -91,7 +91,7 @@ READ = "read"
 
 
 _PREFIXES = {"s3": "s3.", "gcs": "gs.", "azure": "azure_"}
-"""What makes an option of a kind of store from obstore's bare name of it."""
+"""The prefix that makes an option of a kind of store from obstore's bare name."""
 
 
 def storage_spelling(uri: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from bitlake.tools.advise.questions import Question
 
 QUESTIONS_SHOWN = 10
 LAYOUTS = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}
-"""What each kind of layout advice does, in words."""
+"""Verbs for each kind of layout advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class QuestionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What ``table.indexes.advise()`` says.
+    """The advice of ``table.indexes.advise()``.
 
     Nothing is changed before :meth:`apply`.  Sizes are bytes.  ``asked``: where the questions come from (``queries``,
     ``recorded scans`` or ``typical questions``); ``engine``: their reader, ``spark`` or ``python``.

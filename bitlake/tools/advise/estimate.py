@@ -328,7 +328,7 @@ class FileWeigher:
         return [positions_of(_true(predicate, run, trial)) + run.start for run, trial in self.runs]
 
     def _select(self, predicate: Predicate, indexes: Indexes) -> tuple[list[Selection], float]:
-        """What each run's indexes say, and the bytes that asking the file's takes."""
+        """Evaluate each run's indexes; return their selections, and the bytes that the file's would read."""
         selections: list[Selection] = []
         size = 0.0
         units = units_of(predicate)
@@ -439,12 +439,12 @@ class Estimator:
 
     @property
     def table_bytes(self) -> int:
-        """Of all data files."""
+        """Bytes of all data files."""
         return sum(f.entry.file.file_size for f in self.files)
 
     @property
     def table_rows(self) -> int:
-        """Of all data files."""
+        """Rows of all data files."""
         return sum(f.row_count for f in self.files)
 
     @property

@@ -58,7 +58,7 @@ def runs_text(runs: list[list[int]], left: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ValueRows:
-    """What one index says of one value.
+    """One index's rows of one value.
 
     ``answer``: ``rows`` (these have it), ``maybe`` (these may), ``none`` (no row has it), ``unknown`` (the index cannot
     tell).  ``runs``: a page of [first, last] positions, ``more`` of them are not shown; ``count``: rows in all.

@@ -157,7 +157,7 @@ class HexView:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is in a file.
+    """The contents of a file.
 
     ``root`` is the tree of its parts.  ``rows``: what each index says of the value asked about.  ``hex``: the region
     asked for.  ``bytes_read``: of the file's ``size``, what was looked at for this.  ``str()`` is for people.

@@ -274,7 +274,7 @@ class Due:
 
 
 def due(state: TableState, small: int, gone: Mapping[str, int | None], full: bool = False) -> Due:
-    """What is due now, or with ``full`` what a full compaction would take.
+    """Return the pending compaction, or with ``full`` what a full compaction would rewrite.
 
     ``small``: bytes below which a file is; ``gone``: deleted rows by data file.
     """

@@ -264,7 +264,7 @@ COUNTED = (
     "snapshots", "tags", "branches", "schemas", "manifest_lists", "manifests", "index_manifests", "data_files", "rows",
     "bytes", "file_indexes", "vectors", "hash_files", "statistics", "consumers",
 )  # fmt: skip
-"""What a report counts."""
+"""The things that a report counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class LiveSet:
         self.deleted: set[Identity] = set()
         self.rows = 0
         self.problems: list[tuple[str, ManifestEntry]] = []
-        """What the last change was not allowed to do: a code, and the entry."""
+        """Violations of the last change: a code, and the entry."""
 
     def apply(self, entries: Sequence[ManifestEntry]) -> set[Slot]:
         """Carry on by the entries of manifests, whose order does not count; returns the buckets that changed."""
