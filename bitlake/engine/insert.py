@@ -1,4 +1,4 @@
-"""INSERT INTO and INSERT OVERWRITE: what the statement says of its rows, whatever engine computes them."""
+"""INSERT INTO and INSERT OVERWRITE: the parts that do not depend on the engine that computes the rows."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def _repeats_names(schema: pa.Schema) -> bool:
 
 
 def _keeps_names(schema: pa.Schema, items: Sequence[exp.Expr], sources: int) -> bool:
-    """Whether the query says the name of each column; DuckDB makes up others than Spark."""
+    """Whether the query names each column; DuckDB makes up other names than Spark."""
     if any(item.is_star for item in items):
         return len(items) == sources == 1
     are_named = all(isinstance(item, exp.Alias | exp.Column) for item in items)

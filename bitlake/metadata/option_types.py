@@ -238,7 +238,7 @@ def by_level(value: Kind[T], example: str) -> Kind[Mapping[int, T]]:
 
 
 def text(allowed: str) -> Kind[str]:
-    """Any text; ``allowed`` says what it should be."""
+    """Any text; ``allowed`` describes it."""
     return Kind(str, allowed)
 
 

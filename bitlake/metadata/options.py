@@ -354,7 +354,7 @@ TAG_BATCH_NAME = _unset("tag.batch.customized-name", kind.text("a tag's name"))
 TAG_TIME_EXPIRE = _option("tag.time-expire-enabled", kind.BOOL, "false")
 """Whether commits delete the tags whose retention is over."""
 TAG_DEFAULT_RETAINED = _unset("tag.default-time-retained", kind.DURATION)
-"""How long new tags stay that do not say it."""
+"""How long new tags without a retention of their own stay."""
 TAG_AUTOMATIC_COMPLETION = _option("tag.automatic-completion", kind.BOOL, "false")
 """Whether periods without a snapshot of their own get a tag too."""
 WATERMARK_ZONE = _option("sink.watermark-time-zone", kind.ZONE, "UTC")

@@ -576,7 +576,7 @@ class IcebergManifests:
     # --- what a commit changed ---------------------------------------------------------------------------------------
 
     def changes_of(self, changes: Sequence[ManifestEntry] | None, may_show_all: bool) -> Changes:
-        """Return the commit's changes; ``may_show_all``: the base may list files that this publication would not show."""
+        """Return the commit's changes; ``may_show_all``: the base may list files that this publication hides."""
         if changes is None:
             snapshot = self.snapshot
             metas = read_manifest_list(self.table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)

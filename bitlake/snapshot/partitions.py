@@ -222,7 +222,7 @@ def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[Ma
 
 
 MANY_FILES = 10_000
-"""Live files from which on the partitions that are not asked for stay unseen."""
+"""The number of live files from which on other partitions than the requested ones stay unread."""
 _MOST_ROWS = 64
 """Partitions that are looked for one by one."""
 _ONE_SPELLING = frozenset(
@@ -279,7 +279,7 @@ def newest_files(state: TableState, count: int) -> Sequence[ManifestEntry]:
 
 
 def _count(state: TableState) -> int:
-    """The live files, as the manifest lists tell."""
+    """The number of live files, by the manifest lists."""
     if state.snapshot is None:
         return 0
     metas = live.snapshot_manifests(state.table_files, state.snapshot)

@@ -128,7 +128,7 @@ class Measured:
     __str__ = text
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the measurements as plain values."""
         return {
             "indexes": [asdict(i) for i in self.indexes],
             "questions": [asdict(q) for q in self.questions],

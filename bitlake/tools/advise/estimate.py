@@ -409,7 +409,7 @@ _SORTING = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A run that was looked at: its profiles, and what its indexes told."""
+    """A sampled run: its profiles, and the answers of its indexes."""
 
     run: Run
     profiles: Mapping[str, RunProfile]

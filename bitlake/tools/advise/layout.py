@@ -56,7 +56,7 @@ class LayoutAdvice:
     """Those that it is about."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the advice as plain values."""
         return asdict(replace(self, questions=())) | {"questions": [q.text for q in self.questions]}
 
 

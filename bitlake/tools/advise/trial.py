@@ -65,7 +65,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a run's rows and indexes tell; ``matches``: where each leaf is TRUE, counted from the run's start.
+    """A run's rows and trial indexes; ``matches``: where each leaf is TRUE, counted from the run's start.
 
     ``read_seconds``: what reading each indexed column takes, as it is read to be indexed.
     """

@@ -332,7 +332,7 @@ def hint_tree(tree: Node, source: Source) -> None:
 
 
 class _Places:
-    """From places in a text to those in its bytes, asked in ascending order."""
+    """Map places in a text to those in its bytes; takes places in ascending order."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -340,7 +340,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """All that a report says; sizes in bytes, times in ms since the epoch.
+    """The facts of a report; sizes in bytes, times in ms since the epoch.
 
     ``sizes``: how many files, and their bytes, by the power of two that they are below.  ``index_sample``: index files
     whose headers were read, and how many there are; where that is less than all, ``indexes`` is an estimate.

@@ -330,7 +330,7 @@ class VerifyReport:
         }
 
     def text(self) -> str:
-        """For people."""
+        """Return the report as text."""
         return printable("\n".join(_lines(self)))
 
     def __str__(self) -> str:

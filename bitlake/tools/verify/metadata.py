@@ -312,7 +312,7 @@ class Read(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListTask:
-    """A manifest list to read, and the sizes that snapshots say it has."""
+    """A manifest list to read, and its sizes by the snapshots."""
 
     path: str
     sizes: tuple[int, ...]
@@ -320,7 +320,7 @@ class ListTask:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTask:
-    """A manifest to read, and what lists say of it."""
+    """A manifest to read, and its entries in lists."""
 
     path: str
     metas: tuple[ManifestFileMeta, ...]
@@ -338,7 +338,7 @@ def read_index_manifest(store: Store, path: str) -> Read[tuple[IndexFileEntry, .
 
 
 def read_manifest(store: Store, task: ManifestTask) -> Read[tuple[ManifestEntry, ...]]:
-    """Read a manifest, and compare it with what lists say of it."""
+    """Read a manifest, and compare it with its entries in lists."""
     found = _read(store, task.path, "manifest", [m.file_size for m in task.metas], decode_manifest)
     if found.content is None:
         return found

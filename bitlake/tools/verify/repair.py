@@ -92,7 +92,7 @@ class Repair:
         }
 
     def text(self) -> str:
-        """For people."""
+        """Return the repair as text."""
         lines = [f"Table '{self.table}': nothing to repair."]
         if self.actions:
             n = len(self.actions)
@@ -131,7 +131,7 @@ def carry_out(
     runner: Runner,
     user: str,
 ) -> Repair:
-    """Do what :func:`plan_repair` says.
+    """Carry out the plan of :func:`plan_repair`.
 
     Raises :class:`CommitConflict` if another writer changed the same files meanwhile: verify and repair again.
     """
