@@ -33,7 +33,7 @@ from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, NotFo
 from bitlake.expressions.binder import all_of, any_of, bind
 from bitlake.expressions.tree import FALSE, TRUE, Comparison, Computed, In, IsNull, Like, Op, Predicate, like_literal
 from bitlake.types.arrow import arrow_schema, arrow_type
-from bitlake.types.datatypes import FLOATS, AtomicType, DataField, Root
+from bitlake.types.datatypes import FLOATS, AtomicType, DataField, Root, is_scalar
 
 _MATCH, _SKIP, _EMIT_NULL, _INCONCLUSIVE = range(4)
 """What ``is_in`` answers for NULL (``arrow::compute::SetLookupOptions::NullMatchingBehavior``)."""
@@ -219,7 +219,7 @@ class _Translator:
         """
         found = self.fields.get(field.path[0]) if len(field.path) == 1 else None
         kind = None if found is None else found.type
-        if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+        if kind is None or not is_scalar(kind):
             return None
         padded = kind.root is Root.CHAR and not (constants and all(_fills(c, kind.length) for c in constants))
         return None if padded else found

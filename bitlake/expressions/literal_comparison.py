@@ -53,6 +53,7 @@ from bitlake.types.datatypes import (
     AtomicType,
     DataField,
     Root,
+    is_scalar,
 )
 
 
@@ -61,7 +62,7 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
     if isinstance(node, IsNull):
         return IsNull(field.name, node.negated != negated)
     kind = field.type
-    if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+    if not is_scalar(kind):
         raise InvalidRequest(f"column '{field.name}' of type {kind} can only be tested for NULL")
     match node:
         case Comparison(_, op, value):

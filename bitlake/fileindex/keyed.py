@@ -50,7 +50,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root, arrow_type
 from bitlake.types.arrow import timestamp_unit
-from bitlake.types.datatypes import BINARIES, FLOATS, INTEGERS, STRINGS, TIMESTAMPS
+from bitlake.types.datatypes import BINARIES, FLOATS, INTEGERS, STRINGS, TIMESTAMPS, is_scalar
 
 Key = int | bytes
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -266,7 +266,7 @@ class Keys:
 
 def keys_of(kind: DataType) -> Keys | None:
     """Return the key rules of a type.  None for types that no index takes (nested, VARIANT)."""
-    if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+    if not is_scalar(kind):
         return None
     return Keys(kind, _WIDTHS.get(kind.root, 0))
 

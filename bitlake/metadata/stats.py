@@ -41,7 +41,7 @@ from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
 from bitlake.types import AtomicType, DataField, DataType, Root
-from bitlake.types.datatypes import BINARIES, FLOATS, STRINGS
+from bitlake.types.datatypes import BINARIES, FLOATS, STRINGS, is_scalar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,7 +86,7 @@ def build_stats(
     plan = modes if isinstance(modes, StatsPlan) else StatsPlan(tuple(modes))
     names, types, lows, highs, nulls = [], [], [], [], []
     for field, low, high, count, mode in zip(fields, mins, maxs, null_counts, plan.modes, strict=True):
-        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+        if not is_scalar(field.type):
             mode = _NONE
         if mode.kind == "none":
             low = high = count = None
@@ -174,7 +174,7 @@ def _layouts(fields: tuple[DataField, ...]) -> Callable[[tuple[str, ...] | None]
 
 
 def _place(made: DataType, arity: int, index: int) -> _Place:
-    if not isinstance(made, AtomicType) or made.root is Root.VARIANT:
+    if not is_scalar(made):
         return _Place(index, lambda row: None)
     root, decode = made.root, field_decoder(made, arity, index)
     is_text = root in STRINGS
@@ -290,7 +290,7 @@ def rows_bounds(
     for name in stored:
         i, kind = places[name], types[name]
         nulls = null_counts(i)
-        if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
+        if not is_scalar(kind):
             unknown = np.zeros(count, bool)
             zeros = np.zeros(count, np.int64)
             bounds[name] = ColumnBounds(Form.INTEGER, zeros, zeros, unknown, unknown, nulls, False)
@@ -485,7 +485,7 @@ class Bounds:
 
     def __init__(self, column: DataField) -> None:
         self.field = column
-        self.plain = isinstance(column.type, AtomicType) and column.type.root is not Root.VARIANT
+        self.plain = is_scalar(column.type)
         self.low: Any = None
         self.high: Any = None
         self.nulls = self.nans = 0

@@ -34,8 +34,8 @@ from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows
 from bitlake.scan.top_n import FileRanges
-from bitlake.types import AtomicType, DataField, Root, arrow_type
-from bitlake.types.datatypes import FLOATS
+from bitlake.types import AtomicType, DataField, arrow_type
+from bitlake.types.datatypes import FLOATS, is_scalar
 
 T = TypeVar("T")
 METADATA, INDEX, DATA = "metadata", "index", "data"
@@ -274,7 +274,7 @@ class ScanAggregates:
     def comparable(self, column: str) -> DataField:
         """A column whose values can be grouped; raises :class:`InvalidRequest` for any other."""
         field = self.plan.schema.field(column)
-        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+        if not is_scalar(field.type):
             raise InvalidRequest(f"column '{field.name}' of type {field.type} cannot be grouped or compared")
         return field
 

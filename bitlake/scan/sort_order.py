@@ -23,7 +23,8 @@ from bitlake.expressions.tree import IndexedExpression, MapKey
 from bitlake.fileindex.source import IndexSource
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
-from bitlake.types import AtomicType, Root, arrow_type
+from bitlake.types import arrow_type
+from bitlake.types.datatypes import is_scalar
 
 Ints = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[int, Any]
@@ -122,7 +123,7 @@ def _ordered(name: str, schema: TableSchema, timezone: str) -> str:
         if isinstance(column, IndexedExpression):
             return column
         field = schema.field(column)
-    if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+    if not is_scalar(field.type):
         raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
     return field.name
 

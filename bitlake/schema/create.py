@@ -24,7 +24,7 @@ from bitlake.types import (
     Root,
     from_arrow,
 )
-from bitlake.types.datatypes import TIMESTAMPS, all_types
+from bitlake.types.datatypes import TIMESTAMPS, all_types, is_scalar
 
 log = logging.getLogger("bitlake")
 
@@ -216,7 +216,7 @@ def _check_bucket(
     if key is None and primary_keys:
         key = ",".join(k for k in primary_keys if k not in partition_keys)
     if key is None:
-        usable = [f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root is not Root.VARIANT]
+        usable = [f.name for f in fields if is_scalar(f.type)]
         usable = [name for name in usable if name not in partition_keys]
         if not usable:
             raise InvalidRequest(f"table '{table}': no column can be the bucket key; use 'bucket' = '-1'")
@@ -282,7 +282,7 @@ def _check_primary_key(
         if names.key(key) in seen:
             raise InvalidRequest(f"table '{table}': primary key column '{key}' is named twice")
         seen.add(names.key(key))
-        if not isinstance(column.type, AtomicType) or column.type.root is Root.VARIANT:
+        if not is_scalar(column.type):
             raise InvalidRequest(
                 f"table '{table}': primary key column '{key}' is {column.type}; nested types cannot be"
             )
@@ -317,7 +317,7 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
             )
         if any(names.same(key, k) for k in partition_keys[:i]):
             raise InvalidRequest(f"table '{table}': partition column '{key}' is named twice")
-        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+        if not is_scalar(field.type):
             raise InvalidRequest(f"table '{table}': partition column '{key}' is {field.type}; nested types cannot be")
     if partition_keys and len(partition_keys) == len(columns):
         raise InvalidRequest(f"table '{table}' needs a column that is not a partition column")

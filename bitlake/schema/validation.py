@@ -20,7 +20,7 @@ from bitlake.metadata.schema import near
 from bitlake.schema.data_paths import external_roots
 from bitlake.schema.merge_spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
-from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS
+from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS, is_scalar
 
 _DEFAULT = "default-aggregate-function"
 _FUNCTION = "aggregate-function"
@@ -84,7 +84,7 @@ class _Rules:
         name = opt.SEQUENCE_FIELD.name
         for i, column in enumerate(self._sequence):
             kind = self._need(column, name)
-            if not _comparable(kind):
+            if not is_scalar(kind):
                 raise InvalidRequest(f"option '{name}': column '{column}' is {kind}, which cannot order rows")
             if column in self._sequence[:i]:
                 raise InvalidRequest(f"option '{name}' names column '{column}' twice")
@@ -160,7 +160,7 @@ class _Rules:
                 kind = self._need(column, key)
                 if column in self._primary_keys:
                     raise InvalidRequest(f"option '{key}': column '{column}' of the primary key is in no group")
-                if column in ordering and not _comparable(kind):
+                if column in ordering and not is_scalar(kind):
                     raise InvalidRequest(f"option '{key}': column '{column}' is {kind}, which cannot order rows")
             for column in columns:
                 if column in taken:
@@ -254,10 +254,6 @@ def _of(*roots: Root) -> Callable[[DataType], bool]:
     return lambda made: isinstance(made, AtomicType) and made.root in roots
 
 
-def _comparable(made: DataType) -> bool:
-    return isinstance(made, AtomicType) and made.root is not Root.VARIANT
-
-
 def _text(made: DataType) -> bool:
     return isinstance(made, AtomicType) and made.root is Root.VARCHAR and made.length == MAX_LENGTH
 
@@ -277,7 +273,7 @@ def _any(_: DataType) -> bool:
 _Rule = tuple[str, Callable[[DataType], bool]]
 _ANY: _Rule = ("any column", _any)
 _NUMERIC: _Rule = ("numbers", _of(*INTEGERS, Root.FLOAT, Root.DOUBLE, Root.DECIMAL))
-_ORDERED: _Rule = ("columns that can be compared", _comparable)
+_ORDERED: _Rule = ("columns that can be compared", is_scalar)
 _TRUTH: _Rule = ("BOOLEAN", _of(Root.BOOLEAN))
 _BYTES: _Rule = ("VARBINARY", _of(Root.VARBINARY))
 _NESTED: _Rule = ("ARRAY<ROW>", _rows)

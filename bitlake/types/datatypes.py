@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from bitlake.errors import InvalidRequest
 
@@ -139,6 +139,11 @@ def inner_types(made: DataType) -> tuple[DataType, ...]:
         case ArrayType() | MultisetType():
             return (made.element,)
     return ()
+
+
+def is_scalar(kind: DataType) -> TypeGuard[AtomicType]:
+    """Whether values of a type are neither nested nor VARIANT, so that they compare."""
+    return isinstance(kind, AtomicType) and kind.root is not Root.VARIANT
 
 
 def all_types(made: DataType) -> Iterator[DataType]:

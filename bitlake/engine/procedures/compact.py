@@ -21,7 +21,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState
-from bitlake.types import AtomicType, Root
+from bitlake.types.datatypes import is_scalar
 from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import retrying
 
@@ -167,7 +167,7 @@ def order_columns(table: str, schema: TableSchema, text: str) -> list[str]:
         field = schema.field(part.strip())
         if field.name in schema.partition_keys:
             raise InvalidRequest(f"table '{table}': sorting by partition column '{field.name}' would change nothing")
-        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+        if not is_scalar(field.type):
             raise InvalidRequest(f"table '{table}': rows cannot be sorted by '{field.name}', which is {field.type}")
         if field.name in out:
             raise InvalidRequest(f"table '{table}': '{field.name}' is named twice in order_by")

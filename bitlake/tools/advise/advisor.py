@@ -63,6 +63,7 @@ from bitlake.tools.advise.trial import Trial, try_run
 from bitlake.tools.report.facts import index_coverage
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
+from bitlake.types.datatypes import is_scalar
 
 _MOST_QUESTIONS = 40
 _MOST_OTHERS = 8
@@ -294,7 +295,7 @@ class _Advisor:
 
     def _fields(self, schema: TableSchema) -> list[DataField]:
         """The columns to look at: those that questions are about, where questions are given."""
-        profiled = [f for f in schema.fields if policy.is_profiled(f) and f.name not in schema.partition_keys]
+        profiled = [f for f in schema.fields if is_scalar(f.type) and f.name not in schema.partition_keys]
         if self.asked is None:
             return profiled
         named = {c for q in self.asked.questions for c in q.sources} | set(self.asked.masked)

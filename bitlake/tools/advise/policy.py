@@ -30,7 +30,8 @@ from bitlake.formatting import counted, human_bytes
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.plan import PlannedFile
 from bitlake.tools.scan_log import ScanRecord
-from bitlake.types import AtomicType, DataField, Root
+from bitlake.types import DataField
+from bitlake.types.datatypes import is_scalar
 
 if TYPE_CHECKING:
     from bitlake.tools.advise.questions import ColumnProfile, Question
@@ -205,11 +206,6 @@ class IndexEstimate:
     def share(self) -> float:
         """The part of the bytes that is left to read."""
         return self.bytes_after / self.bytes_before if self.bytes_before else 1.0
-
-
-def is_profiled(field: DataField) -> bool:
-    """Return whether values of a column's type can be compared here: only those of flat types can."""
-    return isinstance(field.type, AtomicType) and field.type.root is not Root.VARIANT
 
 
 def candidates_of(
@@ -401,7 +397,7 @@ def _needless(trial: ColumnTrial, schema: TableSchema) -> str | None:
     profile = trial.profile
     if trial.field.name in schema.partition_keys:
         return "partition column: its value chooses files without an index"
-    if not is_profiled(trial.field):
+    if not is_scalar(trial.field.type):
         return f"values of type {str(trial.field.type).split('<')[0].split(' ')[0]} take no index as a whole"
     if not trial.table_bytes:
         return "the table has no rows yet"
