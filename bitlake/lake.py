@@ -541,10 +541,10 @@ class Lake:
         _require_spark()
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
-        found = self._catalog.find(self._identify(name))
+        existing = self._catalog.find(self._identify(name))
         # Spark's JVM does not follow changes of the working folder.
         checkpoint = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
-        target = StreamTarget(self._catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
+        target = StreamTarget(self._catalog, existing, checkpoint, kinds, commit_user, dict(options or {}))
         query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name, partition_by)
         return query
 

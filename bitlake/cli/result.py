@@ -203,8 +203,8 @@ class Result:
             from bitlake.engine.engine import is_left_to_spark  # Spark's engine needs another
 
             try:
-                found = core_engine(lake).run(text)
-                rows = found if isinstance(found, pa.Table) else found.fetch(limit + 1 if limit else 0)
+                result = core_engine(lake).run(text)
+                rows = result if isinstance(result, pa.Table) else result.fetch(limit + 1 if limit else 0)
                 more = 0 < limit < rows.num_rows
                 return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
             except (UnsupportedFeature, InvalidRequest) as e:

@@ -391,16 +391,16 @@ def _merge_append(target: StatementTarget, source: _Source, statement: st.MergeI
     for clauses, scan, join in ((matched, near_rows, joined), (left, _all_rows(target), orphaned)):
         if clauses:
             kept = kept_columns(target, [c for c in clauses if c.action is st.MergeAction.UPDATE])
-            found = _find(target, source, clauses, scan, join, places, kept)
-            changed, updated = _check_once(found, (_FILE, _POSITION)), found.count(st.MergeAction.UPDATE)
+            pairs = _find(target, source, clauses, scan, join, places, kept)
+            changed, updated = _check_once(pairs, (_FILE, _POSITION)), pairs.count(st.MergeAction.UPDATE)
             done.updated += updated
             done.deleted += changed - updated
-            _add_hits(hits, found.rows)
-            new += [rows for _, rows in found.new_rows(st.MergeAction.UPDATE)]
+            _add_hits(hits, pairs.rows)
+            new += [rows for _, rows in pairs.new_rows(st.MergeAction.UPDATE)]
     if missing:
-        found = _find(target, source, missing, near_rows, unmatched, (f"{source.row} AS {ROW}",), set())
-        done.inserted = found.rows.num_rows
-        new += [rows for _, rows in found.new_rows(st.MergeAction.INSERT)]
+        pairs = _find(target, source, missing, near_rows, unmatched, (f"{source.row} AS {ROW}",), set())
+        done.inserted = pairs.rows.num_rows
+        new += [rows for _, rows in pairs.new_rows(st.MergeAction.INSERT)]
     deletion = write_deletion(state, hits, table.runner())
     try:
         files = write_rows(state, (rows for rows in new if rows.num_rows), table.store)
@@ -433,16 +433,16 @@ def _merge_keyed(target: StatementTarget, source: _Source, statement: st.MergeIn
     for clauses, scan, join in ((matched, near_rows, joined), (left, _all_rows(target), orphaned)):
         if clauses:
             kept = kept_columns(target, clauses) | set(schema.primary_keys)
-            found = _find(target, source, clauses, scan, join, (), kept)
-            if _check_once(found, keys) < found.rows.num_rows:
-                found = replace(found, rows=first_of_each(found.rows, keys))
-            done.updated += found.count(st.MergeAction.UPDATE)
-            done.deleted += found.count(st.MergeAction.DELETE)
-            new += found.new_rows(st.MergeAction.UPDATE, st.MergeAction.DELETE)
+            pairs = _find(target, source, clauses, scan, join, (), kept)
+            if _check_once(pairs, keys) < pairs.rows.num_rows:
+                pairs = replace(pairs, rows=first_of_each(pairs.rows, keys))
+            done.updated += pairs.count(st.MergeAction.UPDATE)
+            done.deleted += pairs.count(st.MergeAction.DELETE)
+            new += pairs.new_rows(st.MergeAction.UPDATE, st.MergeAction.DELETE)
     if missing:
-        found = _find(target, source, missing, near_rows, unmatched, (f"{source.row} AS {ROW}",), set())
-        done.inserted = found.rows.num_rows
-        new += found.new_rows(st.MergeAction.INSERT)
+        pairs = _find(target, source, missing, near_rows, unmatched, (f"{source.row} AS {ROW}",), set())
+        done.inserted = pairs.rows.num_rows
+        new += pairs.new_rows(st.MergeAction.INSERT)
     new = [(what, rows) for what, rows in new if rows.num_rows]
     if new:
         kinds = pa.concat_arrays([pa.repeat(pa.scalar(KINDS[what], pa.int8()), rows.num_rows) for what, rows in new])

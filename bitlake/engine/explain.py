@@ -116,11 +116,11 @@ def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
     explained_query = explained(session, statement.query)
     prepared = prepare(session, explained_query.query)
-    found = None
+    answered = None
     if isinstance(prepared.shape, Aggregates):
-        found = answer(session, prepared.shape, prepared.scans[0], "python")
-    if found is not None:
-        return result({"plan": str}, [(explained_query.text(explain_answer(found)),)])
+        answered = answer(session, prepared.shape, prepared.scans[0], "python")
+    if answered is not None:
+        return result({"plan": str}, [(explained_query.text(explain_answer(answered)),)])
     parts = [
         f"{explain_text(scan.plan())}{join_filter_line(prepared, i)}\n{binding(scan)}{details(scan)}"
         for i, scan in enumerate(prepared.scans)

@@ -224,12 +224,12 @@ def query_rows(session: Session, text: SqlText) -> ArrowRows | ConstantRows:
     constants = constant_rows(session, text)
     if constants is not None:
         return constants
-    found = run_query(session, text)
-    schema = found.schema
+    result = run_query(session, text)
+    schema = result.schema
 
     def read() -> Iterator[pa.Table]:
         try:
-            yield from found.batches(_BATCH_ROWS)
+            yield from result.batches(_BATCH_ROWS)
         except EvaluationFailed as e:
             raise NeedsSpark(f"the query {text} ({e})") from e
 

@@ -271,10 +271,10 @@ class Session:
             scan = table_scan(self, self.table(on_branch(identifier, options), exists=exists), options)
             at_moment = any(k.startswith(_CHOOSING) for k in options)
             return dml.latest_rows(scan) if identifier in self._written and not at_moment else scan
-        found = self._moments.get(name.table)
-        if found is None:
-            found = self._moments[name.table] = relation_scan(self, relation)
-        return found
+        moment = self._moments.get(name.table)
+        if moment is None:
+            moment = self._moments[name.table] = relation_scan(self, relation)
+        return moment
 
     def identify(self, name: TableName) -> Identifier:
         """The table's full name, in the current database unless it says another, by :attr:`names`."""

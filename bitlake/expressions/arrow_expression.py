@@ -142,12 +142,12 @@ class ArrowTest:
 
         plain = retyped_columns(table, fields)
         try:
-            found = dataset.dataset(plain).to_table(columns={"mask": pickle.loads(self.pickled)})
+            masked = dataset.dataset(plain).to_table(columns={"mask": pickle.loads(self.pickled)})
         except pa.ArrowException as e:
             raise EvaluationFailed(f"Arrow cannot evaluate {self}: {e}") from e
-        if not pa.types.is_boolean(found.column(0).type):
-            raise InvalidRequest(f"{self} is not a condition: its values are of type {found.column(0).type}")
-        return pa.concat_arrays(found.column(0).chunks) if table.num_rows else pa.array([], pa.bool_())
+        if not pa.types.is_boolean(masked.column(0).type):
+            raise InvalidRequest(f"{self} is not a condition: its values are of type {masked.column(0).type}")
+        return pa.concat_arrays(masked.column(0).chunks) if table.num_rows else pa.array([], pa.bool_())
 
     def sql(self) -> str | None:
         """None: Arrow's functions have no SQL of the same meaning."""
@@ -196,9 +196,9 @@ class _Translator:
             case Call("is_null" | "is_valid" as name, (Field() as field,), options):
                 return self._null_test(field, (name == "is_valid") != negated, _true(options.get("nan_is_null")))
             case Call("is_nan", (Field() as field,)):
-                found = self._field(field)
+                column = self._field(field)
                 nan = Op.NE if negated else Op.EQ
-                return self._leaf(found, lambda n: Comparison(n, nan, _NAN), _float_type(found))
+                return self._leaf(column, lambda n: Comparison(n, nan, _NAN), _float_type(column))
             case Call("is_in", (Field() as field,), options):
                 return self._membership(field, options, negated)
             case Call(name, (left, right)) if name in _COMPARISONS:
@@ -217,12 +217,12 @@ class _Translator:
 
         Arrow compares CHAR with its padding, SQL without: it takes constants that need none.
         """
-        found = self.fields.get(field.path[0]) if len(field.path) == 1 else None
-        kind = None if found is None else found.type
+        column = self.fields.get(field.path[0]) if len(field.path) == 1 else None
+        kind = None if column is None else column.type
         if kind is None or not is_scalar(kind):
             return None
         padded = kind.root is Root.CHAR and not (constants and all(_fills(c, kind.length) for c in constants))
-        return None if padded else found
+        return None if padded else column
 
     def _leaf(
         self, found: DataField | None, make: Callable[[str], Predicate], kind: pa.DataType | None, exact: bool = True
@@ -236,13 +236,13 @@ class _Translator:
             return TRUE, False  # such as a literal out of the calendar
 
     def _null_test(self, field: Field, negated: bool, nan_is_null: bool) -> tuple[Predicate, bool]:
-        found = self.fields.get(field.path[0]) if len(field.path) == 1 else None
-        if found is None:
+        column = self.fields.get(field.path[0]) if len(field.path) == 1 else None
+        if column is None:
             return TRUE, False
-        null = IsNull(found.name, negated)
-        if not nan_is_null or _float_type(found) is None:
+        null = IsNull(column.name, negated)
+        if not nan_is_null or _float_type(column) is None:
             return null, True
-        nan = bind(Comparison(found.name, Op.NE if negated else Op.EQ, _NAN), [found], self.timezone)
+        nan = bind(Comparison(column.name, Op.NE if negated else Op.EQ, _NAN), [column], self.timezone)
         return (all_of if negated else any_of)([null, nan]), True
 
     def _comparison(self, op: Op, left: Node, right: Node, negated: bool) -> tuple[Predicate, bool]:
@@ -254,15 +254,17 @@ class _Translator:
         if not right.value.is_valid:
             return FALSE, True  # NULL for every row
         value = _python(right.value)
-        found = self._field(left, [value])
-        if value is None or found is None or (isinstance(value, float) and math.isnan(value)):
+        column = self._field(left, [value])
+        if value is None or column is None or (isinstance(value, float) and math.isnan(value)):
             return TRUE, False
-        if _float_type(found) is None:
-            return self._leaf(found, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
+        if _float_type(column) is None:
+            return self._leaf(column, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
         # Arrow: NaN compares with nothing, so it is <> everything.  SQL: it is the largest number.
-        leaf, exact = self._leaf(found, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type)
+        leaf, exact = self._leaf(
+            column, lambda n: Comparison(n, op.negated if negated else op, value), right.value.type
+        )
         if negated and op in (Op.GT, Op.GE):
-            nan, _ = self._leaf(found, lambda n: Comparison(n, Op.EQ, _NAN), right.value.type)
+            nan, _ = self._leaf(column, lambda n: Comparison(n, Op.EQ, _NAN), right.value.type)
             return any_of([leaf, nan]), exact
         return leaf, exact and not (op in (Op.GT, Op.GE) and not negated)
 
@@ -273,24 +275,24 @@ class _Translator:
             return TRUE, False
         values = members.values
         known = _python_values(values.drop_null())
-        found = self._field(field, known or ())
-        if found is None or known is None or any(isinstance(v, float) and math.isnan(v) for v in known):
+        column = self._field(field, known or ())
+        if column is None or known is None or any(isinstance(v, float) and math.isnan(v) for v in known):
             return TRUE, False
-        if negated and _float_type(found) is not None:
+        if negated and _float_type(column) is not None:
             known = [v for v in known if v]  # zeros of both signs are two values in Arrow's sets
         has_null = values.null_count > 0
         # Zeros of both signs are one value in SQL, and two in Arrow's sets.
-        exact = _float_type(found) is None
+        exact = _float_type(column) is None
         if not known:
-            leaf: Predicate = IsNull(found.name, True) if negated else FALSE
+            leaf: Predicate = IsNull(column.name, True) if negated else FALSE
         else:
-            leaf, exact = self._leaf(found, lambda n: In(n, tuple(known), negated), values.type, exact)
+            leaf, exact = self._leaf(column, lambda n: In(n, tuple(known), negated), values.type, exact)
         if negated and has_null and behaviour == _INCONCLUSIVE:
             return FALSE, True
         if behaviour in (_MATCH, _SKIP):
             matches_null = has_null and behaviour == _MATCH
             if matches_null != negated:
-                return any_of([leaf, IsNull(found.name)]), exact
+                return any_of([leaf, IsNull(column.name)]), exact
         return leaf, exact
 
     def _affix(self, function: str, field: Field, options: dict[str, Any], negated: bool) -> tuple[Predicate, bool]:
@@ -417,7 +419,7 @@ def _python_values(values: pa.Array) -> list[Any] | None:
     if pa.types.is_dictionary(kind):
         values = values.dictionary_decode()
     try:
-        found: list[Any] = values.to_pylist()
+        members: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
         return None
-    return found
+    return members

@@ -154,20 +154,20 @@ def _in_order(
     """
     join = pc.and_kleene if conjunction else pc.or_kleene
     decisive = pa.scalar(not conjunction)
-    found: Any = pa.repeat(pa.scalar(conjunction), rows)
+    truth: Any = pa.repeat(pa.scalar(conjunction), rows)
     for child in sorted(children, key=has_computed):
         if not has_computed(child):
-            found = join(found, _evaluate(child, columns, fields, rows))
+            truth = join(truth, _evaluate(child, columns, fields, rows))
             continue
-        undecided = _one_array(pc.fill_null(pc.not_equal(found, decisive), True))
+        undecided = _one_array(pc.fill_null(pc.not_equal(truth, decisive), True))
         count = undecided.true_count
         if count == rows:
-            found = join(found, _evaluate(child, columns, fields, rows))
+            truth = join(truth, _evaluate(child, columns, fields, rows))
         elif count:
             left = {name: column.filter(undecided) for name, column in columns.items()}
             among = _one_array(_evaluate(child, left, fields, count))
-            found = join(found, pc.replace_with_mask(pa.nulls(rows, pa.bool_()), undecided, among))
-    return found
+            truth = join(truth, pc.replace_with_mask(pa.nulls(rows, pa.bool_()), undecided, among))
+    return truth
 
 
 def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
@@ -247,10 +247,10 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
         numbers = [v for v in node.values if not math.isnan(v)]
         # Adding 0.0 makes -0.0 the 0.0 that is_in looks for.
         plain = pc.add(column, pa.scalar(0.0, column.type))
-        found = pc.is_in(plain, value_set=pa.array([v + 0.0 for v in numbers], column.type))
+        equal = pc.is_in(plain, value_set=pa.array([v + 0.0 for v in numbers], column.type))
         if len(numbers) < len(node.values):
-            found = pc.or_(found, nan())
-        return _null_where_null(pc.invert(found) if node.negated else found, column)
+            equal = pc.or_(equal, nan())
+        return _null_where_null(pc.invert(equal) if node.negated else equal, column)
     op = node.op
     if math.isnan(node.value):
         if op in (Op.EQ, Op.GE):

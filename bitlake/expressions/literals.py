@@ -40,12 +40,12 @@ _SPECIAL = {
 
 def zone(name: str) -> dt.tzinfo:
     """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``); :class:`InvalidRequest` if unknown."""
-    found = _zone(name)
-    if found is None:
+    known_zone = _zone(name)
+    if known_zone is None:
         raise InvalidRequest(
             f"unknown time zone '{name}'; give a name such as 'Europe/Paris' or an offset like '+02:00'"
         )
-    return found
+    return known_zone
 
 
 def _zone(name: str) -> dt.tzinfo | None:

@@ -141,9 +141,9 @@ def _quotient(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     a, b = map(unscaled, arrays)
     divisor = np.maximum(np.abs(b), 1)  # where NULL
     whole, rest = np.divmod(np.abs(a) * 10**term.parameter, divisor)
-    found = (whole + (2 * rest >= divisor)) * np.sign(a) * np.sign(b)  # half up
+    quotient = (whole + (2 * rest >= divisor)) * np.sign(a) * np.sign(b)  # half up
     null = pc.or_(arrays[0].is_null(), arrays[1].is_null()).to_numpy(zero_copy_only=False)
-    return scaled(found, arrow_type(term.type), null)
+    return scaled(quotient, arrow_type(term.type), null)
 
 
 def _bind_whole(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -178,9 +178,9 @@ def _remainder(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     a, b = arrays
     with np.errstate(all="ignore"):  # where NULL
         # The sign is the dividend's; the least integer by -1 would overflow.
-        found = np.fmod(_numbers(a), np.abs(_numbers(b)))
+        remainder = np.fmod(_numbers(a), np.abs(_numbers(b)))
     null = pc.or_(a.is_null(), b.is_null()).to_numpy(zero_copy_only=False)
-    return pa.array(found, arrow_type(term.type), mask=null)
+    return pa.array(remainder, arrow_type(term.type), mask=null)
 
 
 def _bind_positive_remainder(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -274,8 +274,8 @@ def _absolute(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
 def _sign(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     (a,) = arrays
     numbers = _numbers(a)
-    found = np.copysign(np.sign(numbers), numbers)  # -0.0 keeps its sign
-    return pa.array(found, pa.float64(), mask=mask_of(a))
+    signs = np.copysign(np.sign(numbers), numbers)  # -0.0 keeps its sign
+    return pa.array(signs, pa.float64(), mask=mask_of(a))
 
 
 def _bind_sign(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -331,11 +331,11 @@ def _bind_hash(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _hash(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     """Spark's Murmur3 hash: each value's hash is the seed of the next one's, and a NULL leaves it as it is."""
-    found = np.full(rows, HASH_SEED, np.int32)
+    hashes = np.full(rows, HASH_SEED, np.int32)
     for argument, array in zip(term.arguments, arrays, strict=True):
         assert argument.root is not None
-        found = spark_hash(array, argument.root, found)
-    return pa.array(found)
+        hashes = spark_hash(array, argument.root, hashes)
+    return pa.array(hashes)
 
 
 def spark_hash(array: pa.Array, root: Root, seeds: Int32s) -> Int32s:

@@ -366,8 +366,8 @@ def _places(values: Sequence[Any], bounds: Values, side: Any) -> Int64s:
     encoded = bounds.dictionary_encode()
     distinct = np.empty(len(encoded.dictionary), object)
     distinct[:] = encoded.dictionary.to_pylist()
-    found: Int64s = np.searchsorted(sought, distinct, side)[encoded.indices.to_numpy()]
-    return found
+    places: Int64s = np.searchsorted(sought, distinct, side)[encoded.indices.to_numpy()]
+    return places
 
 
 def _like_verdicts(leaf: Like, b: ColumnBounds) -> Verdicts:

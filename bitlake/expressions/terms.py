@@ -257,8 +257,8 @@ def _member(structs: pa.Array, term: Typed) -> pa.Array:
     index = structs.type.get_field_index(term.parameter)
     if index < 0:
         raise InvalidRequest(f"the rows to filter have no struct member '{term.parameter}'")
-    found = structs.flatten()[index]  # NULL where the struct is
-    return stored_values(found, term.type)
+    member = structs.flatten()[index]  # NULL where the struct is
+    return stored_values(member, term.type)
 
 
 def _in_order(term: Typed, rows: Rows, count: int, kernels: Mapping[str, Function]) -> pa.Array:

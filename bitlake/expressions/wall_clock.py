@@ -125,8 +125,8 @@ def _offsets(zone: str, values: Int64s, low: int, high: int) -> Int64s:
     years = civil(np.array([low, high]) // MICROS_PER_DAY)[0]
     first, last = (max(int(year), _FIRST.year) // 10 * 10 for year in years)
     starts, offsets = _changes(zone, first, min(last + 10, _LAST.year))
-    found: Int64s = offsets[np.maximum(np.searchsorted(starts, values, "right") - 1, 0)]
-    return found
+    of_values: Int64s = offsets[np.maximum(np.searchsorted(starts, values, "right") - 1, 0)]
+    return of_values
 
 
 @functools.lru_cache(64)

@@ -223,10 +223,10 @@ class BloomReader:
         where = positions >> 3
         if self._payload.length <= _WHOLE or where.size > _FEW_PROBES:
             body = np.frombuffer(self._payload.view(4, self._payload.length - 4), np.uint8)
-            found = body[where]
+            bytes_at = body[where]
         else:
-            found = np.array([[self._payload.view(4 + b, 1, ahead=1)[0] for b in row] for row in where.tolist()])
-        return bool(np.any(np.all(found >> (positions & 7) & 1, axis=1)))
+            bytes_at = np.array([[self._payload.view(4 + b, 1, ahead=1)[0] for b in row] for row in where.tolist()])
+        return bool(np.any(np.all(bytes_at >> (positions & 7) & 1, axis=1)))
 
     def _open(self) -> None:
         ahead = None if self._payload.length <= _WHOLE else 4

@@ -576,10 +576,7 @@ class Dictionary:
         first, _, at, size, length = self._chunk(chunk)
         head = pa.array([first], self._keys.arrow)
         if self._keys.width:
-            if length != size * self._keys.width:
-                raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
-            others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
-            return pa.concat_arrays([head, pa.array(others.astype(self._keys.dtype), self._keys.arrow)])
+            return pa.concat_arrays([head, pa.array(self._fixed(at, size, length), self._keys.arrow)])
         area = self._payload.view(at, 4 * size + length)
         offsets = np.frombuffer(area[: 4 * size], ">i4").astype(np.int64)
         values = np.frombuffer(area[4 * size :], np.uint8)
@@ -598,12 +595,16 @@ class Dictionary:
         )
         return pa.concat_arrays([head, texts])
 
-    def _in_fixed(self, key: keyed.Key, at: int, size: int, length: int) -> tuple[int, bool]:
+    def _fixed(self, at: int, size: int, length: int) -> np.ndarray[Any, Any]:
+        """Return all keys of a chunk but the first, of fixed width."""
         if length != size * self._keys.width:
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
-        others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
-        ordered = self._keys.order(others.astype(self._keys.dtype))
-        place = int(np.searchsorted(ordered, self._keys.sortable(key)))
+        stored = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
+        return stored.astype(self._keys.dtype)
+
+    def _in_fixed(self, key: keyed.Key, at: int, size: int, length: int) -> tuple[int, bool]:
+        others = self._fixed(at, size, length)
+        place = int(np.searchsorted(self._keys.order(others), self._keys.sortable(key)))
         return place, place < size and int(others[place]) == key
 
     def _in_variable(self, key: keyed.Key, at: int, size: int, length: int) -> tuple[int, bool]:

@@ -74,8 +74,8 @@ class CodesOfTokens:
     def codes(self, texts: Sequence[pa.Array]) -> UInt32s:
         """Return the distinct codes of the tokens of some strings without NULL; never 0."""
         codes = [self._distinct(self._codes(part)) for text in texts for part in _parts(text)]
-        found = codes[0] if len(codes) == 1 else self._distinct(np.concatenate([np.zeros(0, np.int32), *codes]))
-        return found.view(np.uint32)
+        distinct = codes[0] if len(codes) == 1 else self._distinct(np.concatenate([np.zeros(0, np.int32), *codes]))
+        return distinct.view(np.uint32)
 
     def _codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
         """Return the code of the token in front of each separator and at the end of each row; 0 if there is none."""

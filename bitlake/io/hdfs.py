@@ -578,8 +578,8 @@ class NativeHdfsStore(HdfsStore):
             raise self._meaning(action, shown, str(e)) from e
 
     def _meaning(self, action: str, shown: str, text: str) -> BitlakeError:
-        found = _RPC.match(text)
-        kind, message = (found[1], found[2]) if found else ("", text.partition("\n")[0][:300])
+        rpc = _RPC.match(text)
+        kind, message = (rpc[1], rpc[2]) if rpc else ("", text.partition("\n")[0][:300])
         detail = f"{kind}: {message}" if kind else message
         if kind in ("ParentNotDirectoryException", "PathIsNotDirectoryException"):
             return NotFound(f"no such file: {shown}")

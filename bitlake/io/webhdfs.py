@@ -347,7 +347,7 @@ def hdfs_options(
     scheme, authority = parts.scheme.lower(), parts.netloc
     if "@" in authority:
         raise InvalidRequest("an HDFS path may name no user, or it would be shown wherever it is: give the option user")
-    found: dict[str, str] = {}
+    options_found: dict[str, str] = {}
     addresses: dict[str, list[str]] = {}
     for strict, options in ((True, given), (False, lenient or {})):
         nodes: dict[str, list[str]] = {}
@@ -362,19 +362,19 @@ def hdfs_options(
             elif name in ("http-address", "https-address"):
                 nodes.setdefault(name.removesuffix("-address"), []).extend(value.split(","))
             elif name is not None:
-                found.setdefault(name, value)
+                options_found.setdefault(name, value)
             elif strict:
                 raise InvalidRequest(f"unknown storage option '{key}' for {scheme}://; take {_EXAMPLES}timeout")
         addresses = addresses or nodes
-    user = found.get("user") or os.environ.get("HADOOP_USER_NAME") or _login()
+    user = options_found.get("user") or os.environ.get("HADOOP_USER_NAME") or _login()
     return HdfsOptions(
         authority,
         _addresses(scheme, authority, addresses) if addressed else (),
-        None if found.get("delegation-token") else user,
-        found.get("delegation-token"),
-        int(number_option("max_retries", found.get("max-retries"), MAX_RETRIES)),
-        number_option("retry_timeout", found.get("retry-timeout"), RETRY_SECONDS),
-        number_option("timeout", found.get("timeout"), http.TIMEOUT),
+        None if options_found.get("delegation-token") else user,
+        options_found.get("delegation-token"),
+        int(number_option("max_retries", options_found.get("max-retries"), MAX_RETRIES)),
+        number_option("retry_timeout", options_found.get("retry-timeout"), RETRY_SECONDS),
+        number_option("timeout", options_found.get("timeout"), http.TIMEOUT),
     )
 
 
@@ -384,22 +384,22 @@ def _addresses(scheme: str, authority: str, configured: Mapping[str, list[str]])
     if scheme != "hdfs" and authority:
         secure = scheme == "swebhdfs"
         port = "" if host != authority else f":{HTTPS_PORT if secure else HTTP_PORT}"
-        found = [(secure, authority + port)]
+        addresses = [(secure, authority + port)]
     elif configured:
         kind = "http" if configured.get("http") else "https"
-        found = [(kind == "https", a.strip()) for a in configured[kind] if a.strip()]
-        found = [(secure, re.sub(r"^0\.0\.0\.0(?=:|$)", host or "localhost", a)) for secure, a in found]
+        addresses = [(kind == "https", a.strip()) for a in configured[kind] if a.strip()]
+        addresses = [(secure, re.sub(r"^0\.0\.0\.0(?=:|$)", host or "localhost", a)) for secure, a in addresses]
     elif authority:
-        found = [(False, f"{host}:{HTTP_PORT}")]
+        addresses = [(False, f"{host}:{HTTP_PORT}")]
     else:
         raise InvalidRequest(
             f"{scheme}:/// names no namenode: write {scheme}://host:port/folder, or give the storage option "
             "dfs.namenode.http-address"
         )
-    for _, address in found:
+    for _, address in addresses:
         if not _HOST.match(address):
             raise InvalidRequest(f"invalid namenode address '{address}'; expected a form such as host:{HTTP_PORT}")
-    return tuple(f"{'https' if secure else 'http'}://{address}" for secure, address in found)
+    return tuple(f"{'https' if secure else 'http'}://{address}" for secure, address in addresses)
 
 
 def _login() -> str | None:

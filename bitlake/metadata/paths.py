@@ -367,8 +367,8 @@ class Location:
     @classmethod
     def of(cls, text: str) -> Location:
         """The place of an absolute path or URI; raises ``ValueError`` for a relative one, and one with ``..``."""
-        found = _URI.match(text)
-        scheme, authority, path = ("file", "", text) if found is None else found.groups("")
+        uri = _URI.match(text)
+        scheme, authority, path = ("file", "", text) if uri is None else uri.groups("")
         scheme = scheme.lower()
         if "\0" in text or "\\" in text or (not path.startswith("/") and not (authority and not path)):
             raise ValueError(text)

@@ -59,8 +59,8 @@ class DataPaths:
         return path, path
 
     def _root(self, name: str) -> str:
-        found = _NUMBERED.match(name)
-        stem, number = (name, None) if found is None else found.group(1, 2)
+        numbered = _NUMBERED.match(name)
+        stem, number = (name, None) if numbered is None else numbered.group(1, 2)
         if self._weights is not None:
             ends = list(accumulate(self._weights))
             at = zlib.crc32(name.encode()) * ends[-1] >> 32

@@ -133,9 +133,9 @@ def analyse_query(
     With ``caches``, the analysis of a text is kept with what ``resolve`` returned, and used while it returns the same.
     """
     key = (str(text), timezone, quoted_patterns, names)
-    found = None if caches is None else caches[_ANALYSES].get(key)
-    if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
-        return found[1].over(text)
+    cached = None if caches is None else caches[_ANALYSES].get(key)
+    if cached is not None and all(_columns(resolve, name) == columns for name, columns in cached[0].items()):
+        return cached[1].over(text)
     tables = _Tables(resolve, names)
     analysis = _analyse(text, tables, timezone, quoted_patterns)
     if caches is not None:

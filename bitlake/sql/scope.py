@@ -128,9 +128,9 @@ def cte_of(table: exp.Table, names: Names = Names.FOLDED) -> exp.CTE | None:
         node = child.parent
         with_ = node if isinstance(node, exp.With) else node.args.get("with_")
         if with_ is not None and with_ is not child:
-            found = _visible(with_, table.name, child, names)
-            if found is not None:
-                return found
+            cte = _visible(with_, table.name, child, names)
+            if cte is not None:
+                return cte
         child = node
     return None
 

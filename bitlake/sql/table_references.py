@@ -290,8 +290,8 @@ def _qualified(
     if doubled and short:
         scopes = _Scopes(text)
         for name, column, token in short:
-            found = scopes.nearest(token.start, [u for u in plain if names.same(u.name.table, name)])
-            having = {_place(u, database, names) for u in found if _has(u, column, names)}
+            nearest = scopes.nearest(token.start, [u for u in plain if names.same(u.name.table, name)])
+            having = {_place(u, database, names) for u in nearest if _has(u, column, names)}
             if name in doubled and len(having) == 1:
                 edits.append((token.start, token.end + 1, quoted(aliases[having.pop()])))
     return edits, aliases
@@ -333,9 +333,9 @@ class _Scopes:
         """Those of the innermost scope around a place that has some of these."""
         scope = self._at(position)
         while scope >= 0:
-            found = [u for u in uses if self._at(u.start) == scope]
-            if found:
-                return found
+            same_scope = [u for u in uses if self._at(u.start) == scope]
+            if same_scope:
+                return same_scope
             scope = self.parents[scope]
         return []
 

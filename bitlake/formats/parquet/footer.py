@@ -180,10 +180,10 @@ class Footer:
 
     def column(self, name: str) -> Column:
         """The top-level column of that exact name; raises :class:`NotFound`."""
-        found = self.columns.get(name)
-        if found is None:
+        column = self.columns.get(name)
+        if column is None:
             raise NotFound(f"the Parquet file has no column '{name}'; it has {', '.join(self.columns)}")
-        return found
+        return column
 
     @property
     def memory(self) -> int:

@@ -259,12 +259,12 @@ def _column_index_bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges:
 
 def _decode_bounds(data: bytes, chunk: ColumnChunk) -> Struct:
     at = chunk.bounds_offset or 0
-    found = ThriftReader(data, 0, at).struct()
-    fields = [found.get(i) for i in (1, 2, 3)]
+    index = ThriftReader(data, 0, at).struct()
+    fields = [index.get(i) for i in (1, 2, 3)]
     right = all(isinstance(f, list) for f in fields) and len({len(f) for f in fields if f is not None}) == 1
     if not right or not all(isinstance(v, bytes) for f in fields[1:] for v in f or ()):
         raise CorruptError("Parquet column index: not a list of bounds for each page", at)
-    return found
+    return index
 
 
 def _numbers(values: list[bytes], empty: np.ndarray[Any, Any], kind: np.dtype[Any], at: int | None) -> Ints:

@@ -341,9 +341,11 @@ def clusters(column: pa.ChunkedArray) -> list[tuple[int, int]]:
     starts = np.flatnonzero(np.concatenate(([True], apart)))
     counts = np.diff(starts, append=len(samples))
     rare = np.bincount(codes)[by_value[starts]] <= len(codes) * _RARE
-    found = np.flatnonzero((counts >= _LEAST_SAMPLES) & rare)
-    found = found[np.argsort(counts[found], kind="stable")][:_MOST_CANDIDATES]
-    exact = [_exact(column, int(samples[starts[i]]), int(samples[starts[i] + counts[i] - 1])) for i in found.tolist()]
+    rare_codes = np.flatnonzero((counts >= _LEAST_SAMPLES) & rare)
+    rare_codes = rare_codes[np.argsort(counts[rare_codes], kind="stable")][:_MOST_CANDIDATES]
+    exact = [
+        _exact(column, int(samples[starts[i]]), int(samples[starts[i] + counts[i] - 1])) for i in rare_codes.tolist()
+    ]
     return sorted(c for c in exact if c is not None)
 
 
@@ -370,8 +372,8 @@ def _equal(rows: pa.ChunkedArray, value: pa.Scalar) -> np.ndarray[Any, np.dtype[
         equal = pc.is_nan(rows).fill_null(False)
     else:
         equal = pc.equal(rows, value).fill_null(False)
-    found: np.ndarray[Any, np.dtype[np.bool_]] = equal.to_numpy()
-    return found
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = equal.to_numpy()
+    return mask
 
 
 def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:

@@ -530,12 +530,12 @@ class SparkReader:
         paths = tuple(f.path for f in plan.files)
         key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
         cache = self._store.caches[_SMALL]
-        found = cache.get(key)
-        if found is None:
+        kept = cache.get(key)
+        if kept is None:
             rows = scan.to_arrow()
-            found = local_frame(self._spark, rows, types)
-            self._keep(cache, key, found, rows.nbytes)
-        return found
+            kept = local_frame(self._spark, rows, types)
+            self._keep(cache, key, kept, rows.nbytes)
+        return kept
 
     def _native(
         self,

@@ -332,8 +332,8 @@ class _Advisor:
         current = list(now.get(field.name, ()))
         kinds = {c.index_type for c in current}
         tests_text = any(text_column(leaf) == field.name for q in questions for leaf in leaves_of(q.judged))
-        found = policy.candidates_of(field, profile, most, tests_text=tests_text)
-        return current + [c for c in found if c.index_type not in kinds]
+        candidates = policy.candidates_of(field, profile, most, tests_text=tests_text)
+        return current + [c for c in candidates if c.index_type not in kinds]
 
     # --- what is chosen -----------------------------------------------------------------------------------------------
 
@@ -436,10 +436,10 @@ def _rival(
 def _after(
     before: Mapping[str, policy.Candidate], advised: Sequence[policy.ColumnAdvice]
 ) -> dict[str, policy.Candidate]:
-    found = dict(before)
+    layout = dict(before)
     for a in advised:
         if a.action == "drop":
-            found.pop(a.column, None)
+            layout.pop(a.column, None)
         elif (new := a.to_build) is not None:
-            found[a.column] = policy.Candidate(a.column, new.index_type, new.options)
-    return found
+            layout[a.column] = policy.Candidate(a.column, new.index_type, new.options)
+    return layout

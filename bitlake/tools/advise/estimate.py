@@ -431,8 +431,8 @@ class Estimator:
 
     def __post_init__(self) -> None:
         runs: dict[str, list[tuple[Run, Trial]]] = {}
-        for found in self.looked:
-            runs.setdefault(found.run.task.path, []).append((found.run, found.trial))
+        for sampled in self.looked:
+            runs.setdefault(sampled.run.task.path, []).append((sampled.run, sampled.trial))
         for path, all_ in runs.items():
             pages = FilePages(self.scan.store, all_[0][0].task, self.scan.state.schema)
             self._weighers[path] = FileWeigher(pages, all_, self.table_rows, self.columns)
@@ -485,9 +485,9 @@ class Estimator:
                 # Files merged by key are read whole, whatever indexes say.
                 data += sum(f.entry.file.file_size for f in file.merge.files)
             elif file.path in self._weighers:
-                found = self._weighers[file.path].weigh(question, indexes, engine)
-                data, index = data + found.data, index + found.index
-                sampled.append((found.data, found.index, size))
+                weighed = self._weighers[file.path].weigh(question, indexes, engine)
+                data, index = data + weighed.data, index + weighed.index
+                sampled.append((weighed.data, weighed.index, size))
             else:
                 others += size
         if others:
@@ -502,9 +502,9 @@ class Estimator:
         known = list(sampled)
         if not known:
             for path, weigher in self._weighers.items():
-                found = weigher.weigh(question, indexes, engine)
+                weighed = weigher.weigh(question, indexes, engine)
                 size = next((f.entry.file.file_size for f in self.files if f.path == path), 0)
-                known.append((found.data, found.index, size))
+                known.append((weighed.data, weighed.index, size))
         if question.picked and len(known) > 2:
             # The value comes from a file that was looked at, so that one has it more surely than any other.
             known = sorted(known, key=lambda k: k[0] / max(k[2], 1))[:-1]
@@ -553,11 +553,11 @@ class Estimator:
         """Estimate the bytes of an index of all files, without the headers of index files, as ``$file_indexes`` has."""
         by_file: dict[str, list[float]] = {}
         rows: dict[str, int] = {}
-        for found in self.looked:
-            size = self._file_index_bytes(candidate, found)
+        for sampled in self.looked:
+            size = self._file_index_bytes(candidate, sampled)
             if size is not None:
-                by_file.setdefault(found.run.task.path, []).append(size)
-                rows[found.run.task.path] = found.run.task.row_count
+                by_file.setdefault(sampled.run.task.path, []).append(size)
+                rows[sampled.run.task.path] = sampled.run.task.row_count
         if not by_file:
             return 0
         sizes = {path: sum(all_) / len(all_) for path, all_ in by_file.items()}
@@ -585,11 +585,13 @@ class Estimator:
         and committing are not in it.
         """
         each = []
-        for found in self.looked:
-            built = found.trial.built.get(candidate)
+        for sampled in self.looked:
+            built = sampled.trial.built.get(candidate)
             if built is not None:
-                seconds = built.seconds * self._sorting(candidate, found)
-                each.append((seconds + found.trial.read_seconds.get(candidate.column, 0.0)) / max(1, found.run.rows))
+                seconds = built.seconds * self._sorting(candidate, sampled)
+                each.append(
+                    (seconds + sampled.trial.read_seconds.get(candidate.column, 0.0)) / max(1, sampled.run.rows)
+                )
         return median(each) * self.table_rows / side_by_side([f.row_count for f in self.files]) if each else 0.0
 
     def _sorting(self, candidate: Candidate, found: Looked) -> float:

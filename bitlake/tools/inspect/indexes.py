@@ -128,9 +128,9 @@ def rows_of_value(
         rows = _rows(source, place, index) if row_count is None else row_count
         opened = open_index(source.from_here(0), source.size, fields, rows)
         opened.columns = {name: {index: place}}
-        found = opened.evaluate(predicate)
+        selection = opened.evaluate(predicate)
         problem = opened.problems[0] if opened.problems else None
-        out.append(_told(name, index, shown, found, rows, page, problem))
+        out.append(_told(name, index, shown, selection, rows, page, problem))
     return out
 
 

@@ -124,19 +124,19 @@ def kind_of(path: str, start: bytes, size: int, avro_fields: tuple[str, ...]) ->
 
     The content wins where it has a mark of its own; otherwise the name does.
     """
-    named, found = by_name(path), by_magic(start, size)
-    if found is Kind.AVRO:
+    named, magic = by_name(path), by_magic(start, size)
+    if magic is Kind.AVRO:
         inner = next((kind for field, kind in _BY_FIELD if field in avro_fields), Kind.AVRO)
         if inner is Kind.AVRO and named in _AVRO_KINDS:
             inner = named  # its header may be what is damaged
-        found = inner
-    if found is Kind.JSON and named in _JSON_KINDS:
-        found = named
-    if found in (Kind.UNKNOWN, named) or (found is Kind.JSON and named is not Kind.UNKNOWN):
+        magic = inner
+    if magic is Kind.JSON and named in _JSON_KINDS:
+        magic = named
+    if magic in (Kind.UNKNOWN, named) or (magic is Kind.JSON and named is not Kind.UNKNOWN):
         return named, None
-    if named is Kind.UNKNOWN or (named is Kind.HASHES and found is Kind.VECTORS):
-        return found, None
-    return found, f"the name is that of a {named.value}, the content that of a {found.value}"
+    if named is Kind.UNKNOWN or (named is Kind.HASHES and magic is Kind.VECTORS):
+        return magic, None
+    return magic, f"the name is that of a {named.value}, the content that of a {magic.value}"
 
 
 ANY = object()

@@ -64,8 +64,8 @@ class Header:
     def fields(self) -> tuple[str, ...]:
         """The names of the record's fields."""
         schema = self.schema
-        found = schema.get("fields") if isinstance(schema, dict) else None
-        return tuple(f["name"] for f in found or () if isinstance(f, dict) and isinstance(f.get("name"), str))
+        listed = schema.get("fields") if isinstance(schema, dict) else None
+        return tuple(f["name"] for f in listed or () if isinstance(f, dict) and isinstance(f.get("name"), str))
 
 
 class _Cursor:

@@ -568,12 +568,12 @@ def index_coverage(
     wanted = {(s.column, s.index_type) for s in usable_indexes(state.schema.options, state.schema.fields)}
     for key in wanted:
         counts.setdefault(key, [0.0, 0.0])
-    found = [
+    coverage = [
         IndexFacts(column, kind, min(round(n), len(entries)), round(size), (column, kind) in wanted)
         for (column, kind), (n, size) in counts.items()
     ]
-    found.sort(key=lambda i: (-i.size, i.column, i.kind))
-    return tuple(found), (len(beside[::step]), len(beside)), tuple(dict.fromkeys(problems))[:5]
+    coverage.sort(key=lambda i: (-i.size, i.column, i.kind))
+    return tuple(coverage), (len(beside[::step]), len(beside)), tuple(dict.fromkeys(problems))[:5]
 
 
 # --- history ----------------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def check_hints(store: Store, line: Line, book: Book) -> None:
 
 
 def _wrong_hints(store: Store, line: Line) -> list[Finding]:
-    paths, found = line.paths, []
+    paths, findings = line.paths, []
     for path, latest in ((paths.latest_hint, True), (paths.earliest_hint, False)):
         try:
             data = store.read(path)
@@ -269,12 +269,12 @@ def _wrong_hints(store: Store, line: Line) -> list[Finding]:
         if hint is not None and not latest and ids and ids[0] <= hint <= now.end:
             continue  # an expiry that has begun moved it on
         if hint is None:
-            found.append(Finding("hint-wrong", path, f"it holds {data[:32]!r} and not a number"))
+            findings.append(Finding("hint-wrong", path, f"it holds {data[:32]!r} and not a number"))
         elif hint != end:
             right = f"the {word} one is {end}" if ids else "none is there"
             code = "hint-ahead" if latest and hint > end else "hint-wrong"
-            found.append(Finding(code, path, f"it names snapshot {hint}, {right}"))
-    return found
+            findings.append(Finding(code, path, f"it names snapshot {hint}, {right}"))
+    return findings
 
 
 def _check_consumers(store: Store, line: Line, ids: list[int], book: Book) -> None:
@@ -339,11 +339,11 @@ def read_index_manifest(store: Store, path: str) -> Read[tuple[IndexFileEntry, .
 
 def read_manifest(store: Store, task: ManifestTask) -> Read[tuple[ManifestEntry, ...]]:
     """Read a manifest, and compare it with its entries in lists."""
-    found = _read(store, task.path, "manifest", [m.file_size for m in task.metas], decode_manifest)
-    if found.content is None:
-        return found
-    wrong = [f for meta in task.metas for f in _meta_faults(task, meta, found.content)]
-    return Read(found.content, (*found.findings, *wrong))
+    content = _read(store, task.path, "manifest", [m.file_size for m in task.metas], decode_manifest)
+    if content.content is None:
+        return content
+    wrong = [f for meta in task.metas for f in _meta_faults(task, meta, content.content)]
+    return Read(content.content, (*content.findings, *wrong))
 
 
 def check_statistics(store: Store, path: str) -> tuple[Finding, ...]:

@@ -190,9 +190,9 @@ class _Work:
         bad = {p.rsplit("/", 1)[0] for p in unsound}
         for f in wanted:
             if f.code in _FILE_INDEXES:
-                found = by_path.get(f.path)
-                if found is not None and found[0] not in unsound:
-                    self.files.setdefault(found[0], (found[1], f.code))
+                files = by_path.get(f.path)
+                if files is not None and files[0] not in unsound:
+                    self.files.setdefault(files[0], (files[1], f.code))
                     self.covered.add(f)
             else:
                 slot = hashes.get(f.path) or folders.get(f.path)

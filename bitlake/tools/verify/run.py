@@ -146,9 +146,9 @@ class _Verify:
     ) -> Mapping[str, Content]:
         """Read files of one kind, each once; returns the contents of those that can be read, by name."""
         reads = self.light.run(list(tasks.values()), partial(read, self.store))
-        for name, found in zip(tasks, reads, strict=True):
+        for name, content in zip(tasks, reads, strict=True):
             self.book.count(what)
-            self.book.add_all(found.findings, list(holders[name]))
+            self.book.add_all(content.findings, list(holders[name]))
         return {n: r.content for n, r in zip(tasks, reads, strict=True) if r.content is not None}
 
     def _manifests(
@@ -235,9 +235,9 @@ class _Verify:
             named = {r.data_file for r in e.ranges or ()}
             rows = {n: self.rows[n] for n in named if n in self.rows}
             tasks.append(VectorTask(index_path(line.paths, latest, e), e, rows))
-        for e, found in zip(vectors, self.runner.run(tasks, partial(check_vectors, self.store)), strict=True):
+        for e, checked in zip(vectors, self.runner.run(tasks, partial(check_vectors, self.store)), strict=True):
             self.book.count("vectors", len(e.ranges or ()))
-            self.book.add_all(found, files.indexes[e])
+            self.book.add_all(checked, files.indexes[e])
         self._hashes(line, latest, files)
         if self.deep and files.last is not None:
             self._once(line, latest, files.last, known)
@@ -268,8 +268,8 @@ class _Verify:
             ]
             if len(files) > 1:
                 tasks.append(OnceTask(tuple(files)))
-        for found in self.runner.run(tasks, partial(check_once, self.store)):
-            self.book.add_all(found, [moment.name])
+        for findings in self.runner.run(tasks, partial(check_once, self.store)):
+            self.book.add_all(findings, [moment.name])
 
     def _hashes(self, line: metadata.Line, latest: TableSchema, files: Files) -> None:
         by_slot = by_bucket(e for e in files.indexes if e.index_type == HASH)
@@ -288,12 +288,12 @@ class _Verify:
                 (index_path(line.paths, latest, e), e, frozenset(wanted.get(e.file_name, ()))) for e in entries
             )
             tasks.append(HashTask(indexes, keys))
-        for entries, found in zip(
+        for entries, findings in zip(
             by_slot.values(), self.runner.run(tasks, partial(check_hashes, self.store)), strict=True
         ):
             self.book.count("hash_files", len(entries))
             names = {index_path(line.paths, latest, e): files.indexes[e] for e in entries}
-            for finding in found:
+            for finding in findings:
                 self.book.add_all([finding], names.get(finding.path, []))
 
     # --- the rest -----------------------------------------------------------------------------------------------------
