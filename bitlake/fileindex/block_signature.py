@@ -43,7 +43,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.codec.hashing import string_buffers
-from bitlake.codec.roaring import bitmap_of, contains, deserialize, mask_of, serialize
+from bitlake.codec.roaring import Bools, UInt8s, bitmap_of, contains, deserialize, mask_of, serialize
 from bitlake.errors import CorruptError
 from bitlake.fileindex.capabilities import (
     ColumnFacts,
@@ -59,9 +59,7 @@ from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType
 
-UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
-Bools = npt.NDArray[np.bool_]
 Texts = Sequence[pa.Array]
 """The strings of a block, without NULL."""
 T = TypeVar("T")

@@ -24,19 +24,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.codec.hashing import string_buffers
+from bitlake.codec.roaring import Bools, UInt8s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_functions import TextCondition, TextUnit, leaf_condition
 from bitlake.expressions.tree import Leaf
 from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
-    Bools,
     CodeSets,
     SignatureIndex,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
-    UInt8s,
     UInt32s,
     share_of,
 )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.codec.hashing import string_buffers
+from bitlake.codec.roaring import Bools, UInt8s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.text_functions import (
     TextCondition,
@@ -30,13 +31,11 @@ from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.block_signature import (
     ROWS,
     SIZE_SHARE,
-    Bools,
     CodeLists,
     SignatureIndex,
     SignatureReader,
     SignatureShape,
     SignatureWriter,
-    UInt8s,
     UInt32s,
     share_of,
 )

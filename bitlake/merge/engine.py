@@ -22,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import Bools
 from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import compute as pc
 from bitlake.merge.functions import Accumulator, Choice, LastNonNull, accumulator
-from bitlake.merge.keys import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
+from bitlake.merge.keys import Groups, dense_ranks, equality_codes, group_rows, order_codes
 from bitlake.schema.merge_spec import (
     ADD,
     AGGREGATION,
@@ -38,8 +40,6 @@ from bitlake.schema.merge_spec import (
     MergeSpec,
     SequenceGroup,
 )
-
-Bools = npt.NDArray[np.bool_]
 
 
 def with_higher_sequence(rows: pa.Table, shift: int) -> pa.Table:

@@ -23,12 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import Bools
 from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.merge.keys import Int64s, order_codes
+from bitlake.merge.keys import order_codes
 from bitlake.schema.merge_spec import Function
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Accumulator(Protocol):

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import Bools
 from bitlake.lazy_modules import compute as pc
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _NULL = np.int64(-(2**63))
 
 

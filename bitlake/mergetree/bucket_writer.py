@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
-from bitlake.codec.hashing import Int32s
+from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import UnwrittenIndex
 from bitlake.io import Store
 from bitlake.merge.engine import merge_rows
-from bitlake.merge.keys import Int64s, group_rows, in_order, key_columns, order_codes, sort_columns
+from bitlake.merge.keys import group_rows, in_order, key_columns, order_codes, sort_columns
 from bitlake.mergetree.bucket import BucketChange, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.bucket_assignment import key_hashes
 from bitlake.mergetree.compaction import RecordExpire, compact_unit

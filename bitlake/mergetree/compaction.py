@@ -43,7 +43,8 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import units_per_milli
-from bitlake.codec.roaring import bitmap_of
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import Bools, bitmap_of
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
@@ -434,9 +435,6 @@ def _columns(parts: Sequence[pa.Table]) -> list[pa.Array]:
 
 
 # --- merging a chunk --------------------------------------------------------------------------------------------------
-
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, positions_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import In
@@ -36,7 +37,6 @@ from bitlake.types import AtomicType, Root
 
 log = logging.getLogger("bitlake")
 
-Int64s = npt.NDArray[np.int64]
 
 _WORTH_PAGES = 32 * 1024
 """Files with fewer rows are decoded without reading their page index."""

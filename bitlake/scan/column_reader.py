@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError, NotFound
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
@@ -27,8 +28,7 @@ from bitlake.io.remote_files import open_ranges
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import CacheName
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Rows = tuple[pa.Table | pa.RecordBatch, Ints | range]
+Rows = tuple[pa.Table | pa.RecordBatch, Int64s | range]
 """Values, and the position in the file of each: a range where they are side by side, which takes no memory."""
 
 _BATCH_ROWS = 128 * 1024
@@ -152,20 +152,20 @@ def footer_of(store: Store, task: FileTask) -> Footer:
     return store.caches[_FOOTERS].get_or(task.path, load, lambda footer: footer.memory)
 
 
-def position_array(positions: Ints | range) -> Ints:
+def position_array(positions: Int64s | range) -> Int64s:
     """Positions as an array.  Most readers need only their number: of 6M rows, the array takes 20 ms."""
     return np.arange(positions.start, positions.stop, dtype=np.int64) if isinstance(positions, range) else positions
 
 
-def fetch_rows(store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts) -> pa.Table:
+def fetch_rows(store: Store, task: FileTask, positions: Int64s, names: Sequence[str], counts: ReadCounts) -> pa.Table:
     """The columns at these positions (sorted), reading only pages that hold one."""
     parts = [rows for rows, _ in fetch_parts(store, task, positions, names, counts)]
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
 def fetch_parts(
-    store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts
-) -> Iterator[tuple[pa.Table, Ints]]:
+    store: Store, task: FileTask, positions: Int64s, names: Sequence[str], counts: ReadCounts
+) -> Iterator[tuple[pa.Table, Int64s]]:
     """As :func:`fetch_rows`, in parts (at least one) whose pages are in memory one after the other."""
     footer = footer_of(store, task)
     at = 0
@@ -182,7 +182,7 @@ def stream(
     names: Sequence[str],
     counts: ReadCounts,
     groups: Sequence[int] | None = None,
-    picked: Ints | None = None,
+    picked: Int64s | None = None,
     compact: Sequence[str] = (),
 ) -> Generator[Rows, None, None]:
     """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given.
@@ -248,7 +248,7 @@ def has_pages(task: FileTask) -> bool:
 
 
 def stream_whole(
-    store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts, picked: Ints | None = None
+    store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts, picked: Int64s | None = None
 ) -> Iterator[Rows]:
     """The columns of a file without pages, batch by batch, of rows ``picked`` (sorted) if given.
 
@@ -271,7 +271,7 @@ def stream_whole(
         raise CorruptError(f"{end} rows came where the manifest says {task.row_count}", None, task.path)
 
 
-def _picked(batch: pa.RecordBatch, start: int, picked: Ints | None) -> Iterator[Rows]:
+def _picked(batch: pa.RecordBatch, start: int, picked: Int64s | None) -> Iterator[Rows]:
     """A batch whose first row is ``start`` of its file, or its picked rows if there are any, with their positions."""
     end = start + batch.num_rows
     if picked is None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.expressions.evaluate import evaluate, filter_table, physical_array
 from bitlake.expressions.tree import Predicate, sources_of
@@ -38,7 +39,6 @@ from bitlake.runtime import by_identity
 from bitlake.scan.column_reader import (
     COUNTERS,
     FileTask,
-    Ints,
     MergeTask,
     ReadCounts,
     Rows,
@@ -248,7 +248,7 @@ class _Late:
                 continue
             yield from self._joined(filtered, self._others(store, footer, counts, groups, survivors), request)
 
-    def _is_dense(self, store: Store, request: ReadRequest, groups: Sequence[int], picked: Ints | None) -> bool:
+    def _is_dense(self, store: Store, request: ReadRequest, groups: Sequence[int], picked: Int64s | None) -> bool:
         """Whether most pages hold a matching row, judged by a run's first batch, which is then read again."""
         with closing(
             stream(store, self.task, self.first.names, ReadCounts(), groups, picked, self.first.compact)
@@ -259,7 +259,9 @@ class _Late:
         _, survivors = self._filtered(iter((batch,)), request, ReadCounts())
         return bool(_blocks(survivors) > LATE_PAGES * _blocks(position_array(batch[1])))
 
-    def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
+    def _by_pages(
+        self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Int64s
+    ) -> Iterator[pa.Table]:
         """As :meth:`read`, for few rows: those of pages that can hold a matching one."""
         if not len(positions):
             return
@@ -269,11 +271,11 @@ class _Late:
             rest = fetch_parts(store, self.task, survivors, self.rest.names, counts)
             yield from self._joined(filtered, rest, request)
 
-    def _filtered(self, batches: Iterator[Rows], request: ReadRequest, counts: ReadCounts) -> tuple[pa.Table, Ints]:
+    def _filtered(self, batches: Iterator[Rows], request: ReadRequest, counts: ReadCounts) -> tuple[pa.Table, Int64s]:
         """The predicate's columns of the rows for which it is TRUE, and the positions of these in the file."""
         assert request.predicate is not None
         tables: list[pa.Table] = []
-        survivors: list[Ints] = []
+        survivors: list[Int64s] = []
         for rows, positions in batches:
             counts.add(rows_read=len(positions))
             table = self.first.table(rows, positions)
@@ -297,7 +299,7 @@ class _Late:
             yield pa.table(columns, names=list(request.columns))
 
     def _others(
-        self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Ints
+        self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Int64s
     ) -> Iterator[Rows]:
         rows = sum(footer.row_groups[n].rows for n in groups)
         if _blocks(survivors) * PAGE_ROWS <= rows * LATE_PAGES:
@@ -306,7 +308,7 @@ class _Late:
             yield from stream(store, self.task, self.rest.names, counts, groups, survivors, self.rest.compact)
 
 
-def _blocks(positions: Ints) -> int:
+def _blocks(positions: Int64s) -> int:
     """The number of blocks of ``PAGE_ROWS`` rows of a file that hold one of these rows (sorted)."""
     return int(np.count_nonzero(np.diff(positions // PAGE_ROWS, prepend=-1)))
 
@@ -361,7 +363,7 @@ class _FileColumns:
         """The file's column that stores a column of the table; None for partition columns and columns added later."""
         return None if name in self._constants else self._mapping.fields.get(name)
 
-    def table(self, rows: pa.Table | pa.RecordBatch, positions: Ints | range) -> pa.Table:
+    def table(self, rows: pa.Table | pa.RecordBatch, positions: Int64s | range) -> pa.Table:
         if self._as_stored and rows.schema.names == self.needed:
             schema = _nullable(output_schema(self._schema, self.needed))
             if rows.schema.types == schema.types:
@@ -377,7 +379,7 @@ class _FileColumns:
         """Whether columns of the right types are the table's: nested ones may have members of other ids."""
         return all((s := self.source(c)) is not None and s.type == self._schema.field(c).type for c in self.needed)
 
-    def _converted(self, rows: pa.Table | pa.RecordBatch, positions: Ints | range) -> pa.Table:
+    def _converted(self, rows: pa.Table | pa.RecordBatch, positions: Int64s | range) -> pa.Table:
         count = len(positions)
         arrays: list[Any] = []
         fields: list[pa.Field] = []
@@ -409,7 +411,7 @@ class _FileColumns:
             return _no_columns(count)
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def metadata(self, name: str, positions: Ints | range) -> pa.Array:
+    def metadata(self, name: str, positions: Int64s | range) -> pa.Array:
         """A metadata column for rows at these positions."""
         count = len(positions)
         if name == ROW_INDEX:
@@ -579,7 +581,7 @@ class _Merged:
     """Merged rows of a chunk, and their positions among the ``count`` rows that the chunk was merged to."""
 
     rows: pa.Table
-    positions: Ints | range
+    positions: Int64s | range
     count: int
 
     def matching(self, predicate: Predicate | None, schema: TableSchema) -> _Merged:
@@ -590,7 +592,7 @@ class _Merged:
         kept = position_array(self.positions)[true.to_numpy(zero_copy_only=False)]
         return _Merged(self.rows.filter(true), kept, self.count)
 
-    def at(self, positions: Ints) -> _Merged:
+    def at(self, positions: Int64s) -> _Merged:
         """Of all rows that the chunk was merged to, those at these positions."""
         return _Merged(self.rows.take(pa.array(positions)), positions, self.count)
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.indexed import has_members, parse_indexed
 from bitlake.expressions.terms import columns_in
@@ -26,7 +27,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.types import arrow_type
 from bitlake.types.datatypes import is_scalar
 
-Ints = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[int, Any]
 OrderItem: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
@@ -159,7 +159,7 @@ def with_expressions(table: pa.Table, orders: Sequence[Order]) -> pa.Table:
     return table
 
 
-def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Ints:
+def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Int64s:
     """The indices of the first ``n`` rows in order, sorted; rows that tie keep their order in the table."""
     rows = table.num_rows
     if n <= 0 or rows == 0:
@@ -176,9 +176,9 @@ def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Ints:
     return chosen[sorted_]
 
 
-def _first(nulls: npt.NDArray[np.int8], values: Ints, n: int) -> Ints:
+def _first(nulls: npt.NDArray[np.int8], values: Int64s, n: int) -> Int64s:
     """The rows that can be among the first ``n`` by one column, with all that tie for the last place; ascending."""
-    kept: list[Ints] = []
+    kept: list[Int64s] = []
     for group in (0, 1, 2):
         rows = np.flatnonzero(nulls == group)
         if group == 1 and len(rows) > n:
@@ -191,7 +191,7 @@ def _first(nulls: npt.NDArray[np.int8], values: Ints, n: int) -> Ints:
     return np.sort(np.concatenate(kept))
 
 
-def _sortable(column: pa.ChunkedArray, order: Order) -> tuple[npt.NDArray[np.int8], Ints]:
+def _sortable(column: pa.ChunkedArray, order: Order) -> tuple[npt.NDArray[np.int8], Int64s]:
     """Each row's group (NULLs apart) and a number that ascends as the rows shall; 0 for NULL."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
@@ -207,7 +207,7 @@ def _sortable(column: pa.ChunkedArray, order: Order) -> tuple[npt.NDArray[np.int
     return groups, values
 
 
-def _numbers(array: pa.Array) -> Ints:
+def _numbers(array: pa.Array) -> Int64s:
     """Integers in the order of the values; a NULL's is arbitrary."""
     kind = array.type
     if pa.types.is_floating(kind):
@@ -232,5 +232,5 @@ def _numbers(array: pa.Array) -> Ints:
     return ranks[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)] if len(by_value) else _zeros(len(array))
 
 
-def _zeros(n: int) -> Ints:
+def _zeros(n: int) -> Int64s:
     return np.zeros(n, np.int64)

@@ -23,8 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.merge.keys import Int64s, group_rows
+from bitlake.merge.keys import group_rows
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry, by_bucket
 from bitlake.metadata.paths import POSTPONE_BUCKET

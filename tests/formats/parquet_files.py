@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bitlake.codec.hashing import Int64s
 from bitlake.formats.parquet.footer import FetchRanges, Footer, read_footer
-from bitlake.formats.parquet.page_index import Ints, split_rows
+from bitlake.formats.parquet.page_index import split_rows
 from bitlake.formats.parquet.pages import ReadStats, read_parts
 
 
@@ -34,7 +35,7 @@ class Source:
 
 
 def read_rows(
-    footer: Footer, fetch_ranges: FetchRanges, rows: Ints, columns: Sequence[str], **options: Any
+    footer: Footer, fetch_ranges: FetchRanges, rows: Int64s, columns: Sequence[str], **options: Any
 ) -> tuple[pa.Table, ReadStats]:
     """All parts of :func:`bitlake.formats.parquet.pages.read_parts` as one."""
     parts = list(read_parts(footer, fetch_ranges, rows, columns, **options))

@@ -42,13 +42,13 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.bytes import varint
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, OPTIONAL, SchemaNode
 from bitlake.formats.parquet.thrift import ThriftReader
 from bitlake.lazy_modules import compute as pc
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 Codes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
@@ -215,7 +215,7 @@ class Gatherer:
             return node.physical == INT64 and kind.unit == _UNITS.get(_stored_unit(node))
         return any(kind == k for k in _SAME.get(node.physical, ()))
 
-    def add(self, block: Bytes, page: PageBytes, start: int, chosen: slice | Ints) -> bool:
+    def add(self, block: Bytes, page: PageBytes, start: int, chosen: slice | Int64s) -> bool:
         """Gather the ``chosen`` rows (sorted, from 0) of a page that was decompressed to ``block``, from ``start`` on.
 
         False if the page has a NULL, or texts of several lengths up to these rows: the column is then not to be
@@ -360,7 +360,7 @@ class CodedGatherer:
         self._dictionary = np.ndarray(count, number, block, start).copy()
         return True
 
-    def add(self, block: Bytes, page: PageBytes, start: int, chosen: slice | Ints) -> bool:
+    def add(self, block: Bytes, page: PageBytes, start: int, chosen: slice | Int64s) -> bool:
         """Gather the ``chosen`` rows (a slice or places) of a page that was decompressed to ``block`` at ``start``.
 
         False if the page has a NULL, many runs, or is damaged: the column is then not to be gathered.
@@ -427,7 +427,7 @@ class _Runs:
     starts: list[int]
 
 
-def _codes(data: bytes, count: int, chosen: slice | Ints) -> Codes | None:
+def _codes(data: bytes, count: int, chosen: slice | Int64s) -> Codes | None:
     """The codes of the ``chosen`` of a page's ``count`` values; None if it has many runs, or they are damaged."""
     runs = _runs(data, count)
     if runs is None:
@@ -475,7 +475,7 @@ def _runs(data: bytes, count: int) -> _Runs | None:
     return runs if runs.codes else None
 
 
-def _codes_at(data: bytes, runs: _Runs, places: Ints) -> Codes:
+def _codes_at(data: bytes, runs: _Runs, places: Int64s) -> Codes:
     """The codes of these values (sorted): of each the three bytes that it is in, shifted."""
     number = np.searchsorted(runs.firsts, places, "right") - 1
     bit = (places - np.array(runs.firsts)[number]) * runs.bits

@@ -40,13 +40,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import BYTE_ARRAY, INT32, INT64, Column, ColumnChunk, FetchRanges, Footer, Pages
 from bitlake.formats.parquet.thrift import Struct, ThriftReader
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
 
 # --- offset indexes ---------------------------------------------------------------------------------------------------
 
@@ -60,7 +58,7 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
     Returns (ranges fetched, bytes fetched).  Raises :class:`CorruptError` for an index that breaks its rules.
     """
     cache = footer.cache
-    layouts: dict[bytes, Ints] = {}
+    layouts: dict[bytes, Int64s] = {}
     ranges: list[tuple[int, int]] = []
     missing: list[tuple[int, int]] = []
     for key in wanted:
@@ -91,7 +89,7 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
     return len(merged), sum(m[1] for m in merged)
 
 
-def _shared(pages: Pages, layouts: dict[bytes, Ints]) -> Pages:
+def _shared(pages: Pages, layouts: dict[bytes, Int64s]) -> Pages:
     """``pages`` with its first rows replaced by an equal array seen before: readers compare them by identity."""
     return replace(pages, first_rows=layouts.setdefault(pages.first_rows.tobytes(), pages.first_rows))
 
@@ -137,7 +135,7 @@ def decode_pages(data: bytes, chunk: ColumnChunk, rows: int) -> Pages:
     return Pages(offsets, ends, bounds)
 
 
-def _decode_fast(data: bytes) -> tuple[Ints, Ints, Ints] | None:
+def _decode_fast(data: bytes) -> tuple[Int64s, Int64s, Int64s] | None:
     """(offsets, sizes, first rows) if each PageLocation is the usual seven varints, else None."""
     if len(data) < 2 or data[0] != (1 << 4 | thrift.LIST) or data[1] & 15 != thrift.STRUCT:
         return None
@@ -167,7 +165,7 @@ def _decode_fast(data: bytes) -> tuple[Ints, Ints, Ints] | None:
     return values[:, 0].copy(), values[:, 1].copy(), values[:, 2].copy()
 
 
-def _decode_any(data: bytes, at: int) -> tuple[Ints, Ints, Ints]:
+def _decode_any(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s]:
     found = ThriftReader(data, 0, at).struct().get(1)
     try:
         table = np.array([(p[1], p[2], p[3]) for p in found or ()], np.int64).reshape(-1, 3)
@@ -191,7 +189,7 @@ class PageBounds:
     INT32 and INT64 columns, lists of bytes for BYTE_ARRAY; meaningless where ``empty`` (a page of NULLs only).
     """
 
-    starts: Ints
+    starts: Int64s
     low: Any
     high: Any
     empty: np.ndarray[Any, np.dtype[np.bool_]]
@@ -215,7 +213,7 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     if isinstance(known, PageBounds):
         return known
     load_pages(footer, fetch_ranges, [(number, column.leaf) for number, _, _ in groups])
-    starts: list[Ints] = []
+    starts: list[Int64s] = []
     low: list[bytes] = []
     high: list[bytes] = []
     empty: list[bool] = []
@@ -267,7 +265,7 @@ def _decode_bounds(data: bytes, chunk: ColumnChunk) -> Struct:
     return index
 
 
-def _numbers(values: list[bytes], empty: np.ndarray[Any, Any], kind: np.dtype[Any], at: int | None) -> Ints:
+def _numbers(values: list[bytes], empty: np.ndarray[Any, Any], kind: np.dtype[Any], at: int | None) -> Int64s:
     size = kind.itemsize
     if any(len(v) != size and not e for v, e in zip(values, empty.tolist(), strict=True)):
         raise CorruptError(f"Parquet column index: a bound that has not {size} bytes", at)
@@ -289,7 +287,7 @@ class Touched:
 
     number: int
     rows: int
-    local: Ints
+    local: Int64s
     distinct: bool
 
 
@@ -316,8 +314,8 @@ class PlannedChunk:
     data: int
     values: int | None
     pages: int
-    starts: Ints | None = None
-    stops: Ints | None = None
+    starts: Int64s | None = None
+    stops: Int64s | None = None
     """Where each data page lies in the file; None where they are not told apart."""
 
 
@@ -352,7 +350,7 @@ class GroupPlan:
                 piece.data = b""
 
 
-def split_rows(footer: Footer, rows: Ints) -> list[Touched]:
+def split_rows(footer: Footer, rows: Int64s) -> list[Touched]:
     """The row groups that hold these rows (sorted)."""
     starts = np.array([g.first_row for g in footer.row_groups] + [footer.rows], np.int64)
     cuts = np.searchsorted(rows, starts)
@@ -374,19 +372,19 @@ class Choice:
 
     __slots__ = ("_places", "_rows", "count", "first", "pages", "sizes", "values")
 
-    def __init__(self, first_rows: Ints, touched: Touched) -> None:
+    def __init__(self, first_rows: Int64s, touched: Touched) -> None:
         local = touched.local
         self.count = len(local)
         low, high = int(local[0]), int(local[-1])
         self.first: int | None = None
-        self._places: tuple[Ints, Ints] | None = None
-        self._rows: list[slice | Ints] | None = None
+        self._places: tuple[Int64s, Int64s] | None = None
+        self._rows: list[slice | Int64s] | None = None
         if touched.distinct and high - low == self.count - 1:
             begin, last = (np.searchsorted(first_rows, (low, high), "right") - 1).tolist()
             starts = first_rows[begin : last + 2].tolist()
             self.sizes = [b - a for a, b in itertools.pairwise(starts)]
             if all(self.sizes):
-                self.pages: slice | Ints = slice(begin, last + 1)
+                self.pages: slice | Int64s = slice(begin, last + 1)
                 self.values = starts[-1] - starts[0]
                 self.first = low - starts[0]
                 self._rows = [slice(max(low - a, 0), min(high + 1, b) - a) for a, b in itertools.pairwise(starts)]
@@ -409,20 +407,20 @@ class Choice:
         self._rows = [_as_slice(places[a:b], touched.distinct) for a, b in itertools.pairwise(cuts)]
 
     @property
-    def positions(self) -> Ints:
+    def positions(self) -> Int64s:
         """The place of each chosen row among the values of all these pages."""
         if self._places is None:
             assert self.first is not None
             return np.arange(self.first, self.first + self.count)
         return self._places[1]
 
-    def rows(self, number: int) -> slice | Ints:
+    def rows(self, number: int) -> slice | Int64s:
         """The chosen rows of the ``number``-th of these pages, counted in it."""
         assert self._rows is not None
         return self._rows[number]
 
 
-def _as_slice(places: Ints, distinct: bool) -> slice | Ints:
+def _as_slice(places: Int64s, distinct: bool) -> slice | Int64s:
     low, high = int(places[0]), int(places[-1]) + 1
     return slice(low, high) if distinct and high - low == len(places) else places
 
@@ -503,7 +501,7 @@ def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
 
 
 def _plan_chunk(
-    footer: Footer, group: int, leaf: int, pages: Pages, which: slice | Ints, values: int | None
+    footer: Footer, group: int, leaf: int, pages: Pages, which: slice | Int64s, values: int | None
 ) -> PlannedChunk:
     source = footer.row_groups[group].chunks[leaf]
     if pages.whole:

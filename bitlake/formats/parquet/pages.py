@@ -25,6 +25,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.formats.parquet.decode import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
 from bitlake.formats.parquet.footer import BYTE_ARRAY, INT96, Column, FetchRanges, Footer
@@ -46,7 +47,6 @@ from bitlake.formats.parquet.gather import (
 from bitlake.formats.parquet.page_index import (
     Choice,
     GroupPlan,
-    Ints,
     Piece,
     PlannedChunk,
     batches,
@@ -74,7 +74,7 @@ class ReadStats:
 def read_parts(
     footer: Footer,
     fetch_ranges: FetchRanges,
-    rows: Ints,
+    rows: Int64s,
     columns: Sequence[str],
     *,
     max_gap: int = MAX_GAP,
@@ -123,7 +123,7 @@ def read_parts(
         requests = size = 0
 
 
-def _checked(rows: Ints, count: int) -> Ints:
+def _checked(rows: Int64s, count: int) -> Int64s:
     rows = np.ascontiguousarray(rows, np.int64)
     if rows.ndim != 1 or (len(rows) and (rows[0] < 0 or rows[-1] >= count or (rows[1:] < rows[:-1]).any())):
         raise InvalidRequest(f"rows to read must be sorted and between 0 and {count - 1}")
@@ -496,7 +496,7 @@ def _decoded_table(
     return table
 
 
-def _take(decoded: Any, positions: Ints) -> Any:
+def _take(decoded: Any, positions: Int64s) -> Any:
     count = len(positions)
     first, last = int(positions[0]), int(positions[-1])
     if last - first == count - 1 and (count < 3 or (np.diff(positions) == 1).all()):

@@ -55,6 +55,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.formats.conform import conform
@@ -64,8 +65,6 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
 from bitlake.types.arrow import arrow_schema, holds
 from bitlake.types.datatypes import DataField
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
@@ -313,12 +312,12 @@ _MOST_CUTS = 1 / 8
 """Cuts for each page that there is anyhow: the shortest clusters gain most and come first."""
 
 
-def page_cuts(table: pa.Table, names: Sequence[str], page_rows: int) -> Ints:
+def page_cuts(table: pa.Table, names: Sequence[str], page_rows: int) -> Int64s:
     """The rows (sorted, without 0) at which every column should begin a page, for the clusters in these columns."""
     ranges = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
     pages = max(8, table.num_rows // page_rows)
     wanted = [row for cluster in ranges[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
-    cuts: Ints = np.unique(np.array([row for row in wanted if 0 < row < table.num_rows], np.int64))
+    cuts: Int64s = np.unique(np.array([row for row in wanted if 0 < row < table.num_rows], np.int64))
     return cuts
 
 
@@ -376,7 +375,7 @@ def _equal(rows: pa.ChunkedArray, value: pa.Scalar) -> np.ndarray[Any, np.dtype[
     return mask
 
 
-def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:
+def into_pages(column: pa.ChunkedArray, cuts: Int64s, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:
     """The column with a chunk for each page: up to ``page_rows`` rows, from each of ``cuts`` (sorted) on.
 
     ``page_bytes`` counts the values as Parquet writes them plainly: a page of average values ends at ``page_bytes``,
@@ -404,7 +403,7 @@ def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: 
     return pa.chunked_array(chunks, column.type)
 
 
-def _split_long(column: pa.ChunkedArray, bounds: Ints, limit: int) -> Ints:
+def _split_long(column: pa.ChunkedArray, bounds: Int64s, limit: int) -> Int64s:
     """``bounds`` with pages over twice ``limit`` bytes cut into equal numbers of rows, as often as it takes."""
     while True:
         places = bounds.tolist()

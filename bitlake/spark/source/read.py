@@ -27,10 +27,10 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from bitlake import _clock
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
-from bitlake.merge.keys import Int64s
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import (
     ROW_KIND,

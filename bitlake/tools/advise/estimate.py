@@ -19,6 +19,7 @@ from statistics import median
 import numpy as np
 from pyroaring import BitMap
 
+from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import positions_of
 from bitlake.expressions.tree import And, Computed, Constant, In, Or, Predicate, conjuncts, leaves_of, sources_of
 from bitlake.fileindex.capabilities import SampledColumn
@@ -30,7 +31,7 @@ from bitlake.formats.parquet.page_index import load_pages, plan_nested, split_ro
 from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.column_reader import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
+from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages, stored_bytes
 from bitlake.scan.page_pruning import rows_by_pages
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import DRIVER_ROWS, LATE_PAGES, SELECTIVE_SHARE, WHOLE_DRIVER_BYTES, WHOLE_FILE_SHARE
@@ -63,7 +64,7 @@ class _GroupPages:
 
     always: int
     nested: Sequence[Column]
-    layouts: Sequence[tuple[Ints, Ints, Ints]]
+    layouts: Sequence[tuple[Int64s, Int64s, Int64s]]
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class FilePages:
     task: FileTask
     schema: TableSchema
     _names: dict[str, str | None] = field(default_factory=dict)
-    _possible: dict[Predicate, tuple[Ints | None, int]] = field(default_factory=dict)
+    _possible: dict[Predicate, tuple[Int64s | None, int]] = field(default_factory=dict)
     _groups: dict[tuple[int, tuple[str, ...]], _GroupPages] = field(default_factory=dict)
 
     @property
@@ -97,7 +98,7 @@ class FilePages:
         footer = footer_of(self.store, self.task)
         return float(stored_bytes(footer, self.stored(columns), range(len(footer.row_groups))))
 
-    def possible(self, predicate: Predicate) -> tuple[Ints | None, int]:
+    def possible(self, predicate: Predicate) -> tuple[Int64s | None, int]:
         """The rows that bounds of pages leave possible (None: all), and the bytes that finding out takes."""
         known = self._possible.get(predicate)
         if known is None:
@@ -110,7 +111,7 @@ class FilePages:
             known = self._possible[predicate] = (None if rows is None else positions_of(rows), counts.bytes)
         return known
 
-    def fetched(self, columns: Sequence[str], positions: Ints) -> float:
+    def fetched(self, columns: Sequence[str], positions: Int64s) -> float:
         """Bytes of the pages of these columns that hold these rows (sorted); their dictionaries too."""
         if not len(positions):
             return 0.0
@@ -119,8 +120,8 @@ class FilePages:
         for rows in split_rows(footer, positions):
             group = self._pages_of(rows.number, tuple(columns))
             size += group.always
-            starts: list[Ints] = []
-            stops: list[Ints] = []
+            starts: list[Int64s] = []
+            stops: list[Int64s] = []
             for c in group.nested:
                 pieces = [p for planned in plan_nested(footer, c, rows).chunks for p in planned.pieces]
                 starts.append(np.array([p.start for p in pieces], np.int64))
@@ -174,7 +175,7 @@ class FilePages:
         return rows / pages if pages else None
 
 
-def _with_gaps(starts: Sequence[Ints], stops: Sequence[Ints]) -> int:
+def _with_gaps(starts: Sequence[Int64s], stops: Sequence[Int64s]) -> int:
     """Bytes of ranges, and of small gaps between them, which are read along."""
     if not starts:
         return 0
@@ -225,7 +226,7 @@ class FileWeigher:
         selections, asked = self._select(question.judged, indexes)
         if all(s.is_empty for s in selections):
             return Weight(self._elsewhere(question, indexes, engine), asked)
-        chosen: list[Ints] | None = None
+        chosen: list[Int64s] | None = None
         if all(s.rows is not None or s.is_empty for s in selections):
             chosen = [s.positions(run.rows) + run.start for s, (run, _) in zip(selections, self.runs, strict=True)]
             count = sum(len(c) for c in chosen)
@@ -265,7 +266,7 @@ class FileWeigher:
         possible = self.pages.possible(question.predicate)[0]
         return possible is not None and len(possible) <= min(DRIVER_ROWS, self.pages.task.row_count * WHOLE_FILE_SHARE)
 
-    def _seen(self, possible: Ints | None) -> bool:
+    def _seen(self, possible: Int64s | None) -> bool:
         """Whether a run holds any of the rows that the bounds of pages leave possible."""
         if possible is None or not len(possible):
             return True
@@ -292,7 +293,7 @@ class FileWeigher:
         few = blocks * PAGE_ROWS <= self.rows * LATE_PAGES
         return size + (self._scaled(question, rest, matching) if few else self.pages.whole(rest))
 
-    def _scaled(self, question: Question, columns: Sequence[str], chosen: Sequence[Ints]) -> float:
+    def _scaled(self, question: Question, columns: Sequence[str], chosen: Sequence[Int64s]) -> float:
         """Pages of the rows that each run chose, for the whole file; never more than the columns."""
         if self.rows < self.pages.task.row_count and self._scattered(chosen):
             rows = self.pages.task.row_count
@@ -308,7 +309,7 @@ class FileWeigher:
             size = sum(sizes) / len(sizes) * more
         return min(size, self.pages.whole(columns)) if more > 1 else size
 
-    def _scattered(self, chosen: Sequence[Ints]) -> bool:
+    def _scattered(self, chosen: Sequence[Int64s]) -> bool:
         """Return whether the rows lie in as many blocks as randomly placed rows would.
 
         If they do, the file's matching rows are taken as randomly placed, too: that predicts its pages better than the
@@ -323,7 +324,7 @@ class FileWeigher:
 
     # --- what matches, and what indexes say ---------------------------------------------------------------------------
 
-    def matching(self, predicate: Predicate) -> list[Ints]:
+    def matching(self, predicate: Predicate) -> list[Int64s]:
         """Where in the file a bound predicate is TRUE, by run."""
         return [positions_of(_true(predicate, run, trial)) + run.start for run, trial in self.runs]
 
