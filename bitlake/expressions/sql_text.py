@@ -25,12 +25,11 @@ from bitlake.expressions.tree import (
     Or,
     Predicate,
 )
-from bitlake.types.arrow import timestamp_unit
+from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST = 20
-_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def to_sql(
@@ -165,7 +164,7 @@ def _physical(kind: AtomicType, value: int) -> str:
         if kind.root is Root.TIME:
             return f"'{(dt.datetime.min + dt.timedelta(milliseconds=value)).time().isoformat()}'"
         if kind.root in TIMESTAMPS:
-            per = _PER_SECOND[timestamp_unit(kind.precision)]
+            per = UNITS_PER_SECOND[timestamp_unit(kind.precision)]
             seconds, rest = divmod(value, per)
             wall = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
             fraction = f".{rest:0{len(str(per)) - 1}}" if rest else ""

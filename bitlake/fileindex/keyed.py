@@ -49,7 +49,7 @@ from bitlake.fileindex.payload import DAMAGE, LazyBytes, Section
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import AtomicType, DataType, Root, arrow_type
-from bitlake.types.arrow import timestamp_unit
+from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
 from bitlake.types.datatypes import BINARIES, FLOATS, INTEGERS, STRINGS, TIMESTAMPS, is_scalar
 
 Key = int | bytes
@@ -70,7 +70,6 @@ _WIDTHS = {
     Root.DECIMAL: 8,
 }
 _ARROW_INTS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _NAN = {4: 0x7FC00000, 8: 0x7FF8000000000000}
 _KEY_PRECISION = 6
 """Keys of timestamps are never finer than microseconds."""
@@ -328,7 +327,7 @@ def chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
 
 
 def _rescaled(array: pa.Array, unit: str) -> pa.Array:
-    have, want = _PER_SECOND[array.type.unit], _PER_SECOND[unit]
+    have, want = UNITS_PER_SECOND[array.type.unit], UNITS_PER_SECOND[unit]
     if have == want:
         return array.view(pa.int64())
     raw = array.view(pa.int64())

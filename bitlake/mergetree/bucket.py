@@ -29,7 +29,7 @@ from bitlake.io import Store
 from bitlake.merge.interval_partition import KeyRange, KeyRanges
 from bitlake.merge.keys import Key, SortedKeys
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, Slot
 from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
@@ -117,9 +117,6 @@ class BucketChange:
 
 
 # --- buckets of a snapshot --------------------------------------------------------------------------------------------
-
-Slot = tuple[bytes, int]
-"""A partition row and a bucket's number."""
 
 
 def merge_tree_context(state: TableState, files: Iterable[ManifestEntry] | None = None) -> MergeTreeContext:

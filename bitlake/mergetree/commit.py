@@ -40,14 +40,13 @@ from bitlake.mergetree.bucket import (
     BucketState,
     Compaction,
     MergeTreeContext,
-    Slot,
     bucket_states,
     merge_tree_context,
 )
 from bitlake.mergetree.bucket_writer import compact_bucket
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import ManifestEntry, by_bucket
+from bitlake.metadata.manifest import ManifestEntry, Slot, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items

@@ -19,7 +19,7 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import in_pieces
-from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot, hash_index_states
+from bitlake.mergetree.bucket import BucketChange, LiveBuckets, hash_index_states
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_writer import BucketRows, BucketWriter, split_by_bucket
 from bitlake.mergetree.commit import discard_changes
@@ -27,6 +27,7 @@ from bitlake.mergetree.cross_partition import KeyPlacement, stored_row_counts
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, without_sequence
 from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import Slot
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items

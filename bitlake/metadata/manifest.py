@@ -143,9 +143,13 @@ class InBucket(Protocol):
         """The bucket's number."""
 
 
-def by_bucket(entries: Iterable[Entry]) -> dict[tuple[bytes, int], list[Entry]]:
+Slot = tuple[bytes, int]
+"""A partition, as a BinaryRow with arity, and the number of a bucket in it."""
+
+
+def by_bucket(entries: Iterable[Entry]) -> dict[Slot, list[Entry]]:
     """Entries by partition and bucket, in their order."""
-    buckets: dict[tuple[bytes, int], list[Entry]] = {}
+    buckets: dict[Slot, list[Entry]] = {}
     for entry in entries:
         buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
     return buckets

@@ -38,6 +38,7 @@ from bitlake.errors import (
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
+from bitlake.metadata.manifest import Slot
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.partitions import index_path, new_index_file
@@ -179,9 +180,7 @@ def _check_type(entry: IndexFileEntry, wanted: str) -> None:
         raise InvalidRequest(f"index file {entry.file_name} is of type {entry.index_type}; expected {wanted}")
 
 
-Bucket = tuple[bytes, int]
-"""A partition row and a bucket's number."""
-Live = Mapping[Bucket, Mapping[str, int]]
+Live = Mapping[Slot, Mapping[str, int]]
 """Rows of each live data file by name, of the buckets that a commit touches."""
 
 
@@ -199,7 +198,7 @@ class IndexChange:
     new: tuple[IndexFileEntry, ...]
 
     @property
-    def slot(self) -> Bucket:
+    def slot(self) -> Slot:
         """The partition and bucket."""
         return self.partition, self.bucket
 
@@ -236,7 +235,7 @@ class IndexFiles:
         latest: Sequence[IndexFileEntry],
         changes: Sequence[IndexChange],
         live: Live,
-        gone: Mapping[Bucket, frozenset[str]],
+        gone: Mapping[Slot, frozenset[str]],
         overwritten: Callable[[bytes], bool],
     ) -> IndexUpdate:
         """The index files after ``changes`` on top of ``latest``.
@@ -361,7 +360,7 @@ class IndexFiles:
             "commit replaced it; read the table again and retry"
         )
 
-    def _check_gone(self, entries: Sequence[IndexFileEntry], gone: Mapping[Bucket, frozenset[str]]) -> None:
+    def _check_gone(self, entries: Sequence[IndexFileEntry], gone: Mapping[Slot, frozenset[str]]) -> None:
         """Refuse a replaced data file that still has a vector: its rewrite did not apply the deleted rows."""
         if not gone or not self.schema.opts.of(opt.DV_ENABLED):
             return

@@ -18,7 +18,7 @@ from bitlake.mergetree.deletion_vector_mode import switch_deletion_vectors
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, Slot
 from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -28,7 +28,7 @@ from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
-from bitlake.snapshot.index_files import Bucket, IndexChange
+from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries, snapshot_manifests
 from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans, orphan_roots
 from bitlake.snapshot.partitions import PartitionReader, mark_partition_done
@@ -525,11 +525,11 @@ def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[
     """The deletion vectors of files that are gone, taken out of their buckets' index files."""
     if not state.schema.opts.of(opt.DV_ENABLED):
         return ()
-    indexes: dict[Bucket, list[IndexFileEntry]] = {}
+    indexes: dict[Slot, list[IndexFileEntry]] = {}
     for entry in index_entries(state.table_files, state.snapshot):
         if entry.index_type == DELETION_VECTORS:
             indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
-    lost: dict[Bucket, set[str]] = {}
+    lost: dict[Slot, set[str]] = {}
     for e in gone:
         lost.setdefault((e.partition, e.bucket), set()).add(e.file.file_name)
     rows = {e.file.file_name: e.file.row_count for e in state.entries()}

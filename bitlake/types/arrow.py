@@ -42,6 +42,8 @@ _SIMPLE = {
 """Types whose Arrow type has no parameters: the name of pyarrow's function, since pyarrow is imported lazily."""
 _ELEMENT_BASE = 536870911
 _DEPTH_STEP = 1024
+UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""By Arrow's name of the unit of a timestamp."""
 
 
 def timestamp_unit(precision: int | None) -> str:

@@ -30,6 +30,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types import arrow_type
+from bitlake.types.arrow import UNITS_PER_SECOND
 from bitlake.types.datatypes import (
     BINARIES,
     FLOATS,
@@ -170,7 +171,6 @@ def _convertible(source: AtomicType, target: AtomicType) -> bool:
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
 
-_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _COMPACT = 18
 
 
@@ -305,7 +305,7 @@ def _truncated(array: Array, source: AtomicType, target: AtomicType) -> Array:
     have = 6 if source.precision is None else source.precision
     keep = 6 if target.precision is None else target.precision
     values = _numpy(array.cast(pa.int64()))
-    unit = _PER_SECOND[array.type.unit]
+    unit = UNITS_PER_SECOND[array.type.unit]
     if have <= keep:
         return _from_unit(values, unit, wanted, _nulls(array))
     if keep <= 3:
@@ -320,14 +320,14 @@ def _towards_zero(values: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, An
 
 
 def _milliseconds(array: Array) -> np.ndarray[Any, Any]:
-    unit = _PER_SECOND[array.type.unit]
+    unit = UNITS_PER_SECOND[array.type.unit]
     values = _numpy(array.cast(pa.int64()))
     return values // (unit // 1000) if unit >= 1000 else values * 1000
 
 
 def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nulls: np.ndarray[Any, Any]) -> Array:
     """int64 counts of 1/``unit`` seconds as a timestamp type."""
-    to = _PER_SECOND[wanted.unit]
+    to = UNITS_PER_SECOND[wanted.unit]
     scaled = values * (to // unit) if to >= unit else values // (unit // to)
     return pa.array(scaled, pa.int64(), mask=nulls).cast(wanted)
 

@@ -32,7 +32,7 @@ from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys, files_with_common_keys
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
-from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.manifest import EntryKind, ManifestEntry, Slot
 from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
@@ -40,7 +40,7 @@ from bitlake.metadata.stats import physical_values
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.file_columns import ColumnarFiles, in_buckets, in_partitions, totals_of_others
-from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
+from bitlake.snapshot.index_files import IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, index_entries, live_files
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
@@ -116,7 +116,7 @@ class CommitPlan:
     changelog: tuple[ManifestEntry, ...] = ()
     index: tuple[IndexChange, ...] = ()
     computed_on: int | None = None
-    sequences: Mapping[Bucket, int] = field(default_factory=dict)
+    sequences: Mapping[Slot, int] = field(default_factory=dict)
     alone_since: int | None = None
     read_uuid: str | None = None
     statistics: str | None = None
@@ -131,7 +131,7 @@ class CommitPlan:
         return bool(self.deletes) or self.overwrite is not None or self.kind != "APPEND" or vectors
 
     @property
-    def buckets(self) -> set[Bucket]:
+    def buckets(self) -> set[Slot]:
         """The buckets whose files the plan changes, apart from the deletions of an overwrite."""
         entries = (*self.adds, *self.deletes)
         return {(e.partition, e.bucket) for e in entries} | {c.slot for c in self.index}
@@ -417,11 +417,11 @@ class PlanResolver:
         scope = None if overwrite is None else self._scope()
         overwritten = (lambda _: False) if overwrite is None else scope or (lambda _: True)
         buckets = self.plan.buckets
-        live: dict[Bucket, dict[str, int]] = {b: {} for b in buckets}
+        live: dict[Slot, dict[str, int]] = {b: {} for b in buckets}
         for e in after:
             if (e.partition, e.bucket) in live:
                 live[e.partition, e.bucket][e.file.file_name] = e.file.row_count
-        removed: dict[Bucket, set[str]] = {}
+        removed: dict[Slot, set[str]] = {}
         for e in deletes:
             bucket = (e.partition, e.bucket)
             if not overwritten(e.partition) and e.file.file_name not in live.get(bucket, {}):

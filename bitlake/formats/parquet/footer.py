@@ -43,7 +43,7 @@ from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.thrift import Struct, ThriftReader
 from bitlake.lazy_modules import parquet as pq
-from bitlake.types.arrow import timestamp_unit
+from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
 from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, AtomicType, DataField, Root
 
 MAGIC = b"PAR1"
@@ -451,7 +451,6 @@ _LOGICAL_UNITS = {1: "ms", 2: "us", 3: "ns"}
 _LOGICAL_DECIMAL, _LOGICAL_TIME, _LOGICAL_TIMESTAMP, _LOGICAL_INTEGER = 5, 7, 8, 10
 _CONVERTED_DECIMAL = 5
 _CONVERTED_UNSIGNED = range(11, 15)
-_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 Stats = tuple[list[Any], list[Any], list[int | None]]
 _Decode = Callable[[bytes], Any]
@@ -574,9 +573,9 @@ def _decoder(leaf: SchemaNode, made: AtomicType) -> _Decode | None:
     number = _number_decoder("<i" if physical == INT32 else "<q")
     unit = _unit(leaf)
     if root in TIMESTAMPS and physical == INT64 and unit is not None:
-        return _rescaled(number, _PER_SECOND[unit], _PER_SECOND[timestamp_unit(made.precision)])
+        return _rescaled(number, UNITS_PER_SECOND[unit], UNITS_PER_SECOND[timestamp_unit(made.precision)])
     if root is Root.TIME and unit is not None:
-        return _rescaled(number, _PER_SECOND[unit], 1_000)
+        return _rescaled(number, UNITS_PER_SECOND[unit], 1_000)
     plain = unit is None and _scale(leaf) is None
     return number if plain and (root in INTEGERS or (root is Root.DATE and physical == INT32)) else None
 
@@ -612,7 +611,7 @@ def number_units(leaf: SchemaNode, made: AtomicType) -> tuple[int, int] | None:
         return None
     unit = _unit(leaf)
     if made.root in TIMESTAMPS:
-        return None if unit is None else (_PER_SECOND[unit], _PER_SECOND[timestamp_unit(made.precision)])
+        return None if unit is None else (UNITS_PER_SECOND[unit], UNITS_PER_SECOND[timestamp_unit(made.precision)])
     if made.root is Root.DECIMAL:
         return (1, 1) if _scale(leaf) == (made.scale or 0) else None
     plain = unit is None and _scale(leaf) is None

@@ -42,7 +42,7 @@ from bitlake.fileindex.registry import warn_of_unwritten
 from bitlake.formats.conform import conform
 from bitlake.mergetree import cross_partition, dml
 from bitlake.mergetree import writer as upsert
-from bitlake.mergetree.bucket import BucketChange, LiveBuckets, Slot, hash_index_states, merge_tree_context
+from bitlake.mergetree.bucket import BucketChange, LiveBuckets, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import Publisher, discard_changes
@@ -54,7 +54,7 @@ from bitlake.mergetree.postpone_bucket import (
     schema_with_buckets,
     without_sequence,
 )
-from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.manifest import ManifestEntry, Slot
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot

@@ -16,7 +16,7 @@ from bitlake.errors import BitlakeError
 from bitlake.merge.interval_partition import comparable_key
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
-from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta
+from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta, Slot
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.fast_forward import is_switch
 from bitlake.snapshot.manifests import rolled_back_to
@@ -30,7 +30,6 @@ _PROBLEMS = {
     "file-added-again": "added after it was deleted",
     "file-deleted-unknown": "deleted, and not there,",
 }
-Slot = tuple[bytes, int]
 """A bucket: (partition, bucket)."""
 
 
