@@ -351,6 +351,23 @@ def test_rows_may_bring_columns(spark: Any, written: bitlake.Lake) -> None:
         assert content(written, name)[-1] == (4, None, None, None, 1.5)
 
 
+def test_columns_of_rows_may_be_null_inside(spark: Any, written: bitlake.Lake) -> None:
+    """Bug: ``array(1)`` made an ARRAY<INT NOT NULL>, into which no later row could write NULL; Spark makes no such."""
+    struct = "named_struct('x', 1)"
+    query = f"SELECT {struct} AS s, array({struct}) AS l, map('a', {struct}) AS m"
+    rows = spark.sql(query)
+    save(written, rows, "inside_source")
+    written.write(rows, "inside_frame")
+    written.sql(f"CREATE TABLE inside_query AS {query}")
+    written.create_table("inside_merged", pa.schema([("k", pa.int32())]))
+    save(written, rows, "inside_merged", **{"write.merge-schema": "true"})
+    for name in ("inside_source", "inside_frame", "inside_query", "inside_merged"):
+        types = [str(f.type) for f in written.table(name).schema.fields if f.name != "k"]
+        assert types == ["ROW<`x` INT>", "ARRAY<ROW<`x` INT>>", "MAP<STRING NOT NULL, ROW<`x` INT>>"], name
+    written.sql(f"INSERT INTO inside_source {query.replace('1', 'CAST(NULL AS INT)')}")
+    assert written.table("inside_source").count("s.x IS NULL") == 1
+
+
 REFUSED: list[tuple[str, str, dict[str, str], Callable[[Any], Any], str]] = [
     ("parts2", "append", {}, lambda f: f.withColumn("x", f.id), "no column 'x'; its columns are id, v, p"),
     ("parts2", "append", {"partition": "p=1"}, lambda f: f, "'partition' goes with mode 'overwrite'"),
