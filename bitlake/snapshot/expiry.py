@@ -21,6 +21,7 @@ Partitions expire by a time in their values, or by when their last file was writ
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -282,7 +283,7 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
 
 log = logging.getLogger("bitlake")
 
-_DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+_DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d")
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
@@ -364,6 +365,7 @@ class _PartitionTime:
         self._fields = schema.partition_fields
         self._pattern = age.pattern or f"${self._fields[0].name}"
         self._formats = _DEFAULTS if age.formatter is None else (python_format(age.formatter),)
+        self._exact = age.formatter is not None
 
     def of(self, values: tuple[Any, ...]) -> int | None:
         texts = {}
@@ -375,7 +377,17 @@ class _PartitionTime:
         text = COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
         for form in self._formats:
             try:
-                return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp() * 1000)
+                time = datetime.strptime(text, form).replace(tzinfo=UTC)
             except ValueError:
                 continue
+            # strptime reads '202411' by 'yyyyMMdd' as January 1; Java's formatter wants each part in full.
+            if self._exact and _printed(time, form) != text:
+                continue
+            return int(time.timestamp() * 1000)
         return None
+
+
+def _printed(time: datetime, form: str) -> str:
+    """A time by a Python format, with milliseconds for ``%f``."""
+    millis = f"{time.microsecond // 1000:03d}"
+    return time.strftime(re.sub("%[%f]", lambda part: part[0].replace("%f", millis), form))

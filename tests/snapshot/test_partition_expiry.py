@@ -52,6 +52,20 @@ def test_a_partition_expires_a_millisecond_after_its_age(
     assert expired(table, age, NOW + 5000, monkeypatch) == []
 
 
+@pytest.mark.parametrize(("formatter", "values", "old"), [
+    ("yyyyMMdd", ["20240101", "202411", "2024111"], ["20240101"]),
+    ("yyyy-MM-dd", ["2024-01-01", "2024-1-1", "2024-01-1"], ["2024-01-01"]),
+    ("yyyy-MM-dd HH:mm:ss.SSS", ["2024-01-01 10:11:12.050", "2024-01-01 10:11:12.5"], ["2024-01-01 10:11:12.050"]),
+    (None, ["2024-01-01 10:11:12.5", "2024-1-1 1:2:3", "202411"], ["2024-01-01 10:11:12.5", "2024-1-1 1:2:3"]),
+])  # fmt: skip
+def test_a_formatter_wants_each_part_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, formatter: str | None, values: list[str], old: list[str]
+) -> None:
+    table = table_of(tmp_path, *((value, "x") for value in values))
+    found = expired(table, PartitionAge(0, formatter), NOW, monkeypatch)
+    assert sorted(a for a, _ in found) == sorted(old)
+
+
 def test_partitions_without_a_time_stay_and_the_oldest_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
