@@ -14,7 +14,7 @@ KEPT := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
 FOLDERS = $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 PROCESSES = PYTHONDONTWRITEBYTECODE= $(FOLDERS) $(BIN)/python -m pytest -q -n $(JOBS) $(KEPT)
 PYTEST = $(PROCESSES) --dist loadfile
-DOORS = $(PROCESSES) --dist loadscope --no-loadscope-reorder tests/spark/test_doors.py
+DOORS = $(PROCESSES) --dist loadscope --no-loadscope-reorder -m "not long" tests/spark/test_doors.py
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 ICEBERG := .venv-iceberg

@@ -61,6 +61,7 @@ def _lookup_cases() -> list[Any]:
     return cases
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("case", "producer", "seed"), _lookup_cases())
 @pytest.mark.parametrize("rounds", [3, long(6)])
 def test_with_deletion_vectors(

@@ -54,6 +54,7 @@ CASES = [("parquet", (t,)) for t in MAKE if t != "BOOLEAN"] + [("parquet", types
 CASES += [(made, types) for made in ("orc", "avro") for types in [("BIGINT",), ("STRING",), SEVERAL[3]]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("made", "types"), CASES, ids=str)
 def test_keys_are_found_where_brute_force_finds_them(made: str, types: tuple[str, ...], tmp_path: Path) -> None:
     names = [f"k{i}" for i in range(len(types))]

@@ -211,6 +211,7 @@ def test_rollback_beside_another_command(template: Path, tmp_path: Path, name: s
 CHANGES = WRITES | {"list", "names", "read"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", ["rollback", "append"])
 @pytest.mark.parametrize("pace", PACES)
 def test_rollback_beside_an_append_in_an_object_store(first: str, pace: int) -> None:

@@ -157,6 +157,7 @@ def _chance(*key: str) -> random.Random:
     return random.Random(f"{SEED} {' '.join(key)}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("door", "way", "size"), [long(*c) if MODE == "few" and c == ("special", "spark", "mb") else c for c in CASES]
 )

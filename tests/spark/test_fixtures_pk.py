@@ -30,6 +30,7 @@ def test_sql_gives_paimons_rows(lake: bitlake.Lake, name: str, step: int) -> Non
     check_sql(lake, expected()[name][TABLES.index(name) % step :: step] or expected()[name])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["pk_mor", "pk_dv", "append_dv_bitmap64", "pk_orc_dv", "pk_aggregation"])
 def test_executors_read_the_same_as_the_driver(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", -1)

@@ -56,6 +56,7 @@ def test_append_tables(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("door", ["sql", "source"])
 def test_small_files_are_read_in_parallel(lake: bitlake.Lake, spark: Any, s3_endpoint: str, door: str) -> None:
     table = lake.create_table(f"db.small_{door}", pa.schema([("id", pa.int64()), ("s", pa.string())]))

@@ -140,6 +140,7 @@ def rows(spark: Any, text: str) -> list[str]:
     return sorted(map(str, spark.sql(text).collect()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(3), long(range(8))], ids=str)
 def test_pruning_changes_no_result(tables: Any, seeds: range) -> None:

@@ -43,6 +43,7 @@ def ids(table: Table, where: str) -> list[int]:
     return sorted(table.scan(["id"], where=where).to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [80, long(1_000)])
 def test_random_conditions_find_what_a_full_scan_finds(pair: tuple[Table, Table, list[str | None]], count: int) -> None:
     with_indexes, without, texts = pair

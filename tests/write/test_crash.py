@@ -293,6 +293,7 @@ while True:
 """
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_moment(template: Path, tmp_path: Path) -> None:
     root = tmp_path / "t"
     shutil.copytree(template, root)

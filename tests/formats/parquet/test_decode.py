@@ -45,6 +45,7 @@ def zstd_files(draw: st.DrawFn) -> tuple[bytes, Any]:
     return data, rows
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("examples", [20, long(50)])
 def test_rows_of_many_pages_as_pyarrow(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)

@@ -88,6 +88,7 @@ def files(draw: st.DrawFn) -> tuple[bytes, list[str], Any, bool]:
     return data, chosen, rows, draw(st.booleans())
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(files())
 def test_any_file_any_rows_as_pyarrow(made: tuple[bytes, list[str], Any, bool]) -> None:

@@ -421,6 +421,7 @@ ALIKE = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "step"),
     [

@@ -64,6 +64,7 @@ def test_small_files_of_append_tables(lake: bitlake.Lake) -> None:
     assert "compaction.min.file-num" not in lake.table("d.t").schema.options
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", ["order", long("zorder"), "hilbert"])
 def test_rows_sorted_anew(lake: bitlake.Lake, spark: SparkSession, strategy: str) -> None:
     lake.sql("DROP TABLE IF EXISTS t")
