@@ -128,6 +128,8 @@ SNAPSHOT_TIME_RETAINED = _option("snapshot.time-retained", kind.DURATION, "1 h")
 """Snapshots younger than this are kept."""
 SNAPSHOT_EXPIRE_LIMIT = _option("snapshot.expire.limit", kind.at_least(1), "50")
 """Snapshots that one expiry removes at most."""
+CONSUMER_EXPIRATION_TIME = _unset("consumer.expiration-time", kind.DURATION)
+"""An expiry of snapshots deletes consumers that made no progress for this long; unset: none."""
 SNAPSHOT_IGNORE_EMPTY = _unset("snapshot.ignore-empty-commit", kind.BOOL)
 """Make no snapshot for a commit of nothing; unset: batch writes make none."""
 COMMIT_MAX_RETRIES = _option("commit.max-retries", kind.at_least(0), "10")

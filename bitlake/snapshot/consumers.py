@@ -20,12 +20,15 @@ from bitlake.snapshot.versions import kept_words
 _PREFIX = "consumer-"
 
 
-def consumers(table: TableFiles) -> dict[str, int]:
-    """The next snapshot of each consumer, by consumer id; raises :class:`CorruptError` for an invalid file."""
+def consumers(table: TableFiles, since_ms: int | None = None) -> dict[str, int]:
+    """The next snapshot of each consumer, by consumer id; ``since_ms``: of those whose file is not older.
+
+    Raises :class:`CorruptError` for an invalid file.
+    """
     next_snapshots = {}
     folder = f"{table.paths.branch_root}/consumer"
     for info in table.store.list(folder):
-        if not info.name.startswith(_PREFIX):
+        if not info.name.startswith(_PREFIX) or (since_ms is not None and info.mtime_ms < since_ms):
             continue
         path = f"{folder}/{info.name}"
         try:
@@ -40,9 +43,17 @@ def consumers(table: TableFiles) -> dict[str, int]:
     return next_snapshots
 
 
-def least_next_snapshot(table: TableFiles) -> int | None:
-    """The first snapshot that any consumer needs; None without consumers."""
-    return min(consumers(table).values(), default=None)
+def least_next_snapshot(table: TableFiles, since_ms: int | None = None) -> int | None:
+    """The first snapshot that any consumer needs, as :func:`consumers` finds them; None without consumers."""
+    return min(consumers(table, since_ms).values(), default=None)
+
+
+def delete_consumers_before(table: TableFiles, since_ms: int) -> None:
+    """Delete the consumers that made no progress since then, in milliseconds since the epoch."""
+    folder = f"{table.paths.branch_root}/consumer"
+    for info in table.store.list(folder):
+        if info.name.startswith(_PREFIX) and info.mtime_ms < since_ms:
+            table.store.delete(f"{folder}/{info.name}")
 
 
 def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) -> None:

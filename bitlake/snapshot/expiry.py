@@ -12,6 +12,8 @@ tags and branches are read; the EARLIEST hint is written; data and changelog fil
 deleted, and last the marker.  If the process dies at any step, the kept snapshots are whole, and the next expiry
 deletes the rest.  Empty folders stay, as in Paimon by default: a writer may be about to use one.
 
+Consumers without progress for ``consumer.expiration-time`` expire first, so that they hold nothing back.
+
 Source: table-format spec, section 9.4; which snapshots expire is Paimon's rule (``snapshot.*`` options).
 
 Partitions expire by a time in their values, or by when their last file was written; the limits come from
@@ -41,7 +43,7 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot import removal_markers
-from bitlake.snapshot.consumers import least_next_snapshot
+from bitlake.snapshot.consumers import delete_consumers_before, least_next_snapshot
 from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.iceberg_manifests import forget_expired
 from bitlake.snapshot.manifests import PartitionFilter, rolled_back_to
@@ -102,13 +104,16 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
     line = removal_markers.load_line(table)
     if line.records:
         removal_markers.delete_strays(table, line.announced)
+    since = _consumers_since(schema)
+    if since is not None:
+        delete_consumers_before(table, since)
     going = _range(table, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
     own = _announce(table, going)
     try:
         # A consumer or rollback may have been created before it could see the announcement.
-        needed = _first_needed(table, removal_markers.load_line(table))
+        needed = _first_needed(table, schema, removal_markers.load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
             first = own
@@ -182,7 +187,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     latest = line.ids[-1]
     first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
-    needed = _first_needed(table, line)
+    needed = _first_needed(table, schema, line)
     if needed is not None:
         end = min(end, needed)
     for number, successor in pairwise(line.ids):
@@ -200,10 +205,16 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
-def _first_needed(table: TableFiles, line: removal_markers.Line) -> int | None:
+def _first_needed(table: TableFiles, schema: TableSchema, line: removal_markers.Line) -> int | None:
     """The first snapshot that a consumer or a running rollback needs; None if there is none."""
-    needed = (least_next_snapshot(table), line.held)
+    needed = (least_next_snapshot(table, _consumers_since(schema)), line.held)
     return min((number for number in needed if number is not None), default=None)
+
+
+def _consumers_since(schema: TableSchema) -> int | None:
+    """When consumers must have made progress so as not to expire, in milliseconds since the epoch; None: never."""
+    age = schema.opts.of(opt.CONSUMER_EXPIRATION_TIME)
+    return None if age is None else _clock.now_ms() - age
 
 
 def _fences(table: TableFiles, going: _Going) -> list[Snapshot]:

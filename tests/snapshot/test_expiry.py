@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,6 +196,22 @@ def test_a_consumer_holds_what_it_reads_next(table: Table) -> None:
     (folder / "consumer-b").write_text("{}")
     with pytest.raises(bitlake.errors.CorruptError, match="consumer-b"):
         table.maintenance.expire_snapshots(**terms(EVERYTHING))
+
+
+def test_a_consumer_without_progress_expires(table: Table) -> None:
+    # As Paimon's commits; the option was ignored, so that an abandoned consumer held snapshots back for good.
+    folder = Path(table.path, "consumer")
+    folder.mkdir()
+    for name, number, age_s in (("old", 2, 90_000), ("new", 4, 80_000)):
+        file = folder / f"consumer-{name}"
+        file.write_text(json.dumps({"nextSnapshot": number}))
+        os.utime(file, (time.time() - age_s,) * 2)
+    assert table.maintenance.expire_snapshots(**terms(EVERYTHING), dry_run=True).end == 2
+    table.alter_options({"consumer.expiration-time": "1 d"})
+    assert table.maintenance.expire_snapshots(**terms(EVERYTHING), dry_run=True).end == 4
+    assert len(list(folder.iterdir())) == 2
+    assert table.maintenance.expire_snapshots(**terms(EVERYTHING)).end == 4
+    assert [f.name for f in folder.iterdir()] == ["consumer-new"]
 
 
 @pytest.mark.parametrize("where", ["tag", "branch/branch-dev/tag", "branch/branch-dev/snapshot"])
