@@ -627,8 +627,14 @@ def _refuse(name: str, old: Mapping[str, str], new: Mapping[str, str], when: str
 STRATEGIES = ("values-time", "update-time")
 COLUMN = re.compile(r"\$(\w+)")
 """A partition column in a pattern."""
-_PARTS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%f", "yy": "%y"}
-_WORDS = re.compile(r"'([^']*)'|([A-Za-z])\2*")
+_PARTS = {
+    "yyyy": r"(?P<year>\d{4})", "yy": r"(?P<year>\d{2})", "MM": r"(?P<month>\d{2})", "M": r"(?P<month>\d{1,2})",
+    "dd": r"(?P<day>\d{2})", "d": r"(?P<day>\d{1,2})", "HH": r"(?P<hour>\d{2})", "H": r"(?P<hour>\d{1,2})",
+    "mm": r"(?P<minute>\d{2})", "m": r"(?P<minute>\d{1,2})", "ss": r"(?P<second>\d{2})", "s": r"(?P<second>\d{1,2})",
+    "SSS": r"(?P<fraction>\d{3})",
+}  # fmt: skip
+"""The parts of a Java date-time formatter that are understood, as regular expressions."""
+_WORDS = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -664,19 +670,27 @@ class PartitionAge:
                 f"pattern '{self.pattern}' names '{unknown[0]}', and partitions have {', '.join(partition_keys)}"
             )
         if self.formatter is not None:
-            python_format(self.formatter)
+            time_pattern(self.formatter)
 
 
-def python_format(java: str) -> str:
-    """Translate a Java date-time formatter to strptime's; raise :class:`InvalidRequest` for unsupported parts."""
+def time_pattern(java: str) -> re.Pattern[str]:
+    """Translate a Java date-time formatter to a regular expression with a group for each part.
 
-    def part(m: re.Match[str]) -> str:
-        if m.group(1) is not None:
-            return m.group(1).replace("%", "%%")
+    A part of two or more letters has as many digits, and one of one letter one or two.  Raises :class:`InvalidRequest`
+    for parts that are not understood, or that come twice.
+    """
+    groups: list[str] = []
+    text = ""
+    for m in _WORDS.finditer(java):
+        if m.group(2) is None:
+            text += re.escape(m.group() if m.group(1) is None else m.group(1))
+            continue
         if m.group() not in _PARTS:
             raise InvalidRequest(
                 f"timestamp formatter '{java}': '{m.group()}' is not understood; use {', '.join(_PARTS)}"
             )
-        return _PARTS[m.group()]
-
-    return _WORDS.sub(part, java)
+        groups.append(m.group(2))
+        text += _PARTS[m.group()]
+    if len(set(groups)) < len(groups):
+        raise InvalidRequest(f"timestamp formatter '{java}' has a part twice")
+    return re.compile(text, re.ASCII)

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from calendar import monthrange
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,7 +37,7 @@ from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.formatting import counted
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
-from bitlake.metadata.options import COLUMN, PartitionAge, python_format
+from bitlake.metadata.options import COLUMN, PartitionAge, time_pattern
 from bitlake.metadata.paths import TablePaths, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
@@ -294,7 +295,12 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
 
 log = logging.getLogger("bitlake")
 
-_DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d")
+_DEFAULT_TIME = re.compile(
+    r"(?P<year>\d{1,4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+    r"(?: (?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?",
+    re.ASCII,
+)
+"""How partitions write their time where the table has no formatter."""
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
@@ -369,14 +375,20 @@ def expire_after_commit(
         log.warning("%s: the commit succeeded, but expiring partitions failed: %s", state.name, e)
 
 
+_DAY_MS = 86_400_000
+
+
 class _PartitionTime:
-    """Parses the time in a partition's values: milliseconds of the wall clock, as if UTC."""
+    """Parses the time in a partition's values: milliseconds of the wall clock, as if UTC.
+
+    Source: Paimon's ``PartitionTimeExtractor``.
+    """
 
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields
         self._pattern = age.pattern or f"${self._fields[0].name}"
-        self._formats = _DEFAULTS if age.formatter is None else (python_format(age.formatter),)
-        self._exact = age.formatter is not None
+        self._time = _DEFAULT_TIME if age.formatter is None else time_pattern(age.formatter)
+        self._lenient = age.formatter is None
 
     def of(self, values: tuple[Any, ...]) -> int | None:
         texts = {}
@@ -385,20 +397,29 @@ class _PartitionTime:
             texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
         if any(texts[n] is None for n in COLUMN.findall(self._pattern)):
             return None
-        text = COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
-        for form in self._formats:
-            try:
-                time = datetime.strptime(text, form).replace(tzinfo=UTC)
-            except ValueError:
-                continue
-            # strptime reads '202411' by 'yyyyMMdd' as January 1; Java's formatter wants each part in full.
-            if self._exact and _printed(time, form) != text:
-                continue
-            return int(time.timestamp() * 1000)
+        match = self._time.fullmatch(COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern))
+        return None if match is None else _millis(match.groupdict(), self._lenient)
+
+
+def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
+    """The time that parts name; None if a part is out of its range, or the day is missing.
+
+    Java's formatters take day 31 of a shorter month for its last day.  A ``lenient`` one counts on: month 13 is the
+    next January, and hour 25 the next day.
+    """
+    if not (parts.get("year") and parts.get("month") and parts.get("day")):
         return None
-
-
-def _printed(time: datetime, form: str) -> str:
-    """A time by a Python format, with milliseconds for ``%f``."""
-    millis = f"{time.microsecond // 1000:03d}"
-    return time.strftime(re.sub("%[%f]", lambda part: part[0].replace("%f", millis), form))
+    year, month, day = (int(parts[n] or 0) for n in ("year", "month", "day"))
+    hour, minute, second = (int(parts.get(n) or 0) for n in ("hour", "minute", "second"))
+    clock = ((hour * 60 + minute) * 60 + second) * 1000 + int((parts.get("fraction") or "").ljust(3, "0")[:3])
+    if lenient:
+        years, month = divmod(month - 1, 12)
+        year, month = year + years, month + 1
+    elif 0 < month < 13 and 0 < day < 32 and minute < 60 and second < 60 and clock <= _DAY_MS:
+        year += 2000 if len(parts["year"] or "") == 2 else 0
+        day = min(day, monthrange(year, month)[1])
+    else:
+        return None
+    if not 0 < year < 10_000:
+        return None
+    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * 1000 + (day - 1) * _DAY_MS + clock

@@ -264,6 +264,7 @@ WORDED = {
     "partition.default-name": "__DEFAULT_PARTITION__",
     "partition.expiration-strategy": "values-time",
     "partition.timestamp-formatter": None,
+    "consumer.expiration-time": None,
     "partition.timestamp-pattern": None,
     "path": None,
     "primary-key": None,
