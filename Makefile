@@ -40,7 +40,7 @@ help:
 demo: $(READY)
 	@$(BIN)/python -m bitlake.demo
 
-## test      the suite that needs nothing but PyPI, Spark tests included, in ten minutes or so; `make exhaustive` has the rest of it
+## test      the suite that needs nothing but PyPI, Spark tests included, in ten minutes or so; `make exhaustive` has its slow cases
 # Compiled once (pytest's own copies of the tests too), and not again by each of the hundreds of processes that tests and
 # Spark start.
 test: $(READY) $(CLASSES)

@@ -127,6 +127,8 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
         unknown = next((f.name for f in source if target.get_field_index(f.name) < 0), None)
         if unknown is not None:
             return f"member '{unknown}' is not among {', '.join(f.name for f in target)}"
+        if len({f.name for f in source}) < source.num_fields:
+            return f"two members have one name, of {', '.join(f.name for f in source)}"
     if _is_text(source) and not _is_text(target):
         return f"text is not parsed; cast it to {target} first"
     if pa.types.is_duration(source):
@@ -156,6 +158,8 @@ def _members(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType
 
 def _check_values(array: pa.Array, target: pa.DataType) -> None:
     """Raise :class:`pyarrow.ArrowInvalid` for a value, or one inside it, that Arrow's cast would change silently."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     source = array.type
     if pa.types.is_timestamp(source) and pa.types.is_date(target):
         _check_midnight(array)

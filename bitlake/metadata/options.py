@@ -676,9 +676,11 @@ class PartitionAge:
 def time_pattern(java: str) -> re.Pattern[str]:
     """Translate a Java date-time formatter to a regular expression with a group for each part.
 
-    A part of two or more letters has as many digits, and one of one letter one or two.  Raises :class:`InvalidRequest`
-    for parts that are not understood, or that come twice.
+    A part of two or more letters has as many digits, and one of one letter one or two; text stands in quotes.  Raises
+    :class:`InvalidRequest` for what is not understood, such as optional sections, and for a part that comes twice.
     """
+    if java.count("'") % 2 or "''" in java or any(c in "[]{}#" for c in re.sub("'[^']*'", "", java)):
+        raise InvalidRequest(f"timestamp formatter '{java}': write text in quotes, without [], {{}} or #")
     groups: list[str] = []
     text = ""
     for m in _WORDS.finditer(java):

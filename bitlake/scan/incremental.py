@@ -13,9 +13,9 @@ Source: the observed behaviour of Paimon's readers (``incremental-between``, ``i
 
 A :class:`ChangeScan` reads rows with their kinds: an audit log, a binlog, a changelog, or the difference of two
 snapshots.  Its columns are a view (:func:`kinds_schema`): ``rowkind`` (``+I -U +U -D``), ``_SEQUENCE_NUMBER`` with the
-option ``table-read.sequence-number.enabled``, then the table's.  In a binlog each value is in an array of one.  Where
-the ``-U`` and the ``+U`` of an update follow each other in a file, they are one row ``+U`` with arrays of two.  Files
-are read by a scan of the underlying table.  Tasks are independent of each other, in this process or on executors.
+option ``table-read.sequence-number.enabled``, then the table's.  In a binlog each value is in an array of one; an
+update whose ``-U`` and ``+U`` follow each other in a file is one row ``+U`` with arrays of two.  Files are read by a
+scan of the underlying table.  Tasks are independent of each other, in this process or on executors.
 
 Source: Paimon's ``$audit_log`` and ``$binlog`` system tables, and its incremental reads.
 """
@@ -166,7 +166,7 @@ class ChangeScan(TableScan):
         columns = [c for c in base.state.schema.field_names if compared or c in requested]
         own = [VALUE_KIND, *([SEQUENCE_NUMBER] if SEQUENCE_NUMBER in requested else [])]
         request = ReadRequest(base.state.schema, (*own, *columns), condition, base.timezone, base.ignored)
-        # Merging by key puts other rows side by side.
+        # Files that are read row by row have no primary key here (of_files); merging puts other rows side by side.
         paired = self.packed and not compared and not base.state.schema.primary_keys
         return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed, paired)
 

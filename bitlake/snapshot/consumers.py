@@ -21,7 +21,7 @@ _PREFIX = "consumer-"
 
 
 def consumers(table: TableFiles, since_ms: int | None = None) -> dict[str, int]:
-    """The next snapshot of each consumer, by consumer id; ``since_ms``: of those whose file is not older.
+    """The next snapshot of each consumer, by consumer id; ``since_ms``: only of those that made progress since then.
 
     Raises :class:`CorruptError` for an invalid file.
     """
@@ -52,7 +52,7 @@ def delete_consumers_before(table: TableFiles, since_ms: int) -> None:
     """Delete the consumers that made no progress since then, in milliseconds since the epoch."""
     folder = f"{table.paths.branch_root}/consumer"
     for info in table.store.list(folder):
-        if info.name.startswith(_PREFIX) and info.mtime_ms < since_ms:
+        if info.name.startswith(_PREFIX) and not info.is_dir and info.mtime_ms < since_ms:
             table.store.delete(f"{folder}/{info.name}")
 
 

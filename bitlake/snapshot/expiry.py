@@ -89,7 +89,9 @@ class Expiry:
 
 def plan_expiry(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
     """Find what an expiry would delete now; raises :class:`InvalidRequest` for limits that contradict each other."""
-    return removal_markers.steadily(lambda: _plan(table, schema, _range(table, schema, retention)))
+    return removal_markers.steadily(
+        lambda: _plan(table, schema, _range(table, schema, retention, _consumers_since(schema)))
+    )
 
 
 def expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
@@ -108,13 +110,13 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
     since = _consumers_since(schema)
     if since is not None:
         delete_consumers_before(table, since)
-    going = _range(table, schema, retention)
+    going = _range(table, schema, retention, since)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
     own = _announce(table, going)
     try:
         # A consumer or rollback may have been created before it could see the announcement.
-        needed = _first_needed(table, schema, removal_markers.load_line(table))
+        needed = _first_needed(table, since, removal_markers.load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
             first = own
@@ -168,7 +170,7 @@ class _Going:
         return replace(self, end=next((i for i in self.ids if i >= end), end))
 
 
-def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Going:
+def _range(table: TableFiles, schema: TableSchema, retention: Retention, consumers_since: int | None) -> _Going:
     options = opt.Options(schema.options)
     most = retention.retain_max if retention.retain_max is not None else options.of(opt.SNAPSHOT_RETAINED_MAX)
     least = retention.retain_min if retention.retain_min is not None else options.of(opt.SNAPSHOT_RETAINED_MIN)
@@ -188,7 +190,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     latest = line.ids[-1]
     first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
-    needed = _first_needed(table, schema, line)
+    needed = _first_needed(table, consumers_since, line)
     if needed is not None:
         end = min(end, needed)
     for number, successor in pairwise(line.ids):
@@ -206,14 +208,14 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
-def _first_needed(table: TableFiles, schema: TableSchema, line: removal_markers.Line) -> int | None:
+def _first_needed(table: TableFiles, consumers_since: int | None, line: removal_markers.Line) -> int | None:
     """The first snapshot that a consumer or a running rollback needs; None if there is none."""
-    needed = (least_next_snapshot(table, _consumers_since(schema)), line.held)
+    needed = (least_next_snapshot(table, consumers_since), line.held)
     return min((number for number in needed if number is not None), default=None)
 
 
 def _consumers_since(schema: TableSchema) -> int | None:
-    """When consumers must have made progress so as not to expire, in milliseconds since the epoch; None: never."""
+    """The time since which a consumer must have made progress to be kept, in epoch milliseconds; None keeps all."""
     age = schema.opts.of(opt.CONSUMER_EXPIRATION_TIME)
     return None if age is None else _clock.now_ms() - age
 
@@ -402,10 +404,10 @@ class _PartitionTime:
 
 
 def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
-    """The time that parts name; None if a part is out of its range, or the day is missing.
+    """The time that parts name; None if the day is missing or a part is out of its range.
 
-    Java's formatters take day 31 of a shorter month for its last day.  A ``lenient`` one counts on: month 13 is the
-    next January, and hour 25 the next day.
+    Java's formatters take day 31 of a shorter month for its last day.  A ``lenient`` one carries over what is out of
+    range: month 13 is the next January, and hour 25 the next day.
     """
     if not (parts.get("year") and parts.get("month") and parts.get("day")):
         return None

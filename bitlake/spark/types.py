@@ -105,7 +105,7 @@ def comment_of(field: T.StructField) -> str | None:
 def from_spark_field(field: T.StructField) -> DataType:
     """The Paimon type of a query's column: :func:`from_spark`, and CHAR(n) or VARCHAR(n) where Spark marks it so.
 
-    NULL is allowed everywhere inside, as in Spark's CREATE TABLE AS: that ``array(1)`` holds no NULL is of its rows.
+    NULL is allowed everywhere inside, as in Spark's CREATE TABLE AS: NOT NULL in a query's type describes its rows.
     """
     marked = (field.metadata or {}).get(CHAR_VARCHAR)
     if marked is not None and isinstance(field.dataType, T.StringType):

@@ -69,6 +69,13 @@ def test_numbers_that_are_booleans(kind: pa.DataType) -> None:
             "too large",
         ),
         ([1.5, 1e300], pa.float32(), "too large for float"),
+        (pa.array([1.5, 1e300]).dictionary_encode(), pa.float32(), "too large for float"),
+        (pa.array([1, 2]).dictionary_encode(), pa.bool_(), "only the numbers 0 and 1"),
+        (
+            pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]),
+            pa.struct([("a", pa.int64())]),
+            "two members have one name",
+        ),
     ],
 )
 def test_nested_values_and_large_numbers_are_kept_or_refused(given: Any, declared: pa.DataType, message: str) -> None:

@@ -194,6 +194,8 @@ REFUSED = [
     ({"partition.expiration-time": "soon"}, "it takes a duration"),
     ({"partition.expiration-time": "7 d", "partition.timestamp-pattern": "$day"}, "names 'day'"),
     ({"partition.expiration-time": "7 d", "partition.timestamp-formatter": "QQ"}, "'QQ' is not understood"),
+    ({"partition.expiration-time": "7 d", "partition.timestamp-formatter": "yyyy-MM-dd'T"}, "write text in quotes"),
+    ({"partition.expiration-time": "7 d", "partition.timestamp-formatter": "yyyyMMdd[HH]"}, "write text in quotes"),
     ({"partition.expiration-strategy": "size"}, "values-time, update-time"),
     ({"tag.automatic-creation": "hourly"}, "none, process-time, watermark, batch"),
     ({"postpone.merge-on-read": "true"}, "would not be honoured"),
