@@ -37,8 +37,11 @@ _WRITE = {"aot": "-XX:AOTCacheOutput", "jsa": "-XX:ArchiveClassesAtExit"}
 """The suffix of the file, and the option that writes it; the first that a Java has is used."""
 # Java before 25 starts with no option that it does not know, if not told to.
 _READ = {"aot": "-XX:+IgnoreUnrecognizedVMOptions -XX:AOTCache", "jsa": "-XX:SharedArchiveFile"}
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java reports a file that it cannot use on standard output."""
+_QUIET = "-Xlog:disable"
+"""Java reports a file that it cannot use: a warning on standard output, from Java 25 on an error.
+
+Its log tag ``aot`` cannot be named, since an older Java does not start with it.
+"""
 
 
 def class_archive(folder: Path | None = None) -> Path | None:
