@@ -161,6 +161,8 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     source = array.type
+    if source == target:
+        return
     if pa.types.is_timestamp(source) and pa.types.is_date(target):
         _check_midnight(array)
     elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
@@ -169,14 +171,9 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
         if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(array.cast(target))), min_count=0).as_py():
             raise pa.ArrowInvalid(f"a number is too large for {target}")
     elif pa.types.is_nested(source) and pa.types.is_nested(target):
-        inside = [target.field(i) for i in range(target.num_fields)]
-        if pa.types.is_map(target):
-            inside = [target.key_field, target.item_field]
-        for i, (member, values) in enumerate(_children(array)):
-            if pa.types.is_struct(target):
-                _check_values(values, target.field(member.name).type)
-            elif i < len(inside):
-                _check_values(values, inside[i].type)
+        # A map and a list, for example, have no members to pair; Arrow's cast refuses them.
+        for (_, values), (_, inner) in zip(_children(array), _members(source, target), strict=False):
+            _check_values(values, inner)
 
 
 def _check_midnight(array: pa.Array) -> None:

@@ -292,29 +292,40 @@ def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
     if spec.kinds is not None:
         kept = np.isin(kinds, list(spec.kinds))
         table, kinds = (table, kinds) if kept.all() else (table.filter(pa.array(kept)), kinds[kept])
-    # Where each row of the result starts: the new row of an update belongs to the old one before it.
-    starts = np.ones(len(kinds), dtype=bool)
-    if spec.paired:
-        starts[1:] = (kinds[:-1] != UPDATE_BEFORE) | (kinds[1:] != UPDATE_AFTER)
-    offsets = np.append(np.flatnonzero(starts), len(kinds))
     names = dict.fromkeys((*spec.columns, *(() if spec.predicate is None else sorted(sources_of(spec.predicate)))))
-    arrays: list[Any] = []
-    for name in names:
-        if name == ROW_KIND and spec.kinds is None:
-            arrays.append(pa.array(KIND_NAMES).take(pa.array(kinds[offsets[1:] - 1])))
-        elif not spec.packed:
-            arrays.append(table.column(name))
-        elif name == SEQUENCE_NUMBER:
-            arrays.append(table.column(name).filter(pa.array(starts)))
-        else:
-            values = table.column(name).combine_chunks()
-            arrays.append(pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values))
-    view = pa.table(arrays, names=list(names)) if names else table.select([]).slice(0, len(offsets) - 1)
+    if spec.packed:
+        view = _in_arrays(table, kinds, names, spec.paired)
+    else:
+        is_kinded = spec.kinds is None
+        columns = [_kind_names(kinds) if n == ROW_KIND and is_kinded else table.column(n) for n in names]
+        view = pa.table(columns, names=list(names)) if names else table.select([])
     if spec.predicate is not None:
         view = filter_table(spec.predicate, view, spec.schema.fields)
     if view.num_rows:
         chosen = view.select(list(spec.columns))
         yield retyped(chosen, spec.output) if spec.columns else chosen
+
+
+def _in_arrays(table: pa.Table, kinds: np.ndarray, names: Iterable[str], paired: bool) -> pa.Table:
+    """The rows of a binlog: each value in an array; ``paired``: the two rows of an update are one."""
+    starts = np.ones(len(kinds), dtype=bool)
+    if paired:
+        starts[1:] = (kinds[:-1] != UPDATE_BEFORE) | (kinds[1:] != UPDATE_AFTER)
+    offsets = np.append(np.flatnonzero(starts), len(kinds))
+    columns: dict[str, Any] = {}
+    for name in names:
+        if name == ROW_KIND:
+            columns[name] = _kind_names(kinds[offsets[1:] - 1])
+        elif name == SEQUENCE_NUMBER:
+            columns[name] = table.column(name).filter(pa.array(starts))
+        else:
+            values = table.column(name).combine_chunks()
+            columns[name] = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+    return pa.table(columns) if columns else table.select([]).slice(0, len(offsets) - 1)
+
+
+def _kind_names(kinds: np.ndarray) -> pa.Array:
+    return pa.array(KIND_NAMES).take(pa.array(kinds))
 
 
 MODES = ("auto", "delta", "changelog", "diff")

@@ -268,7 +268,7 @@ _ZONE: dict[str, Any] = (
 """PySpark 4.3 asks for the zone of timestamps, 4.1 takes UTC without being told."""
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 8 << 20
-"""Wide rows have fewer rows in a batch."""
+"""Batches of wide rows have fewer rows."""
 
 
 def spark_arrow_schema(types: T.StructType, **options: Any) -> pa.Schema:

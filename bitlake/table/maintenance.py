@@ -452,14 +452,12 @@ class TableMaintenance:
         """
         from bitlake.tools.verify.repair import carry_out, plan_repair
 
-        findings_report = self.verify(orphans=False) if report is None else report
+        findings = self.verify(orphans=False) if report is None else report
         state = self._core.state()
         if dry_run:
-            return plan_repair(state, findings_report, indexes)
+            return plan_repair(state, findings, indexes)
         self._core.check_writable(state, keyed=True)
-        return carry_out(
-            state, findings_report, indexes, self._runner or self._core.runner(), self._core.commit_user(state)
-        )
+        return carry_out(state, findings, indexes, self._runner or self._core.runner(), self._core.commit_user(state))
 
     def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Report where the table's bytes are and what to do about it, from metadata alone.

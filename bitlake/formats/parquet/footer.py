@@ -151,7 +151,7 @@ class FooterCache:
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
     heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
     gathered: dict[int, tuple[pa.DataType, bool]] = field(default_factory=dict)
-    """By leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
+    """For each leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
     bounds: dict[int, object] = field(default_factory=dict)

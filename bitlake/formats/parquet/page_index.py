@@ -488,16 +488,16 @@ def split_plan(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
 
 def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:
     """Row groups to fetch and decode together: nearly always all of them, but bounded in memory."""
-    plans_by_batch: list[list[GroupPlan]] = []
+    batched: list[list[GroupPlan]] = []
     cost = 0
     for plan in plans:
-        if plans_by_batch and cost + plan.cost <= BATCH_BYTES:
-            plans_by_batch[-1].append(plan)
+        if batched and cost + plan.cost <= BATCH_BYTES:
+            batched[-1].append(plan)
             cost += plan.cost
         else:
-            plans_by_batch.append([plan])
+            batched.append([plan])
             cost = plan.cost
-    return plans_by_batch
+    return batched
 
 
 def _plan_chunk(

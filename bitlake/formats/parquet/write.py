@@ -314,9 +314,9 @@ _MOST_CUTS = 1 / 8
 
 def page_cuts(table: pa.Table, names: Sequence[str], page_rows: int) -> Int64s:
     """The rows (sorted, without 0) at which every column should begin a page, for the clusters in these columns."""
-    ranges = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
+    by_length = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
     pages = max(8, table.num_rows // page_rows)
-    wanted = [row for cluster in ranges[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
+    wanted = [row for cluster in by_length[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
     cuts: Int64s = np.unique(np.array([row for row in wanted if 0 < row < table.num_rows], np.int64))
     return cuts
 
@@ -340,11 +340,9 @@ def clusters(column: pa.ChunkedArray) -> list[tuple[int, int]]:
     starts = np.flatnonzero(np.concatenate(([True], apart)))
     counts = np.diff(starts, append=len(samples))
     rare = np.bincount(codes)[by_value[starts]] <= len(codes) * _RARE
-    rare_codes = np.flatnonzero((counts >= _LEAST_SAMPLES) & rare)
-    rare_codes = rare_codes[np.argsort(counts[rare_codes], kind="stable")][:_MOST_CANDIDATES]
-    exact = [
-        _exact(column, int(samples[starts[i]]), int(samples[starts[i] + counts[i] - 1])) for i in rare_codes.tolist()
-    ]
+    runs = np.flatnonzero((counts >= _LEAST_SAMPLES) & rare)
+    runs = runs[np.argsort(counts[runs], kind="stable")][:_MOST_CANDIDATES]
+    exact = [_exact(column, int(samples[starts[i]]), int(samples[starts[i] + counts[i] - 1])) for i in runs.tolist()]
     return sorted(c for c in exact if c is not None)
 
 

@@ -58,9 +58,9 @@ def by_name(
         if place is None:
             columns.append(_default(f).alias(f.name))
             continue
-        field_found = frame.schema.fields[place]
-        inside = nested_by_name(table, field_found, f, names, fill=fill) if nested else None
-        columns.append((F.col(quoted(field_found.name)) if inside is None else inside).alias(f.name))
+        source_field = frame.schema.fields[place]
+        inside = nested_by_name(table, source_field, f, names, fill=fill) if nested else None
+        columns.append((F.col(quoted(source_field.name)) if inside is None else inside).alias(f.name))
     return frame.select(*columns)
 
 

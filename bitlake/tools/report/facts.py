@@ -132,8 +132,8 @@ def _index_actions(report: TableReport) -> list[Action]:
     elif left:
         size = sum(i.size for i in left)
         names = ", ".join(f"{i.kind} of {i.column}" for i in left[:3])
-        why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
-        actions_due.append(Action("Drop indexes that nobody asks for", why, build))
+        why = f"the table's options do not declare {names}: {human_bytes(size)}"
+        actions_due.append(Action("Drop undeclared indexes", why, build))
     return actions_due
 
 

@@ -81,7 +81,7 @@ def test_what_it_recommends_is_done_by_running_it(table: Table) -> None:
     table.maintenance.compact()
     assert report(table).actions == () and table.maintenance.compact() is None
     table.alter_options({"file-index.bitmap.columns": "status"})
-    assert [a.title for a in report(table).actions] == ["Drop indexes that nobody asks for"]
+    assert [a.title for a in report(table).actions] == ["Drop undeclared indexes"]
 
 
 def test_rows_that_only_a_full_compaction_takes_out(table: Table) -> None:
