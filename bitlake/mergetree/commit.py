@@ -3,7 +3,7 @@
 Order, and what a crash after each step leaves behind:
 
 1. the writers' files, those of their compactions too: orphans;
-2. the APPEND (or OVERWRITE) commit: **the rows are written**.  Level 0 waits for a compaction, as after any write to a
+2. the APPEND commit: **the rows are written**.  Level 0 waits for a compaction, as after any write to a
    ``write-only`` table; the compactions' files are orphans;
 3. the COMPACT commit.
 
@@ -15,7 +15,8 @@ rows alike.  The one that commits second must come after the first for all its r
 over the first one's and others would lose.  So its level-0 files are written again with higher sequence numbers
 (:func:`renumber_file`), or the commit fails with :class:`bitlake.write.commit_plan.SequenceTaken`.
 
-The files of an overwrite go to the highest level without a compaction where they do not overlap: no file is below them
+An overwrite is one commit: its compactions are part of the OVERWRITE snapshot (:func:`with_compactions`), and without
+compactions its files go to the highest level where they do not overlap, since no file is below them
 (:func:`upgrade_levels`).
 """
 
@@ -115,6 +116,8 @@ class Publisher:
         overwrite: Overwrite | None,
         renumber: bool,
     ) -> Snapshot | None:
+        if overwrite is not None:
+            changes = with_compactions(state, changes, overwrite)
         compactions = {(c.partition, c.bucket): c.compaction for c in changes if c.compaction}
         try:
             appended, renumbered = self._append(state, changes, operation, overwrite, renumber)
@@ -123,7 +126,7 @@ class Publisher:
             raise
         if not compactions:
             return appended
-        base = state if overwrite is None else replace(state, snapshot=None)
+        base = state
         try:
             if renumbered:
                 discard_compactions(state, compactions.values())
@@ -199,11 +202,7 @@ class Publisher:
         changelog = [e for c in changes for e in c.changelog]
         index = tuple(i for c in changes for i in c.index)
         if overwrite is not None:
-            # As in Paimon, an overwrite publishes no changelog.
-            discard_entries(state.table_files, state.schema, changelog)
-            changelog = []
-            if not any(c.compaction for c in changes):
-                adds = upgrade_levels(state.schema, adds)
+            adds = upgrade_levels(state.schema, adds)
         if not adds and not changelog and not index and (overwrite is None or overwrite.dynamic):
             return None, False
         surely_failed = False
@@ -445,6 +444,31 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
         for rows in reader.read(entry, reader.columns):
             writer.write(with_higher_sequence(rows, job.shift))
         return tuple(replace(e, kind=entry.kind) for e in writer.finish())
+
+
+def with_compactions(
+    state: TableState, changes: Iterable[BucketChange], overwrite: Overwrite
+) -> tuple[BucketChange, ...]:
+    """Return an overwrite's changes with the files of their compactions instead of those that the compactions replace.
+
+    Paimon commits these compactions as a second snapshot.  Readers of a table with deletion vectors skip level 0, so
+    the table would look empty in between, and for good if the writer died there.  As in Paimon, an overwrite publishes
+    no changelog.  Files that no snapshot will name are deleted.
+    """
+    out, unused = [], []
+    for change in changes:
+        done = change.compaction
+        unused += [*change.changelog, *done.changelog]
+        change = replace(change, changelog=(), compaction=Compaction())
+        # A dynamic overwrite replaces the partitions that its files are in: one must stay where no row is left.
+        if done.after or not overwrite.dynamic:
+            before, names = {e.identity for e in done.before}, {e.file.file_name for e in done.after}
+            unused += [e for e in change.new_files if e.identity in before and e.file.file_name not in names]
+            kept = [e for e in change.new_files if e.identity not in before]
+            change = replace(change, new_files=(*kept, *done.after), index=(*change.index, *done.index))
+        out.append(change)
+    discard_entries(state.table_files, state.schema, unused)
+    return tuple(out)
 
 
 def upgrade_levels(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:

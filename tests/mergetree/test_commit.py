@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faults import each_call_failing, noted_sleep, strays
-from keyed_tables import DV, made, read, rows_of
+from keyed_tables import COLUMNS, DV, made, read, rows_of
 from long import long
 
+import bitlake
 from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
@@ -23,7 +24,7 @@ from bitlake.mergetree.bucket import BucketChange, bucket_states
 from bitlake.mergetree.commit import Publisher, compact_buckets
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
-from bitlake.write.commit_plan import SequenceTaken
+from bitlake.write.commit_plan import Overwrite, SequenceTaken
 
 
 def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tuple[Publisher, Any, list[BucketChange]]:
@@ -335,6 +336,54 @@ def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, ste
         done.table.upsert(rows_of([0, 40], "next"))
         assert read(done.table) == found | {0: "next", 40: "next"}
     assert attempts > 10
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), (False, False)])
+@pytest.mark.parametrize("case", CASES)
+def test_an_overwrite_is_visible_as_a_whole_whichever_store_call_fails(
+    case: str, dead: bool, after: bool, tmp_path: Path
+) -> None:
+    """Readers of a table with deletion vectors skip level 0, so that its compaction is part of the overwrite."""
+    template = tmp_path / "template"
+    made(template, **CASES[case]).upsert(rows_of(range(20), "old"))
+    old, new = dict.fromkeys(range(20), "old"), dict.fromkeys(range(10, 30), "new")
+
+    def work(table: Table) -> None:
+        table.overwrite([rows_of(range(10, 25), "replaced"), rows_of(range(10, 30), "new")])
+
+    for done in each_call_failing(template, tmp_path, work, dead=dead, after=after):
+        found = read(done.table)
+        assert found == read(done.table, level_0=True)
+        done.check(found, old, new)
+        done.table.upsert(rows_of([10, 40], "next"))
+        assert read(done.table) == found | {10: "next", 40: "next"}
+
+
+@pytest.mark.parametrize(
+    "options", [*CASES.values(), {"changelog-producer": "lookup"}, {"changelog-producer": "full-compaction"}]
+)
+def test_an_overwrite_is_one_snapshot_without_a_changelog(options: dict[str, str], tmp_path: Path) -> None:
+    table = made(tmp_path, **options)
+    before = table.upsert(rows_of(range(20), "old"))
+    after = table.overwrite([rows_of(range(10, 25), "replaced"), rows_of(range(10, 30), "new")])
+    assert before is not None and after is not None
+    assert (after.id, after.commit_kind, after.changelog_manifest_list) == (before.id + 1, "OVERWRITE", None)
+    assert table.snapshot is not None and table.snapshot.id == after.id
+    assert read(table) == dict.fromkeys(range(10, 30), "new")
+    assert strays(table) == set()
+
+
+def test_an_overwritten_partition_without_rows_left_is_replaced(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("p", pa.int32(), nullable=False), *COLUMNS])
+    options = {"bucket": "1", "primary-key": "p,id", **DV}
+    table = bitlake.connect(tmp_path).create_table("t", schema, partition_by=["p"], options=options)
+    table.append(pa.table({"p": [1, 2], "id": [1, 1], "v": ["a", "b"]}, schema=schema))
+    publisher = table._core.publisher(state := table._core.state())
+    deleted = prepare_rows("t", state.schema, [pa.table({"p": [1], "id": [7], "v": ["x"]}, schema=schema)], ["-D"])
+    changes = write_changes(state, deleted, publisher.user, fresh=True)
+    publisher.publish(state, changes, operation="OVERWRITE", overwrite=Overwrite(dynamic=True))
+    assert table.scan().to_arrow().to_pylist() == [{"p": 2, "id": 1, "v": "b"}]
 
 
 def test_a_failed_compaction_does_not_fail_the_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
