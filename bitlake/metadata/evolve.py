@@ -34,6 +34,7 @@ from bitlake.metadata.schema import (
     SetTableComment,
     TableSchema,
     assign_ids,
+    check_struct_names,
     near,
 )
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
@@ -118,6 +119,7 @@ class _Evolution:
         if not change.type.nullable:
             raise InvalidRequest(f"column '{shown}' cannot be added as NOT NULL: it is NULL in all existing rows")
         _check_name(name, top=len(change.path) == 1)
+        check_struct_names(shown, change.type, self._names)
         (field,), self._highest = assign_ids([(name, change.type, change.comment)], self._highest)
 
         def add(fields: Fields) -> Fields:

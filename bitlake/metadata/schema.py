@@ -334,6 +334,23 @@ def _numbered(made: DataType, number: NextId) -> DataType:
     return made
 
 
+def check_struct_names(column: str, made: DataType, names: Names) -> None:
+    """Raise :class:`InvalidRequest` for a struct, at any depth, whose members lack a name or share one."""
+    if isinstance(made, RowType):
+        seen: set[str] = set()
+        for member in made.fields:
+            if not member.name.strip():
+                raise InvalidRequest(f"column '{column}': a member of its struct has no name")
+            if names.key(member.name) in seen:
+                ignored = " (names ignore case)" if names is Names.FOLDED else ""
+                raise InvalidRequest(f"column '{column}': its struct has two members '{member.name}'{ignored}")
+            seen.add(names.key(member.name))
+            check_struct_names(f"{column}.{member.name}", member.type, names)
+    else:
+        for inner in inner_types(made):
+            check_struct_names(column, inner, names)
+
+
 # --- changes of columns -----------------------------------------------------------------------------------------------
 
 Path: TypeAlias = tuple[str, ...]

@@ -14,7 +14,7 @@ from bitlake.fileindex.registry import parse_index_options, usable_indexes
 from bitlake.formats.file_format import CODECS, check_format
 from bitlake.iceberg.schema import check_publishable
 from bitlake.metadata import options as opt
-from bitlake.metadata.schema import Names, TableSchema, assign_ids
+from bitlake.metadata.schema import Names, TableSchema, assign_ids, check_struct_names
 from bitlake.schema.validation import check_combinations, check_honoured, check_reading
 from bitlake.types import (
     AtomicType,
@@ -307,6 +307,10 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
             "_ROW_ID",
         ):
             raise InvalidRequest(f"table '{table}': column name '{column.name}' is reserved by Paimon")
+        try:
+            check_struct_names(column.name, column.type, names)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"table '{table}': {e}") from e
         seen[names.key(column.name)] = column
     for i, key in enumerate(partition_keys):
         field = seen.get(names.key(key))

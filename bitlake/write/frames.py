@@ -43,6 +43,7 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
     elif hasattr(rows, "__arrow_c_array__"):
         yield pa.Table.from_batches([_record_batch(rows)])
     elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
+        _check_unique(_dataset_schema(rows).names, "dataset")  # Arrow cannot read columns of one name
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
         for batch in rows:
@@ -87,7 +88,7 @@ def with_schema(rows: Rows) -> tuple[pa.Schema, Iterator[pa.Table]]:
     tables = arrow_tables(rows)
     first = next(tables, None)
     if first is None and hasattr(rows, "to_batches"):
-        return (rows.schema if hasattr(rows, "schema") else rows.projected_schema), tables
+        return _dataset_schema(rows), tables
     if first is None:
         raise InvalidRequest(
             "cannot tell the schema of an iterable without batches; create the table with an Arrow schema"
@@ -116,14 +117,26 @@ def _is_of(rows: Any, package: str, name: str) -> bool:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    repeated = frame.columns[frame.columns.duplicated()]
-    if len(repeated):
-        raise InvalidRequest(f"the data frame has more than one column '{repeated[0]}'")
+    _check_unique(frame.columns, "data frame")
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         return _in_microseconds(table)
     except (pa.ArrowException, ValueError, TypeError) as e:
         raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
+
+
+def _dataset_schema(dataset: Any) -> pa.Schema:
+    """The schema of the batches of Arrow's dataset or scanner."""
+    return dataset.schema if hasattr(dataset, "schema") else dataset.projected_schema
+
+
+def _check_unique(names: Iterable[Any], of: str) -> None:
+    """Raise :class:`InvalidRequest` for a column name that rows have twice; case counts."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequest(f"the {of} has more than one column '{name}'; rename or drop one of them")
+        seen.add(name)
 
 
 def _in_microseconds(table: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.formats.file_format import CODECS
 
 SCHEMA = pa.schema([("i", pa.int32())])
@@ -37,3 +37,26 @@ def test_every_codec_that_is_allowed_writes(tmp_path: Path, file_format: str, co
     table = bitlake.connect(tmp_path).create_table("t", SCHEMA, options=options)
     table.append(pa.table({"i": [1, 2]}, schema=SCHEMA))
     assert table.scan().to_arrow().to_pylist() == [{"i": 1}, {"i": 2}]
+
+
+def twice(name: str, again: str) -> pa.DataType:
+    return pa.list_(pa.struct([pa.field(name, pa.int32()), pa.field(again, pa.int32())]))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (twice("a", "a"), "column 's': its struct has two members 'a'"),
+        (twice("a", "A"), "column 's': its struct has two members 'A' .names ignore case"),
+        (twice("a", " "), "column 's': a member of its struct has no name"),
+        (pa.map_(pa.string(), pa.struct([("x", twice("a", "a"))])), "column 's.x': its struct has two members 'a'"),
+    ],
+)
+def test_members_of_one_name_are_refused(tmp_path: Path, column: pa.DataType, message: str) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    with pytest.raises(InvalidRequest, match=f"table 'default.t': {message}"):
+        lake.create_table("t", pa.schema([("s", column)]))
+    table = lake.create_table("t", pa.schema([("id", pa.int64())]))
+    with pytest.raises(InvalidRequest, match=f"table 'default.t': {message}"):
+        table.add_column("s", column)
+    assert table.schema.id == 0 and lake.tables() == ["t"]

@@ -127,6 +127,18 @@ def test_pandas_without_surprises(lake: bitlake.Lake) -> None:
         table.append(pd.DataFrame([[1, 2]], columns=["id", "id"]))
 
 
+def test_columns_of_one_name_are_refused(lake: bitlake.Lake) -> None:
+    rows = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
+    table = lake.create_table("t", pa.schema([("id", pa.int64())]))
+    for given in (rows, rows.to_batches()[0], rows.to_reader(), ds.dataset(rows)):
+        with pytest.raises(InvalidRequest, match="column 'id'"):
+            table.append(given)
+    for given in (rows, ds.dataset(rows)):
+        with pytest.raises(InvalidRequest, match="column 'id'"):
+            lake.create_table("u", given)
+    assert table.snapshot is None and lake.tables() == ["t"]
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
