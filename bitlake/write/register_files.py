@@ -27,6 +27,7 @@ from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import physical_values
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import discard_files
 from bitlake.types import arrow_field
 from bitlake.write import data_file_writer
 
@@ -140,8 +141,13 @@ def _register(store: Store, context: RegisterContext, name: str, staged: StagedF
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
     final = factory.path(partition, bucket, name)
+    index = builder.finish(checksums=True)
     store.rename(staged.path, final)
-    entry = factory.entry(partition, bucket, name, written, builder.finish(checksums=True))
+    try:
+        entry = factory.entry(partition, bucket, name, written, index)
+    except BaseException:
+        discard_files(store, [final])  # no entry names it, and it is in the staging folder no more
+        raise
     return RegisteredFile((entry,), tuple(builder.problems_of(name)))
 
 

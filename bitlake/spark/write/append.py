@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from bitlake import _clock
 from bitlake.codec.binary_row import null_bytes
 from bitlake.codec.bucket import bucket_of, row_hash
+from bitlake.errors import StorageUnavailable
 from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -108,7 +109,8 @@ class SparkWriter:
             return self._adopt(schema, context, staged)
         finally:
             if moves:
-                self._store.delete_dir(staging)
+                with suppress(StorageUnavailable):  # orphan removal deletes what stays
+                    self._store.delete_dir(staging)
 
     def _prepared(self, state: TableState, frame: DataFrame, order: Sequence[Column], tasks: int) -> DataFrame:
         """The rows as the table takes them, brought together by partition and bucket (with a group column) if any."""
