@@ -297,7 +297,11 @@ class ChangeStream:
             base = self._table.scan_of(below)
             if state.schema.primary_keys and not _first_emitted_level(then.schema):
                 base = base.with_level_0()
-            return ChangeScan.of(base, kinded=True) if self._kinds else base
+            if not self._kinds:
+                return base
+            scan = ChangeScan.of(base, kinded=True)
+            # The deletion in a key's old partition must not be applied after the key's row in its new partition.
+            return scan.where(f"{ROW_KIND} IN ('+I', '+U')") if is_cross_partition(state.schema) else scan
         between = SnapshotRange(at.snapshot - 1, at.snapshot)
         delta = mode_of(then, between, "auto") == "delta"
         base = self._table.scan_of(of_files(state, files, merged=delta))

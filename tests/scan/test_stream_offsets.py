@@ -349,3 +349,16 @@ def test_an_offset_behind_the_units_of_its_snapshot(lake: bitlake.Lake) -> None:
     feed = ChangeStream(table._core, kinds=False)
     with pytest.raises(InvalidRequest, match="written by another version"):
         list(feed.scans(StreamOffset(1, 1), StreamOffset(2)))
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_all_rows_of_keys_that_moved_between_partitions_hold_no_deletions(lake: bitlake.Lake, producer: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    options = {"bucket": "-1", "write-only": "true", "changelog-producer": producer}
+    table = lake.create_table("moving", schema, primary_key=["id"], partition_by=["p"], options=options)
+    table.upsert(pa.table([[1, 2], ["x", "x"]], schema=schema))
+    table.maintenance.compact(full=True)
+    table.upsert(pa.table([[1], ["y"]], schema=schema))
+    table.maintenance.compact()
+    feed = ChangeStream(table._core, kinds=True)
+    assert sorted(told(feed, feed.full(), feed.latest())) == [("+I", 1, "y"), ("+I", 2, "x")]
