@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bitlake.catalog import REST, connect_catalog
-from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, locate, open_state
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, identifier_exists, locate, open_state
 from bitlake.engine import SessionState
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
@@ -480,7 +480,7 @@ class Lake:
     ) -> int:
         from bitlake.write.frames import arrow_tables, counted, is_repeatable, is_to_write, with_schema
 
-        exists = self._catalog.table_exists(name)
+        exists = identifier_exists(self._catalog, name)
         if not is_to_write(name, exists, mode, partition_by, options):
             return 0
         written: list[int] = []

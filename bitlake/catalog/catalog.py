@@ -84,6 +84,14 @@ def check_name(name: str, kind: str) -> None:
         )
 
 
+def check_new_table(name: Identifier) -> None:
+    """Raise :class:`InvalidRequest` for a new table whose name would hide a branch or system table of another one."""
+    if "$" in name.table:
+        raise InvalidRequest(
+            f"invalid table name '{name}': after '$' a name is that of a branch or system table of a table that exists"
+        )
+
+
 DIALECT = "spark"
 """The engine whose query of a view is read and written."""
 
@@ -317,6 +325,7 @@ class Catalog(ABC):
             if if_not_exists:
                 return False
             raise self._table_exists_already(name)
+        check_new_table(name)
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
         try:
             self._create_table(name, schema)
@@ -379,6 +388,7 @@ class Catalog(ABC):
             raise self._table_not_found(old)
         self._check_database(new.database)
         check_name(new.table, "table")
+        check_new_table(new)
         if self.table_exists(new):
             raise AlreadyExists(f"table '{new}' already exists; drop it first")
 

@@ -330,8 +330,8 @@ def _moved(fields: Fields, i: int, position: Position, names: Names) -> Fields:
 
 
 def _check_name(name: str, *, top: bool) -> None:
-    if not name:
-        raise InvalidRequest("a column's name is empty")
+    if not name.strip():
+        raise InvalidRequest("a column's name is blank")
     if top and (name.startswith(("_KEY_", "__paimon_")) or name in _RESERVED):
         raise InvalidRequest(f"column name '{name}' is reserved by Paimon")
 

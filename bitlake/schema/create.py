@@ -298,6 +298,8 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
         raise InvalidRequest(f"table '{table}' needs at least one column")
     seen: dict[str, ColumnSpec] = {}
     for column in columns:
+        if not column.name.strip():
+            raise InvalidRequest(f"table '{table}': a column's name is blank")
         if names.key(column.name) in seen:
             ignored = " (names ignore case)" if names is Names.FOLDED else ""
             raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice{ignored}")

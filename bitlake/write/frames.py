@@ -65,8 +65,10 @@ def is_to_write(name: object, exists: bool, mode: str, partition_by: Sequence[st
     """Whether a data frame is to be written in a mode: ``append``, ``overwrite``, ``error`` or ``ignore``.
 
     Raises :class:`AlreadyExists` for a table that ``error`` wants not to exist, and :class:`InvalidRequest` for an
-    unknown mode and for partitioning and options of a table that exists.
+    unknown mode, for a ``partition_by`` that is a text, and for partitioning and options of a table that exists.
     """
+    if isinstance(partition_by, str):
+        raise InvalidRequest(f"table '{name}': partition_by is a list of names, such as ['{partition_by}']")
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
         raise InvalidRequest(f"unknown mode '{mode}'; expected append, overwrite, error or ignore")
     if exists and mode in ("error", "errorifexists"):

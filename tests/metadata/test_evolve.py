@@ -152,6 +152,8 @@ FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
     (AddColumn(("A",), P("INT")), AlreadyExists, "exists already"),
     (AddColumn(("s", "X"), P("INT")), AlreadyExists, r"'s\.X' exists"),
     (AddColumn(("_KEY_x",), P("INT")), InvalidRequest, "reserved"),
+    (AddColumn((" ",), P("INT")), InvalidRequest, "a column's name is blank"),
+    (RenameColumn(("s", "x"), " "), InvalidRequest, "a column's name is blank"),
     (AddColumn(("n",), P("INT"), None, Position("nope")), NotFound, "nope"),
     (AddColumn(("a", "n"), P("INT")), NotFound, "has no part"),
     (AddColumn(("l", "n"), P("INT")), NotFound, "is called 'element'"),

@@ -56,6 +56,8 @@ def test_members_of_one_name_are_refused(tmp_path: Path, column: pa.DataType, me
     lake = bitlake.connect(str(tmp_path / "lake"))
     with pytest.raises(InvalidRequest, match=f"table 'default.t': {message}"):
         lake.create_table("t", pa.schema([("s", column)]))
+    with pytest.raises(InvalidRequest, match="table 'default.t': a column's name is blank"):
+        lake.create_table("t", pa.schema([("id", pa.int64()), (" ", pa.int64())]))
     table = lake.create_table("t", pa.schema([("id", pa.int64())]))
     with pytest.raises(InvalidRequest, match=f"table 'default.t': {message}"):
         table.add_column("s", column)

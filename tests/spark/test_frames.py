@@ -28,6 +28,20 @@ def test_a_spark_frame_is_appended_upserted_and_created(spark: Any, tmp_path: Pa
     assert keyed.count("s = 'new'") == 2 and keyed.count() == 5
 
 
+def test_a_spark_frame_is_written_to_a_branch_by_its_name(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path / "lake", spark=spark)
+    table = lake.create_table("t", spark.range(2))
+    table.history.create_tag("two")
+    table.history.create_branch("dev", tag="two")
+    assert lake.write(spark.range(3), "T$branch_dev") == 3
+    assert lake.tables() == ["t"] and table.count() == 2 and lake.table("t$branch_dev").count() == 5
+    with pytest.raises(InvalidRequest, match="is a system table, which can only be read"):
+        lake.write(spark.range(3), "t$files")
+    with pytest.raises(InvalidRequest, match=r"partition_by is a list of names, such as \['id'\]"):
+        lake.write(spark.range(3), "u", partition_by="id")
+    assert lake.tables() == ["t"]
+
+
 def test_a_table_without_a_lake_refuses_a_spark_frame(spark: Any, tmp_path: Path) -> None:
     lake = bitlake.connect(tmp_path / "lake", spark=spark)
     core = lake.create_table("t", spark.range(1))._core

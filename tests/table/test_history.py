@@ -341,11 +341,15 @@ def test_a_branch_is_read_and_written_by_its_name(appended: Table, tmp_path: Pat
     assert dev.history.branch == "dev" and appended.history.branch == "main" and appended.history.branches() == ["dev"]
     dev.append(rows([7], "dev"))
     assert values(dev.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]
+    assert lake.write(rows([8], "dev"), "T$branch_dev") == 1 and lake.tables() == ["t"]
+    assert dev.delete("id = 8") == 1
     assert appended.scan().count() == 4
     with pytest.raises(InvalidRequest, match="in use"):
         dev.history.delete_branch("dev")
     with pytest.raises(NotFound, match="has no branch 'devel'; its branches: dev"):
         lake.table("t$branch_devel")
+    with pytest.raises(NotFound, match="has no branch 'devel'; its branches: dev"):
+        lake.write(rows([7], "dev"), "t$branch_devel")
     appended.history.delete_tag("two")
     appended.history.fast_forward("dev")
     assert values(appended.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]

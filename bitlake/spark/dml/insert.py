@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bitlake.catalog.catalog import Identifier
+from bitlake.catalog.catalog import Identifier, identifier_exists
 from bitlake.engine.insert import Insertion, is_dynamic, merging
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
@@ -79,7 +79,7 @@ def write_dataframe(
     make the table if it is not there; ``error`` wants it not to be; ``ignore`` does nothing if it is.  ``options`` are
     those of a table to be made; ``write.merge-schema`` and what belongs to it are of this write.
     """
-    exists = context.catalog.table_exists(name)
+    exists = identifier_exists(context.catalog, name, context.names)
     merge = {k: v for k, v in options.items() if k.startswith(PREFIX)}
     options = {k: v for k, v in options.items() if k not in merge}
     if not is_to_write(name, exists, mode, partition_by, options):

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.catalog.catalog import Catalog, Identifier
+from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
 from bitlake.engine import SessionState
 from bitlake.engine.insert import merging
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
@@ -64,7 +64,7 @@ class StreamTarget:
         self, spark: SparkSession, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
     ) -> bool:
         """Create the table for a stream's rows; returns False if it exists."""
-        exists = self.catalog.table_exists(self.name)
+        exists = identifier_exists(self.catalog, self.name)
         if is_to_write(self.name, exists, "append", partition_by, {}) and exists:
             return False
         context = EngineContext(self.catalog, spark, SessionState(self.name.database))
