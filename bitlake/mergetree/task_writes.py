@@ -36,7 +36,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.register_files import RegisterContext
-from bitlake.write.writer import write_rows
+from bitlake.write.writer import with_defaults, write_rows
 
 SEQUENCE_RANGE = 1 << 28
 """Sequence numbers of a task in each bucket, and so its most rows.  64 bits last for 10^7 batches of 3,000 tasks."""
@@ -83,13 +83,14 @@ def stages_rows(schema: TableSchema) -> bool:
 
 
 def write_task(job: TaskJob, number: int, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Write, or stage, the rows of the ``number``-th task.
+    """Write, or stage, the rows of the ``number``-th task, with the columns' defaults in place of NULLs.
 
     On an error its files are deleted.  Raises :class:`InvalidRequest` for rows that the table cannot store, and for
     more than :data:`SEQUENCE_RANGE` rows of a bucket.
     """
     state = job.state
-    tables = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+    given = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
+    tables = (with_defaults(state.name, rows, state.schema) for rows in given)
     if not state.schema.primary_keys:
         return TaskResult(files=tuple(write_rows(state, tables, state.store)), number=number)
     if stages_rows(state.schema):

@@ -8,6 +8,7 @@ Memory: a batch, and one open file per partition and bucket.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,31 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
         if field.name in columns:
             conformed = _fit_length(table, conformed, i, field)
     return conformed
+
+
+def with_defaults(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return rows with the columns' defaults in place of NULLs, as Paimon's writers store them.
+
+    A column with such NULLs gets the type of the table's column.  Raises :class:`InvalidRequest`, naming table and
+    column, for values that it cannot store.
+    """
+    if all(f.default_value is None for f in schema.fields):
+        return rows
+    for at, name in enumerate(rows.column_names):
+        try:
+            field = schema.field(name)
+        except NotFound:
+            continue  # the row kinds, or a column that `fit` refuses
+        if field.default_value is None or not rows.column(at).null_count:
+            continue
+        optional = replace(field, type=replace(field.type, nullable=True))
+        try:
+            given = conform(rows.select([at]).rename_columns([field.name]), [optional], arrow_schema([optional]))
+            values = pc.coalesce(given.column(0), default_column(field, 1)[0])
+        except InvalidRequest as e:
+            raise InvalidRequest(f"table '{table}': {e}") from e
+        rows = rows.set_column(at, name, values)
+    return rows
 
 
 def _fit_length(table: str, rows: pa.Table, at: int, field: DataField) -> pa.Table:

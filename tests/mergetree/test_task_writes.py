@@ -250,6 +250,35 @@ def test_rows_that_do_not_fit_fail_in_their_task(lake: bitlake.Lake) -> None:
     assert table.snapshot is None and not files(table) and not staged(table)
 
 
+@pytest.mark.parametrize("where", ["", "fixed", "dynamic", "across"])
+def test_null_becomes_the_default(lake: bitlake.Lake, where: str) -> None:
+    columns = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int32())])
+    options = {"bucket": "-1"} if where in ("dynamic", "across") else {"bucket": "1", "bucket-key": "id"}
+    key = {"": [], "fixed": ["id"], "dynamic": ["id", "p"], "across": ["id"]}[where]
+    partitions = ["p"] if where in ("dynamic", "across") else []
+    table = lake.create_table("t", columns, primary_key=key, partition_by=partitions, options=options)
+    lake.sql("ALTER TABLE t ALTER COLUMN v SET DEFAULT 'none'", engine="duckdb")
+    given = pa.record_batch({"ID": [1, 2, 3], "V": [None, "a", None], "p": pa.array([1, 1, None], pa.int32())})
+    if partitions:
+        given = given.slice(0, 2)
+    job = job_of(table)
+    commit_tasks(table._core, job, [write_task(job, 0, [given, given.select(["ID", "p"])][:1])], None)
+    stored = table.scan(["id", "v", "p"]).to_arrow().sort_by("id").to_pylist()
+    expected = [{"id": 1, "v": "none", "p": 1}, {"id": 2, "v": "a", "p": 1}, {"id": 3, "v": "none", "p": None}]
+    assert stored == expected[: given.num_rows]
+
+
+def test_null_becomes_the_default_of_a_column_that_is_not_null(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT NOT NULL, n INT NOT NULL DEFAULT 7)", engine="duckdb")
+    table = lake.table("t")
+    job = job_of(table)
+    given = [pa.record_batch({"id": [1, 2], "n": pa.nulls(2)}), pa.record_batch({"id": [3, None], "n": ["x", None]})]
+    with pytest.raises(InvalidRequest, match="table 'default.t': column 'n'"):
+        write_task(job, 0, given)
+    commit_tasks(table._core, job, [write_task(job, 0, given[:1])], None)
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": 7}, {"id": 2, "n": 7}]
+
+
 def test_staged_rows_that_were_left_behind_are_orphans(lake: bitlake.Lake) -> None:
     table = placed(lake, "dynamic")
     job = job_of(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,21 @@ def test_found_by_name_and_in_sql(spark: Any, lake: bitlake.Lake) -> None:
         assert [r.id for r in spark.sql(f"SELECT id FROM {name} WHERE id > 0 ORDER BY id").collect()] == [28, 29]
     finally:
         spark.catalog.dropTempView(name)
+
+
+@pytest.mark.parametrize("key", ["", ", 'primary-key' = 'id'", ", 'primary-key' = 'id', 'bucket' = '1'"])
+def test_null_becomes_the_default_as_by_lake_write(spark: Any, written: bitlake.Lake, key: str) -> None:
+    frame = spark.sql("SELECT 1L AS ID, CAST(NULL AS STRING) AS v, 7 AS n UNION ALL SELECT 2L, 'x', NULL")
+    for table in ("by_source", "by_lake"):
+        written.drop_table(table, if_exists=True)
+        written.sql(
+            f"CREATE TABLE {table} (id BIGINT, v STRING DEFAULT 'none', n INT NOT NULL DEFAULT 5, d DATE DEFAULT "
+            f"'2024-02-29') TBLPROPERTIES ('write-only' = 'true'{key})"
+        )
+    save(written, frame, "by_source")
+    written.write(frame, "by_lake")
+    day = datetime.date(2024, 2, 29)
+    assert content(written, "by_source") == content(written, "by_lake") == [(1, "none", 7, day), (2, "x", 5, day)]
 
 
 def test_every_type_and_filters(spark: Any, written: bitlake.Lake) -> None:
