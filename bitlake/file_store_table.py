@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.condition import Where
 from bitlake.expressions.tree import IsNull, Predicate
@@ -265,7 +265,7 @@ class FileStoreTable:
             return moment.snapshot.id
         if isinstance(moment, int):
             return moment
-        text = moment.strip()
+        text = arguments.text(f"table '{self.name}': a snapshot id or tag", moment).strip()
         if text.isdigit() and text.isascii():
             return int(text)
         return load_tag(state, text).snapshot.id
@@ -280,17 +280,18 @@ class FileStoreTable:
         """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
 
         def step(state: TableState) -> TableSchema:
-            changed = state.schema.with_options(set, unset)
+            changed = state.schema.with_options(texts, unset)
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
-            check_reading(set or {})
+            check_reading(texts)
             check_branch_option(state, options)
             check_postponed(state, options)
-            declares = any(index_name(key) is not None for key in set or {})
+            declares = any(index_name(key) is not None for key in texts)
             check_schema_options(self.name, state.schema, options, declares=declares)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
-        warn_of_misspelt(self.name, set or {})
+        texts = opt.option_texts(set)
+        warn_of_misspelt(self.name, texts)
         return self._change_schema(step)
 
     def alter(self, *changes: SchemaChange, names: Names = Names.FOLDED) -> TableSchema:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bitlake import arguments
 from bitlake.catalog import REST, connect_catalog
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, identifier_exists, locate, open_state
 from bitlake.engine import SessionState
@@ -247,8 +248,8 @@ class Lake:
         name: str,
         schema: pa.Schema | Rows,
         *,
-        primary_key: Sequence[str] = (),
-        partition_by: Sequence[str] = (),
+        primary_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
@@ -268,9 +269,10 @@ class Lake:
         """
         from bitlake.schema.create import columns_of
 
-        for what, given in (("primary_key", primary_key), ("partition_by", partition_by)):
-            if isinstance(given, str):
-                raise InvalidRequest(f"table '{name}': {what} is a list of names, such as ['{given}']")
+        primary_key = arguments.names(f"table '{name}': primary_key", primary_key or ())
+        partition_by = arguments.names(f"table '{name}': partition_by", partition_by or ())
+        if comment is not None:
+            arguments.text(f"table '{name}': comment", comment)
         rows: Rows = None
         if not isinstance(schema, pa.Schema):
             if if_not_exists and self._catalog.table_exists(self._identify(name)):
@@ -439,6 +441,7 @@ class Lake:
         >>> lake.sql("SHOW TABLES LIKE 'o*'", engine="duckdb")["tableName"].to_pylist()
         ['orders']
         """
+        arguments.text("a statement", text)
         if engine == "spark":
             return self._sql_engine().sql(text, args)
         if engine != "duckdb":
@@ -670,7 +673,7 @@ class Lake:
         return self._session.database
 
     def _identify(self, name: str) -> Identifier:
-        if "`" in name:
+        if "`" in arguments.text("a table name", name):
             from bitlake.sql.parser import parse_table_name
 
             parsed = parse_table_name(name)

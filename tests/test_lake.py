@@ -109,10 +109,13 @@ WRONG: list[tuple[Any, str]] = [
         "column 'u': Arrow type uint64",
     ),
     (lambda lake, t: t.overwrite("i"), "not str"),
-    (lambda lake, t: t.scan(columns="i"), r"columns are a list of names, such as \['i'\]"),
+    (lambda lake, t: t.scan(columns="i"), r"columns must be a list of names, such as \['i'\]"),
     (lambda lake, t: t.scan(where=5), "a condition is SQL text, .* and not 5"),
     (lambda lake, t: lake.create_table("x", {"i": "INT"}), "an Arrow schema, .* and not dict"),
-    (lambda lake, t: lake.create_table("x", SCHEMA, partition_by="i"), r"partition_by is a list of names.*\['i'\]"),
+    (
+        lambda lake, t: lake.create_table("x", SCHEMA, partition_by="i"),
+        r"partition_by must be a list of names.*\['i'\]",
+    ),
     (lambda lake, t: lake.create_table("a/b", SCHEMA), "invalid table name 'a/b': .* nor contain '/'"),
     (lambda lake, t: lake.create_table("x" * 300, SCHEMA), "is too long"),
 ]

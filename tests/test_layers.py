@@ -21,7 +21,7 @@ PACKAGE = ROOT / "bitlake"
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("formatting", "lazy_modules"),
     ("errors", "_clock", "html"),
-    ("progress",),
+    ("arguments", "progress"),
     ("runtime",),
     ("types",),
     ("codec",),

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from bitlake import arguments
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
@@ -77,6 +78,7 @@ def parse_object_name(name: str) -> ObjectName:
 
 def check_name(name: str, kind: str) -> None:
     """Raise :class:`InvalidRequest` unless the name can be a folder's; ``kind`` is ``table`` or ``database``."""
+    arguments.text(f"a {kind} name", name)
     if not name or name in (".", "..") or _FORBIDDEN.search(name):
         raise InvalidRequest(
             f"invalid {kind} name '{name}': it becomes the name of a folder, so it must not be empty, '.' or '..', nor "

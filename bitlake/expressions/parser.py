@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_lists import list_of, reading, take_lists, without_lists
@@ -69,7 +69,7 @@ def parse_predicate(text: str, timezone: str = "UTC", column_of: ColumnOf | None
     >>> parse_predicate("a > 1 AND b IS NULL")
     And(children=(Comparison(column='a', op=<Op.GT: '>'>, value=1), IsNull(column='b', negated=False)))
     """
-    if not text.strip():
+    if not arguments.text("a condition", text).strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
     if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None:
         return _parse(text, timezone, column_of)

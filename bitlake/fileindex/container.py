@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bitlake import arguments
 from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader, utf
 from bitlake.codec.hashing import absent_order, compute_if_absent_order, put_order, string_hash
@@ -59,7 +60,7 @@ def split_map_key(name: str) -> tuple[str, str | None]:
 
     Any other name gives (name, None).
     """
-    if name.endswith("]") and "[" in name[1:]:
+    if arguments.text("a column name", name).endswith("]") and "[" in name[1:]:
         top, _, key = name[:-1].partition("[")
         return top, key
     return name, None

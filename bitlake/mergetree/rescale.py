@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import MergeTreeTable
@@ -74,7 +75,7 @@ def rescale_partitions(table: MergeTreeTable, buckets: int, where: str, rewrite:
 
 def _repeat_until_spread(spread: Callable[[TableState], bool], table: MergeTreeTable, buckets: int) -> None:
     """Call ``spread`` with the latest state until it returns that nothing is left to do."""
-    if buckets < 1:
+    if arguments.whole("buckets", buckets) < 1:
         raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
     for _ in range(COMPACT_TRIES):
         state = table.state()

@@ -51,6 +51,8 @@ def prepare_rows(table: str, schema: TableSchema, batches: Iterable[pa.Table], k
                 raise InvalidRequest(f"table '{table}': the rows have no column '{kinds}' with row kinds")
             batch_kinds, batch = batch.column(kinds), batch.drop_columns([kinds])
         elif kinds is not None:
+            if isinstance(kinds, Mapping) or not hasattr(kinds, "__getitem__"):
+                raise InvalidRequest(f"table '{table}': kinds are an array or the name of a column, and not {kinds!r}")
             batch_kinds = kinds[start : start + batch.num_rows]
         start += batch.num_rows
         yield from in_pieces(with_kinds(table, schema, fit(table, batch, schema), batch_kinds))

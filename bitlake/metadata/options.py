@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import option_types as kind
 from bitlake.metadata.option_types import Kind, parse_stats_mode
@@ -560,14 +561,30 @@ def misspelt(names: Iterable[str]) -> list[str]:
     return found
 
 
+def option_texts(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return options that a caller gave, with numbers and booleans as the texts that a schema stores.
+
+    Raises :class:`InvalidRequest` for another value.
+
+    >>> option_texts({"bucket": 4, "write-only": True, "merge-engine": "aggregation"})
+    {'bucket': '4', 'write-only': 'true', 'merge-engine': 'aggregation'}
+    """
+    out = {}
+    for name, value in arguments.mapping("options", options or {}).items():
+        if isinstance(value, bool):
+            value = str(value).lower()
+        elif isinstance(value, int | float):
+            value = str(value)
+        out[arguments.text("the name of an option", name)] = arguments.text(f"option '{name}'", value)
+    return out
+
+
 def validate(values: Mapping[str, str]) -> None:
     """Check every value whose option is known; unknown options pass.
 
     Raises :class:`InvalidRequest` naming the option, the value and what is allowed.
     """
     for name, text in values.items():
-        if not isinstance(text, str):
-            raise InvalidRequest(f"option '{name}' must be text, not {text!r}")
         option = OPTIONS.get(name)
         if option is not None:
             option.read(text)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.casts import java_float
@@ -172,7 +172,7 @@ class TablePaths:
 
 
 def _check_given(name: str, what: str) -> None:
-    if not is_file_name(name):
+    if not is_file_name(arguments.text(f"a {what} name", name)):
         raise InvalidRequest(f"invalid {what} name {name!r}: {_RULE}")
 
 

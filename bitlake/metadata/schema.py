@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias, dataclass_transform
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.formatting import one_line
 from bitlake.metadata.java_json import check_members, dumps, load_object
-from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
+from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options, option_texts
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
 from bitlake.types.datatypes import field_from_json, field_to_json, inner_types
 
@@ -171,8 +171,8 @@ class TableSchema:
 
     def with_options(self, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()) -> TableSchema:
         """The same schema version with options set, then others removed."""
-        removed = frozenset(unset)
-        merged = {**self.options, **(set or {})}
+        removed = frozenset(arguments.names("unset", unset))
+        merged = {**self.options, **option_texts(set)}
         return dataclasses.replace(self, options={k: v for k, v in merged.items() if k not in removed})
 
     def next(self, **changes: Any) -> TableSchema:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake import arguments
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import physical_array
@@ -363,8 +364,8 @@ def parse_aggregates(items: Mapping[str, str | Sequence[str]], schema: TableSche
     Raises :class:`InvalidRequest` for another word and :class:`bitlake.errors.NotFound` for an unknown column.
     """
     out = {}
-    for name, kinds in items.items():
-        for word in (kinds,) if isinstance(kinds, str) else kinds:
+    for name, kinds in arguments.mapping("aggregates", items).items():
+        for word in (kinds,) if isinstance(kinds, str) else arguments.names(f"the aggregates of '{name}'", kinds):
             if word not in _WORDS or (name == ROWS and word != "count"):
                 most = "count" if name == ROWS else ", ".join(_WORDS)
                 raise InvalidRequest(f"'{word}' of '{name}' is not an aggregate; choose from {most}")
@@ -388,7 +389,7 @@ def parse_keys(
     binder = TermBinder(fields, timezone)
     terms: list[tuple[Typed, str]] = []
     names = {field.name for field in fields}
-    for item in items:
+    for item in arguments.names("group_by", items):
         term = binder.bind(ColumnTerm(item) if item in names else parse_term(item, timezone))
         columns = columns_in(term)
         if len(columns) != 1:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.arrow_expression import columns_of, decode, implied
 from bitlake.expressions.binder import bind
@@ -150,13 +151,11 @@ class ScanDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no
         """Columns of the scan, in its order, that a result and Arrow's filter need; at least one, to count rows by."""
         if columns is None:
             return list(self._scan.columns)
-        if isinstance(columns, str):
-            raise InvalidRequest(f"columns are a list of names, such as ['{columns}']")
         needed: set[str] = set() if residual is None else set(columns_of(decode(residual)))
         if isinstance(columns, Mapping):
             needed.update(*(columns_of(decode(e)) for e in columns.values()))
         else:
-            needed.update(columns)
+            needed.update(arguments.names("columns", columns))
         for name in needed:
             self._check_column(name)
         return [c for c in self._scan.columns if c in needed] or list(self._scan.columns[:1])

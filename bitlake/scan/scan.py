@@ -6,7 +6,6 @@ The Spark layer, DML and compaction work on this class; users get the facade :cl
 
 from __future__ import annotations
 
-import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.errors import CorruptError, EvaluationFailed, InvalidRequest, reading_table
 from bitlake.expressions.binder import all_of, bind
 from bitlake.expressions.condition import Condition, Where, from_terms
@@ -97,8 +97,7 @@ class TableScan:
 
     def select(self, columns: Sequence[str]) -> TableScan:
         """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
-        if isinstance(columns, str):
-            raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
+        columns = arguments.listed(f"table '{self.state.name}': columns", columns)
         metadata = metadata_fields(())
         folded = [str(c).lower() for c in columns]
         schema = self.state.schema
@@ -141,7 +140,7 @@ class TableScan:
 
     def limit(self, rows: int | None) -> TableScan:
         """At most this number of rows, in no particular order."""
-        if rows is not None and _whole("limit", rows) < 0:
+        if rows is not None and arguments.whole("limit", rows) < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
         if rows is None and self.row_limit is None and not self.order:
             return self
@@ -264,7 +263,7 @@ class TableScan:
 
     def to_batches(self, batch_size: int | None = None) -> Iterator[pa.RecordBatch]:
         """Read in batches, file after file in the plan's order; closing the iterator stops the reading."""
-        if batch_size is not None and _whole("batch_size", batch_size) < 1:
+        if batch_size is not None and arguments.whole("batch_size", batch_size) < 1:
             raise InvalidRequest(f"batch_size must be positive, and is {batch_size}")
         for table in self._tables():
             yield from table.to_batches(max_chunksize=batch_size)
@@ -439,13 +438,6 @@ def _check_text(table: pa.Table, path: str) -> None:
                 f"{path}: column '{name}' has text that is not UTF-8, and only Spark computes with it: query it with "
                 "engine='spark', or read it with scan(…).to_arrow()"
             )
-
-
-def _whole(name: str, value: object) -> int:
-    """The value of an argument; raises :class:`InvalidRequest` unless it is a whole number."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InvalidRequest(f"{name} must be a whole number, and is {value!r}")
-    return operator.index(value)
 
 
 @by_identity

@@ -94,6 +94,9 @@ class _Down:
         return hash(self.value)
 
 
+_EXPECTED = "expected (column, 'asc' or 'desc', 'first' or 'last')"
+
+
 def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) -> tuple[Order, ...]:
     """Orders from ``"col"``, ``("col", "desc")`` or ``("col", "asc", "last")``; an expression may stand for a column.
 
@@ -102,16 +105,27 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) 
     can be of, and :class:`bitlake.errors.NotFound` for an unknown column.
     """
     out: list[Order] = []
-    for item in items:
-        name, direction, nulls = (item,) + ("asc", "") if isinstance(item, str) else (*item, "")[:3]
+    for item in _items(items):
+        if not all(isinstance(word, str) for word in item) or len(item) not in (2, 3):
+            raise InvalidRequest(f"cannot order by {item!r}; {_EXPECTED}")
+        name, direction, nulls = (*item, "")[:3]
         descending = direction.lower() == "desc"
         where = nulls.lower().removeprefix("nulls ").strip() or ("last" if descending else "first")
         if direction.lower() not in ("asc", "desc") or where not in ("first", "last"):
-            raise InvalidRequest(f"cannot order by {item!r}; expected (column, 'asc' or 'desc', 'first' or 'last')")
+            raise InvalidRequest(f"cannot order by {item!r}; {_EXPECTED}")
         out.append(Order(_ordered(name, schema, timezone), descending, where == "first"))
     if not out:
         raise InvalidRequest("top_n needs at least one column to order by; use limit() for any rows")
     return tuple(out)
+
+
+def _items(items: Any) -> list[tuple[Any, ...]]:
+    """The items as tuples; raises :class:`InvalidRequest` for anything else than a column or a list."""
+    if isinstance(items, str):
+        items = [items]
+    if isinstance(items, bytes) or not isinstance(items, Sequence):
+        raise InvalidRequest(f"order_by must be a list of columns, and is {items!r}")
+    return [tuple(i) if isinstance(i, tuple | list) else (i, "asc") for i in items]
 
 
 def _ordered(name: str, schema: TableSchema, timezone: str) -> str:

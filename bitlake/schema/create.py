@@ -79,7 +79,7 @@ def new_schema(
     NOT NULL.  A fixed bucket count without a bucket key takes, without a primary key, every column whose type can be
     one: today's Paimon refuses such a table, and reads it once the key is written down.
     """
-    chosen = dict(options)
+    chosen = opt.option_texts(options)
     partition_keys = _taken(table, chosen, opt.PARTITION.name, partition_keys, "PARTITIONED BY")
     primary_keys = _taken(table, chosen, opt.PRIMARY_KEY.name, primary_keys, "PRIMARY KEY")
     _check_columns(table, columns, partition_keys, names)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions import tree
 from bitlake.expressions.indexed import indexed_expression, judged_by_indexes, judged_test
@@ -409,7 +410,10 @@ ColumnType: TypeAlias = pa.DataType | DataType | str
 def path_of(schema: TableSchema, name: ColumnName) -> Path:
     """The path of a name; dots separate parts unless a column is called so."""
     if not isinstance(name, str):
-        return tuple(name)
+        path = arguments.names("the path of a column", name)
+        if not path:
+            raise InvalidRequest("the path of a column is empty")
+        return path
     return (name,) if name in schema.field_names else tuple(name.split("."))
 
 
@@ -424,6 +428,8 @@ def type_of(given: ColumnType) -> DataType:
         return parse_type(given)
     if isinstance(given, pa.DataType):
         return from_arrow(given, next_id=NextId(-1))
+    if not isinstance(given, DataType):
+        raise InvalidRequest(f"invalid data type {given!r}; expected an Arrow type, or text such as 'DECIMAL(10, 2)'")
     return given
 
 

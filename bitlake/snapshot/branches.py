@@ -23,7 +23,7 @@ import contextlib
 import re
 from dataclasses import replace
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import has_cheap_rename
 from bitlake.metadata.options import branch_option
@@ -50,7 +50,7 @@ def _exists(state: TableState, name: str) -> bool:
 
 def find_branch(state: TableState, name: str) -> TableFiles:
     """The files of a branch other than main; raises :class:`NotFound` naming those that exist."""
-    if name == MAIN:
+    if arguments.text("a branch name", name) == MAIN:
         raise InvalidRequest(
             f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or fast-forwarded to; name "
             "another branch"
@@ -183,6 +183,7 @@ def fast_forward(state: TableState, name: str) -> None:
 
 
 def _checked(name: str) -> str:
+    arguments.text("a branch name", name)
     if not name.strip() or name == MAIN or name.isdigit() or _FORBIDDEN.search(name) or name != name.strip():
         raise InvalidRequest(
             f"invalid branch name '{name}': it must not be blank, '{MAIN}' or a number, nor contain '/', '\\', '$' or "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 
+from bitlake import arguments
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import is_file_name
@@ -62,7 +63,7 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
     Raises :class:`InvalidRequest` for an invalid id, and :class:`NotFound` for a missing consumer to delete, or for a
     snapshot that has expired.
     """
-    if not consumer.strip() or not is_file_name(consumer):
+    if not arguments.text("a consumer id", consumer).strip() or not is_file_name(consumer):
         raise InvalidRequest(
             f"invalid consumer id '{consumer}': it becomes the name of a file, so it must not be blank or contain '/'"
         )
@@ -77,7 +78,7 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
         state.store.delete(path)
         return
     ids = load_line(state.table_files).kept
-    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
+    if arguments.whole("next_snapshot", next_snapshot) < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
         raise NotFound(f"table '{state.name}': a consumer cannot resume at snapshot {next_snapshot}: {kept_words(ids)}")
     before = consumers(state.table_files).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
@@ -222,7 +222,7 @@ def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run:
 
 
 def _checked(name: str) -> str:
-    if not name.strip() or "/" in name or "\\" in name or name != name.strip():
+    if not arguments.text("a tag name", name).strip() or "/" in name or "\\" in name or name != name.strip():
         raise InvalidRequest(f"invalid tag name '{name}': it must not be blank, nor contain '/', '\\' or outer blanks")
     return name
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
@@ -42,9 +43,9 @@ class When:
         if len(given) > 1:
             raise InvalidRequest(f"table '{state.name}': give one of {' and '.join(given)}, not both")
         if self.snapshot is not None:
-            return state_at(state, self.snapshot)
+            return state_at(state, arguments.whole("snapshot", self.snapshot))
         if self.tag is not None:
-            return state_at_tag(state, self.tag)
+            return state_at_tag(state, arguments.text("tag", self.tag))
         if self.version is not None:
             return state_at_version(state, self.version)
         if self.timestamp is not None:

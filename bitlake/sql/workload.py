@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from bitlake import arguments
 from bitlake.catalog.catalog import Catalog, Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.binder import bind
@@ -47,6 +48,7 @@ def read_workload(texts: Sequence[str], table: Sequence[DataField], resolve: Res
     unread: list[str] = []
     elsewhere = others = 0
     for given in texts:
+        arguments.text("a query", given)
         try:
             parts = split_statements(given)
         except InvalidRequest as e:
@@ -112,8 +114,8 @@ def advise_for(
     runner: Runner | None = None,
 ) -> Advice:
     """:meth:`bitlake.table.indexes.TableIndexes.advise` for SQL text; names without a database are of ``database``."""
-    if isinstance(queries, str):
-        raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not one text")
+    if queries is not None and (isinstance(queries, str) or not isinstance(queries, Iterable)):
+        raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not {queries!r}")
     if queries is None:
         return advise(table, "recorded" if recorded else None, sample, runner or table.runner(), engine)
     fields = table.schema.fields

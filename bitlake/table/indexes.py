@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bitlake import arguments
 from bitlake.errors import AlreadyExists, BitlakeError, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.named_index import declaration, name_of_index, named_keys
 from bitlake.fileindex.registry import IndexSpec, changed_index_options, unusable_indexes, usable_indexes
 from bitlake.metadata.manifest import ManifestEntry, has_index
+from bitlake.metadata.options import option_texts
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.index_pruning import open_file_index
@@ -124,12 +126,13 @@ class TableIndexes:
         >>> table.indexes.list()[-1].name
         'by_lower_status'
         """
-        stored = self._core.stored_state().schema.options
+        stored, type = self._core.stored_state().schema.options, arguments.text("an index type", type)
+        index_options = option_texts(options)
         if name is not None:
             if named_keys(stored, name):
                 raise AlreadyExists(f"table '{self._core.name}' has an index '{name}'; drop it first, or choose a name")
-            return self._core.alter_options(declaration(name, type, column, options or {}))
-        added = IndexSpec(self._name_of(column), type, options or {})
+            return self._core.alter_options(declaration(name, type, column, index_options))
+        added = IndexSpec(self._name_of(column), type, index_options)
         return self._core.alter_options(*changed_index_options(stored, [added], ()))
 
     def drop(self, column: str, type: str | None = None) -> TableSchema:

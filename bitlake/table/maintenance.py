@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import physical_array
 from bitlake.file_store_table import FileStoreTable
@@ -141,6 +141,9 @@ class TableMaintenance:
         state = self._core.state()
         schema = state.schema.with_options(options) if options else state.schema
         work = plan_expiry if dry_run else expire
+        for name, number in (("retain_max", retain_max), ("retain_min", retain_min), ("max_deletes", max_deletes)):
+            if number is not None:
+                arguments.whole(name, number)
         retention = Retention(retain_max, retain_min, self._time(older_than), max_deletes)
         return work(state.table_files, schema, retention)
 
@@ -173,6 +176,8 @@ class TableMaintenance:
                 f"table '{self._core.name}' has no partition age: give older_than, or set the option "
                 "'partition.expiration-time'"
             )
+        if older_than is not None and not isinstance(older_than, timedelta):
+            raise InvalidRequest(f"invalid older_than {older_than!r}; expected a timedelta, such as timedelta(days=7)")
         age = stored or PartitionAge(0)
         age = PartitionAge(
             age.limit_ms if older_than is None else older_than // timedelta(milliseconds=1),
@@ -393,6 +398,7 @@ class TableMaintenance:
         ids = snapshot_ids(state.table_files)
         if previous is None or not ids:
             raise InvalidRequest(f"table '{self._core.name}' has no snapshots")
+        snapshot_id = arguments.whole("snapshot_id", snapshot_id)
         missing = sorted(set(range(snapshot_id, ids[-1] + 1)) - set(ids))
         if not previous <= snapshot_id <= ids[-1] or missing:
             why = f"snapshot {missing[0]} is missing" if missing else f"it has snapshots {previous} to {ids[-1]}"

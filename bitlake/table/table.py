@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.expressions.assignment import new_values
 from bitlake.expressions.condition import Column, Condition, Where, with_args
@@ -164,11 +165,19 @@ class Table:
         """
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
+            if mode != "auto":
+                raise InvalidRequest(f"table '{self.name}': mode {mode!r} goes with incremental_between")
             core = self._core.scan(when)
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
         else:
-            core = self._core.changes(*incremental_between, mode=mode, kinds=False)
+            pair: Any = incremental_between
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InvalidRequest(
+                    f"table '{self.name}': incremental_between is a pair of snapshots or tags, such as (1, 2), and not "
+                    f"{pair!r}"
+                )
+            core = self._core.changes(*pair, mode=mode, kinds=False)
         condition = with_args(where, args)
         core = core if condition is None else core.where(condition)
         return Scan(core if columns is None else core.select(columns)).limit(limit)
@@ -431,8 +440,9 @@ class Table:
         [{'amount': 21.0, 'status': 'late'}]
         """
         core, where = self._core, with_args(where, args)
-        given = dict(values or {})
-        terms = _update_terms(given, expressions or {}, core.timezone)
+        given = dict(arguments.mapping("UPDATE: values", values or {}))
+        expressions = arguments.mapping("UPDATE: expressions", expressions or {})
+        terms = _update_terms(given, expressions, core.timezone)
 
         def step(state: TableState) -> int:
             scan = core.scan_of(state, where)
@@ -475,15 +485,16 @@ class Table:
         >>> table.alter(rename={"amount": "price"}, add={"note": "STRING", "discount": "DECIMAL(5, 2)"}).field_names
         ('order_id', 'status', 'price', 'day', 'note', 'discount')
         """
-        if isinstance(drop, str):
-            raise InvalidRequest(f"table '{self.name}': drop is a list of names, such as ['{drop}']")
+        drop = arguments.names(f"table '{self.name}': drop", drop)
+        rename = arguments.mapping(f"table '{self.name}': rename", rename or {})
+        add = arguments.mapping(f"table '{self.name}': add", add or {})
         if not (drop or rename or add):
             raise InvalidRequest(f"table '{self.name}': nothing to change; give columns to drop, rename or add")
         schema = self.schema
         return self._core.alter(
             *(DropColumn(path_of(schema, name)) for name in drop),
-            *(RenameColumn(path_of(schema, old), new) for old, new in (rename or {}).items()),
-            *(AddColumn(path_of(schema, name), type_of(kind)) for name, kind in (add or {}).items()),
+            *(RenameColumn(path_of(schema, old), new) for old, new in rename.items()),
+            *(AddColumn(path_of(schema, name), type_of(kind)) for name, kind in add.items()),
         )
 
     def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:

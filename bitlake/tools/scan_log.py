@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from bitlake import _clock
+from bitlake import _clock, arguments
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions import tree
 from bitlake.expressions.sql_text import to_sql
@@ -230,6 +230,7 @@ class ScanLog:
 
         Empty where nothing was recorded.  Raises :class:`bitlake.errors.StorageUnavailable`.
         """
+        most = None if most is None else arguments.whole("most", most)
         found: list[ScanRecord] = []
         for name in sorted((n for n in self.store.names(self.folder) if is_scan_log(n)), reverse=True):
             try:

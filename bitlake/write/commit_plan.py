@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io import Store
@@ -477,7 +478,7 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
     if partition is None:
         return None
     out = {}
-    for name, value in partition.items():
+    for name, value in arguments.mapping(f"table '{table}': a partition", partition).items():
         field = schema.field(name)
         try:
             kind = arrow_type(field.type)

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
@@ -71,9 +72,7 @@ class Arguments:
     def integer(self, name: str) -> int | None:
         """An argument that is a whole number."""
         value = self.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise InvalidRequest(f"'{name}' must be a whole number, and is {value!r}")
-        return value
+        return None if value is None else arguments.whole(f"'{name}'", value)
 
     def workers(self, name: str = "parallelism") -> int | None:
         """Return the number of tasks at a time, at least 1; None if it is not given."""
@@ -134,8 +133,7 @@ class Arguments:
 
 def table_of(session: Session, name: Any) -> FileStoreTable:
     """The table of a name; ``$branch_b`` may follow."""
-    if not isinstance(name, str):
-        raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {name!r}")
+    arguments.text("a table name", name)
     if "$" in name and "`" not in name:
         name = ".".join(f"`{part}`" for part in name.split("."))
     return session.session_table(session.identify(parse_table_name(name)))

@@ -8,11 +8,12 @@ applied, the queries run again and their bytes are compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import IndexedExpression, Predicate, leaves_of
 from bitlake.file_store_table import FileStoreTable
@@ -198,7 +199,7 @@ def advise(
     """See :meth:`bitlake.table.indexes.TableIndexes.advise`."""
     started = time.perf_counter()
     sample = SAMPLE_ROWS if sample is None else sample
-    if sample < 1:
+    if arguments.whole("sample", sample) < 1:
         raise InvalidRequest(f"table '{table.name}': a sample has at least one row, not {sample}")
     if engine not in ENGINES:
         raise InvalidRequest(f"table '{table.name}': queries run on {' or '.join(ENGINES)}, not '{engine}'")
@@ -221,8 +222,10 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
     schema = table.schema
     if queries == RECORDED:
         return given(scan_log_of(table).read(None), schema, table.timezone), "recorded scans"
-    if isinstance(queries, str):
-        raise InvalidRequest(f"table '{table.name}': queries are a list of conditions, or '{RECORDED}'; not text")
+    if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
+        raise InvalidRequest(
+            f"table '{table.name}': queries are a list of conditions, or '{RECORDED}', and not {queries!r}"
+        )
     where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
     return given(queries, schema, table.timezone), where
 

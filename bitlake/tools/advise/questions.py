@@ -610,6 +610,8 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
                 "lake.advise(table, queries) takes whole queries"
             )
         if not isinstance(query, Query):
+            if not isinstance(query, str | Predicate):
+                raise InvalidRequest(f"a query is a condition such as \"status = 'NEW'\", and not {query!r}")
             query = Query(query)
         if query.where is None:
             whole += 1

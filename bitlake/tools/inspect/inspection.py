@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bitlake import arguments
 from bitlake.codec.avro import MAGIC as AVRO_MAGIC
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.fileindex.payload import Fault, Page
@@ -247,7 +248,7 @@ def inspect_file(
     Damaged files give the tree up to the fault, and the fault.  Raises :class:`NotFound` for a file that is not there
     and :class:`InvalidRequest` for a request that makes no sense.
     """
-    if offset < 0 or limit < 0:
+    if arguments.whole("offset", offset) < 0 or arguments.whole("limit", limit) < 0:
         raise InvalidRequest("offset and limit must not be negative")
     if value is not ANY and column is None:
         raise InvalidRequest("a value is looked up in the indexes of a column: say which column")

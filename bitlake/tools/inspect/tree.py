@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bitlake import arguments
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.fileindex.payload import DAMAGE, Fault, Fetch, LazyBytes, Section
@@ -350,7 +351,7 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
 
     A path of an index that is not there stays as it is when its data file has an embedded one.
     """
-    path = path.removeprefix("./")
+    path = arguments.text("a path", path).removeprefix("./")
     candidates: list[str] = []
     for candidate in _candidates(context, path):  # the last of them takes looking into manifests
         if candidate in candidates:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
+from bitlake import arguments
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.io import Store
@@ -95,6 +96,7 @@ def read_lines(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
 
 
 def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, book: Book) -> Line:
+    wanted = None if wanted is None else arguments.wholes("snapshots", wanted)
     line = Line(paths.branch or "main", paths)
     _read_schemas(store, line, book)
     ids = load_line(TableFiles(store, paths)).kept  # of the others, files may be missing

@@ -161,7 +161,9 @@ def carry_out(
 class _Work:
     """The live files and buckets of the findings, with these findings."""
 
-    def __init__(self, state: TableState, report: VerifyReport) -> None:
+    def __init__(self, state: TableState, report: Any) -> None:
+        if not isinstance(report, VerifyReport):
+            raise InvalidRequest(f"report must be a result of verify(), and is {report!r}")
         self.files: dict[str, tuple[ManifestEntry, str]] = {}
         self.buckets: dict[str, tuple[tuple[bytes, int], str]] = {}
         self.covered: set[Finding] = {f for f in report.findings if f.code in _HINTS}

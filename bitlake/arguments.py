@@ -1,0 +1,60 @@
+"""Checks of callers' arguments: an error names the argument, what it must be, and what was given.
+
+Each check returns the value.  All raise :class:`bitlake.errors.InvalidRequest`.
+
+>>> text("a table name", "orders")
+'orders'
+>>> whole("limit", "ten")
+Traceback (most recent call last):
+bitlake.errors.InvalidRequest: limit must be a whole number, and is 'ten'
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bitlake.errors import InvalidRequest
+
+
+def text(what: str, value: Any) -> str:
+    """Return a value that must be text."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} must be text, and is {value!r}")
+    return value
+
+
+def whole(what: str, value: Any) -> int:
+    """Return a value that must be a whole number, also NumPy's, as an int."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidRequest(f"{what} must be a whole number, and is {value!r}")
+    return operator.index(value)
+
+
+def listed(what: str, values: Any) -> tuple[Any, ...]:
+    """Return values that must be a list of names, of whatever type; one text, a list of letters, is refused."""
+    if isinstance(values, str):
+        raise InvalidRequest(f"{what} must be a list of names, such as ['{values}']")
+    if not isinstance(values, Iterable):
+        raise InvalidRequest(f"{what} must be a list of names, and is {values!r}")
+    return tuple(values)
+
+
+def names(what: str, values: Any) -> tuple[str, ...]:
+    """Return values that must be a list of texts."""
+    return tuple(text(f"a name in {what}", value) for value in listed(what, values))
+
+
+def wholes(what: str, values: Any) -> tuple[int, ...]:
+    """Return values that must be a list of whole numbers."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidRequest(f"{what} must be a list of whole numbers, and is {values!r}")
+    return tuple(whole(f"a number in {what}", value) for value in values)
+
+
+def mapping(what: str, value: Any) -> Mapping[Any, Any]:
+    """Return a value that must be a mapping, such as a dict."""
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{what} must be a dict, and is {value!r}")
+    return value
