@@ -24,6 +24,7 @@ from bitlake.expressions.assignment import UncertainValue, store_assignment
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
+from bitlake.mergetree.bucket import inserted_rows
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.scan.scan import TableScan
@@ -123,7 +124,7 @@ class ArrowRows:
             batches = prepare_rows(table.name, now.schema, rows())
             changes = list(write_changes(now, batches, user, fresh=overwrite is not None))
             publish(table, now, changes, operation=operation, overwrite=overwrite)
-            return sum(c.rows for c in changes)
+            return inserted_rows(changes)
 
         # A key's bucket depends on the keys that exist: if another writer changed them, buckets are assigned again.
         return retrying(lambda: tries.pop() if tries else table.state(), step)

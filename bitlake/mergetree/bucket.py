@@ -113,7 +113,14 @@ class BucketChange:
     index: tuple[IndexChange, ...] = ()
     compaction: Compaction = field(default_factory=Compaction)
     rows: int = 0
+    deletes: int = 0
+    """The -D rows among ``rows``, where keys move between partitions; else they are not counted."""
     problems: tuple[UnwrittenIndex, ...] = ()
+
+
+def inserted_rows(changes: Iterable[BucketChange]) -> int:
+    """The rows of a write without kinds, in which a -D row is that of a key which moved to another partition."""
+    return sum(c.rows - c.deletes for c in changes)
 
 
 # --- buckets of a snapshot --------------------------------------------------------------------------------------------

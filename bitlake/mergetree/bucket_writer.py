@@ -29,6 +29,7 @@ from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import UnwrittenIndex
 from bitlake.io import Store
+from bitlake.lazy_modules import compute as pc
 from bitlake.merge.engine import merge_rows
 from bitlake.merge.keys import group_rows, in_order, key_columns, order_codes, sort_columns
 from bitlake.mergetree.bucket import BucketChange, BucketState, Compaction, MergeTreeContext
@@ -46,7 +47,14 @@ from bitlake.mergetree.universal_compaction import (
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec, with_kinds
+from bitlake.schema.merge_spec import (
+    DELETE,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    MergeSpec,
+    is_cross_partition,
+    with_kinds,
+)
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.write.writer import group_codes
@@ -277,7 +285,8 @@ class BucketWriter:
         self._open: dict[bool, KeyValueWriter] = {}
         self._files: dict[bool, list[ManifestEntry]] = {False: [], True: []}
         self._problems: list[UnwrittenIndex] = []
-        self._rows = 0
+        self._rows = self._deletes = 0
+        self._moves = is_cross_partition(context.schema) and not context.schema.opts.of(opt.ROWKIND_FIELD)
         self.held_bytes = 0
         """Bytes of buffered rows."""
 
@@ -293,6 +302,8 @@ class BucketWriter:
         if VALUE_KIND not in rows.column_names:
             rows = with_kinds(self._context.table, self._context.schema, rows, kinds)
         self._rows += rows.num_rows
+        if self._moves:
+            self._deletes += pc.sum(pc.equal(rows.column(VALUE_KIND), DELETE), min_count=0).as_py()
         if self._stream is not None:
             raw, merged = self._stream.add(rows)
             if self._input_changelog:
@@ -350,6 +361,7 @@ class BucketWriter:
             tuple(self._files[True]),
             compaction=compaction,
             rows=self._rows,
+            deletes=self._deletes,
             problems=tuple(self._problems),
         )
 

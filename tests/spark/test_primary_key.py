@@ -173,6 +173,18 @@ def test_tables_made_by_queries_and_frames(lake: bitlake.Lake, spark: SparkSessi
     assert rows_of(lake, "f")[:4] == [(0, 0), (1, -1), (2, -2), (3, 93)]
 
 
+def test_keys_that_move_between_partitions_count_once(lake: bitlake.Lake, spark: SparkSession) -> None:
+    lake.sql("DROP TABLE IF EXISTS t")
+    lake.sql("CREATE TABLE t (k INT, p INT) PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'k', 'bucket' = '-1')")
+    assert lake.write(spark.range(4).selectExpr("CAST(id AS INT) AS k", "1 AS p"), "d.t") == 4
+    assert lake.write(spark.range(1, 5).selectExpr("CAST(id AS INT) AS k", "2 AS p"), "d.t") == 4
+    assert lake.sql("INSERT INTO t VALUES (0, 3), (9, 3)").collect() == [(2, 2)]
+    assert lake.sql("INSERT INTO t VALUES (0, 4), (9, 3)", engine="duckdb").to_pylist() == [
+        {"num_affected_rows": 2, "num_inserted_rows": 2}
+    ]
+    assert rows_of(lake, "t") == [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (9, 3)]
+
+
 def test_what_is_little_is_written_by_the_driver_unless_the_estimate_is_wrong(
     lake: bitlake.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

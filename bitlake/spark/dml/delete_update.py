@@ -83,7 +83,7 @@ def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMa
         return append_dml.find_hits(scan, runner_for(target, scan))
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
-    doing = f"deleting from table '{target.table.name}'"
+    doing = f"finding rows of table '{target.table.name}'"
     schema = target.state.schema
     if schema.opts.of(opt.DV_ENABLED) and not schema.primary_keys:
         try:
@@ -115,7 +115,7 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
         before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
         try:
-            doing = f"deleting from table '{target.table.name}'"
+            doing = f"finding rows of table '{target.table.name}'"
             hits = append_dml.live_hits(target.state, gather(query(), doing, target.state, once=True).hits)
         except (InvalidRequest, StorageUnavailable):
             return None

@@ -12,6 +12,7 @@ from bitlake.catalog.catalog import Identifier, identifier_exists
 from bitlake.engine.insert import Insertion, is_dynamic, merging
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
+from bitlake.mergetree.bucket import inserted_rows
 from bitlake.mergetree.commit import publish
 from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX
@@ -127,7 +128,7 @@ def store(
     def step(now: TableState) -> int:
         changes = write_changes(context, table, now, frame, fresh=overwrite is not None)
         publish(table, now, changes, operation=operation, overwrite=overwrite)
-        return sum(c.rows for c in changes)
+        return inserted_rows(changes)
 
     if state.schema.num_buckets > 0:
         return step(state)
