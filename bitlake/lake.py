@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,8 @@ def connect(
     Lake('s3://bucket/shop')
     """
     budget = _budget(cache_bytes)
+    storage_options = arguments.mapping("storage_options", storage_options or {})
+    catalog_options = arguments.mapping("catalog_options", catalog_options or {})
     if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
         raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
     folder = str(path) if catalog == REST else _absolute(path)
@@ -106,8 +108,8 @@ def connect(
     external = _external(spark, settings) if external_paths is None else _listed(external_paths)
     opened = connect_catalog(catalog, folder, uri, catalog_options, storage_options, settings, external)
     opened.runtime = Runtime(Caches(budget), _recorder(record_scans, scan_log), progress)
-    chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
-    return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options or {}), chosen)
+    chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **catalog_options}
+    return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options), chosen)
 
 
 def register(spark: SparkSession) -> None:
@@ -759,8 +761,8 @@ def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) 
 
 
 def _listed(paths: Sequence[str]) -> list[str]:
-    if isinstance(paths, str):
-        raise InvalidRequest(f"external_paths is a list of folders, such as ['{paths}']")
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        raise InvalidRequest(f"external_paths is a list of folders, such as ['/data'], and not {paths!r}")
     return [_absolute(path) for path in paths]
 
 

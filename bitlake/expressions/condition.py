@@ -48,6 +48,7 @@ class Condition:
     """
 
     __slots__ = ("predicate",)
+    __hash__ = None  # type: ignore[assignment]  # == is refused
 
     def __init__(self, predicate: Predicate) -> None:
         self.predicate = predicate
@@ -55,11 +56,25 @@ class Condition:
     def __repr__(self) -> str:
         return f"Condition({to_sql(self.predicate)})"
 
-    def __and__(self, other: Condition) -> Condition:
+    def __and__(self, other: Condition | Column) -> Condition:
         return Condition(And((self.predicate, _predicate(other, "&"))))
 
-    def __or__(self, other: Condition) -> Condition:
+    def __or__(self, other: Condition | Column) -> Condition:
         return Condition(Or((self.predicate, _predicate(other, "|"))))
+
+    def __rand__(self, other: object) -> Condition:
+        return Condition(And((_predicate(other, "&"), self.predicate)))
+
+    def __ror__(self, other: object) -> Condition:
+        return Condition(Or((_predicate(other, "|"), self.predicate)))
+
+    def _compared(self, other: object) -> Any:
+        raise InvalidRequest(
+            f"{self!r} is compared with {other!r}; put each comparison in parentheses: "
+            '(col("a") == 1) & (col("b") == 2)'
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compared
 
     def __invert__(self) -> Condition:
         return Condition(Not(self.predicate))
@@ -75,7 +90,7 @@ class Column:
     """A column of a condition, or a value computed of columns; ``column["key"]`` is the value of a map's text key.
 
     Comparisons, arithmetic and functions mean what they mean in Spark SQL: NULL compares with nothing, NaN is the
-    largest number, ``%`` has the sign of the number that is divided.
+    largest number, ``%`` has the sign of the number that is divided.  A BOOLEAN column is a condition itself.
 
     >>> col("day") >= date(2026, 1, 2)
     Condition(day >= DATE '2026-01-02')
@@ -103,6 +118,23 @@ class Column:
         if not isinstance(key, str) or name is None or isinstance(name, MapKey):
             raise InvalidRequest(f"{self!r}: only a map that is a column has a value, by a text key; not {key!r}")
         return Column(MapKey(name, key))
+
+    # --- a BOOLEAN column as a condition ------------------------------------------------------------------------------
+
+    def __and__(self, other: Condition | Column) -> Condition:
+        return condition_of(self) & other
+
+    def __or__(self, other: Condition | Column) -> Condition:
+        return condition_of(self) | other
+
+    def __rand__(self, other: object) -> Condition:
+        return Condition(_predicate(other, "&")) & self
+
+    def __ror__(self, other: object) -> Condition:
+        return Condition(_predicate(other, "|")) | self
+
+    def __invert__(self) -> Condition:
+        return ~condition_of(self)
 
     # --- comparisons --------------------------------------------------------------------------------------------------
 
@@ -446,12 +478,18 @@ def col(name: str) -> Column:
 
 
 def _predicate(other: object, operator: str) -> Predicate:
-    if not isinstance(other, Condition):
+    """The tree of a condition, or of a BOOLEAN column; raises :class:`InvalidRequest` for anything else."""
+    if not isinstance(other, Condition | Column):
         raise InvalidRequest(
             f"{operator} takes two conditions, and not {other!r}; put each comparison in parentheses: "
             f'(col("a") == 1) {operator} (col("b") == 2)'
         )
-    return other.predicate
+    return condition_of(other).predicate
+
+
+def condition_of(value: Condition | Column) -> Condition:
+    """Return a condition as it is, and that a BOOLEAN column is true."""
+    return value if isinstance(value, Condition) else value == True  # noqa: E712
 
 
 def _value(column: Column, value: Any, none: str) -> Any:

@@ -12,6 +12,7 @@ import zoneinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from bitlake import arguments
 from bitlake.errors import InvalidRequest
 
 UTC = dt.UTC
@@ -40,7 +41,7 @@ _SPECIAL = {
 
 def zone(name: str) -> dt.tzinfo:
     """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``); :class:`InvalidRequest` if unknown."""
-    known_zone = _zone(name)
+    known_zone = _zone(arguments.text("a time zone", name))
     if known_zone is None:
         raise InvalidRequest(
             f"unknown time zone '{name}'; give a name such as 'Europe/Paris' or an offset like '+02:00'"
@@ -168,20 +169,32 @@ def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
     return offsets.pop() if len(offsets) == 1 else None
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, or pandas' or NumPy's missing value.
+
+    >>> is_missing(None), is_missing(0)
+    (True, False)
+    """
+    name = type(value).__name__
+    return value is None or name in ("NaTType", "NAType") or (name == "datetime64" and value != value)
+
+
 def python_value(value: Any) -> Any:
     """A scalar of Arrow, numpy or pandas as Python's; raises :class:`ValueError` for one that Python cannot hold."""
     if isinstance(value, Decimal) and not value.is_finite():
         raise ValueError("the value is not a finite number")
-    if hasattr(value, "to_pydatetime"):  # pandas' timestamps, and NaT
-        if value != value:
-            raise ValueError("the value is missing")
+    if isinstance(value, str | bytes | bool | int | float | Decimal | dt.time | None):
+        return value
+    if is_missing(value):
+        raise ValueError("the value is missing")
+    if hasattr(value, "to_pydatetime"):  # pandas' timestamps
         return value.to_pydatetime()
-    if isinstance(value, str | bytes | bool | int | float | Decimal | dt.date | dt.time | None):
+    if isinstance(value, dt.date):
         return value
     if type(value).__name__ == "datetime64":
         moment = value.astype("datetime64[us]")
-        if moment != value or moment.item() is None:
-            raise ValueError("it is missing, or has more digits than microseconds")
+        if moment != value:
+            raise ValueError("it has more digits than microseconds")
         return moment.item()
     convert = getattr(value, "as_py", None) or getattr(value, "item", None)  # Arrow's and numpy's scalars
     return value if convert is None else python_value(convert())

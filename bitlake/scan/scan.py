@@ -17,7 +17,7 @@ import pyarrow as pa
 from bitlake import arguments
 from bitlake.errors import CorruptError, EvaluationFailed, InvalidRequest, reading_table
 from bitlake.expressions.binder import all_of, bind
-from bitlake.expressions.condition import Condition, Where, from_terms
+from bitlake.expressions.condition import Column, Condition, Where, condition_of, from_terms
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Constant, Predicate
 from bitlake.formats.conform import rebased, retyped
@@ -118,8 +118,8 @@ class TableScan:
             from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
 
             condition = parse_predicate(condition, self.timezone)
-        elif isinstance(condition, Condition):
-            condition = condition.predicate
+        elif isinstance(condition, Condition | Column):
+            condition = condition_of(condition).predicate
         elif isinstance(condition, list | tuple):
             condition = from_terms(condition)
         elif not isinstance(condition, Predicate):

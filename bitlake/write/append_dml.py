@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake import _clock
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, reading_table
+from bitlake.expressions.literals import is_missing
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, retyped
@@ -523,9 +525,13 @@ def _computed_column(function: Callable[[pa.Table], Any], old: pa.Table, name: s
 def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa.Array:
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, rows)
+    if is_missing(value):
+        return null_column(rows, arrow)
     try:
-        return pa.repeat(pa.scalar(value, arrow), rows) if value is not None else null_column(rows, arrow)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+        if isinstance(value, np.datetime64):
+            return pa.repeat(pa.array(np.array([value])).cast(arrow)[0], rows)
+        return pa.repeat(pa.scalar(value.item() if isinstance(value, np.generic) else value, arrow), rows)
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as e:  # Arrow's own errors are among them
         raise InvalidRequest(
             f"UPDATE: invalid {arrow} value {value!r} for column '{name}': {e}; to compute the new value from old "
             f"rows, pass SQL as expressions={{'{name}': '…'}}, or a function of them"

@@ -483,7 +483,7 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
         try:
             kind = arrow_type(field.type)
             array = pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
+        except (ValueError, TypeError, OverflowError, NotImplementedError) as e:  # Arrow's own errors are among them
             message = f"table '{table}': invalid {field.type} value {value!r} for partition column '{name}': {e}"
             raise InvalidRequest(message) from e
         out[field.name] = physical_values(array)[0]

@@ -23,6 +23,7 @@ from bitlake.expressions.spark_dialect import with_values
 NAN = float("nan")
 STAMP_MONTH = dt.datetime(2024, 1, 1)
 DAY = dt.date(2024, 1, 2)
+DAY_STAMP = dt.datetime(2024, 1, 2)
 ROWS = pa.table(
     {
         "id": pa.array([1, 2, 3, None], pa.int64()),
@@ -190,6 +191,38 @@ def test_moments_of_numpy_and_pandas(table: bitlake.Table) -> None:
         table.count("day = ?", [pd.NaT])
 
 
+def test_a_boolean_column_is_a_condition(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3], "b": [True, False, None]})
+    table = bitlake.connect(tmp_path).create_table("t", rows)
+    b, later = col("b"), col("id") > 1
+    counts = [table.count(c) for c in (b, ~b, b & later, later & ~b, b | later, later | b, b & b)]
+    texts = ("b", "NOT b", "b AND id > 1", "id > 1 AND NOT b", "b OR id > 1", "id > 1 OR b", "b AND b")
+    assert counts == [table.count(text) for text in texts] == [1, 1, 0, 1, 3, 3, 1]
+    assert table.delete(b) == 1 and table.count() == 2
+    with pytest.raises(InvalidRequest, match="column 'id' of type BIGINT cannot be compared"):
+        table.count(col("id") & later)
+
+
+def test_an_update_takes_values_of_numpy_and_pandas(table: bitlake.Table) -> None:
+    moment = np.datetime64("2024-05-06T07:08:09.123456")
+    for day, stamp in (
+        (np.datetime64("2024-05-06"), moment),
+        (np.datetime64("2024-05-06", "ns"), moment.astype("datetime64[ns]")),
+        (pd.Timestamp("2024-05-06").date(), pd.Timestamp(moment)),
+    ):
+        table.update({"day": DAY, "ts": None, "id": 0}, "s = 'b'")
+        table.update({"day": day, "ts": stamp, "id": np.int32(7), "x": np.float32(0.5)}, "s = 'b'")
+        (row,) = table.to_arrow(["day", "ts", "id", "x"], "s = 'b'").to_pylist()
+        assert row == {"day": dt.date(2024, 5, 6), "ts": moment.item(), "id": 7, "x": 0.5}
+    for missing in (pd.NaT, pd.NA, np.datetime64("NaT"), np.datetime64("NaT", "us"), None):
+        table.update({"ts": DAY_STAMP}, "s = 'b'")
+        table.update({"ts": missing}, "s = 'b'")
+        assert table.to_arrow(["ts"], "s = 'b'")["ts"].to_pylist() == [None]
+    for name, wrong in (("day", float("nan")), ("day", Decimal("NaN")), ("ts", np.array([1, 2])), ("s", "\ud800")):
+        with pytest.raises(InvalidRequest, match=f"UPDATE: invalid .* value .* for column '{name}'"):
+            table.update({name: wrong}, "s = 'b'")
+
+
 def test_arrows_errors_are_ours(table: bitlake.Table) -> None:
     with pytest.raises(InvalidRequest, match="is not a condition: its values are of type int64"):
         table.count(pc.field("id") + 1)
@@ -220,7 +253,6 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: (col("id") == 1) and (col("s") == "a"), "no truth value"),
         (lambda: 1 < col("id") < 3, "no truth value"),
         (lambda: (col("id") == 1) & True, "& takes two conditions, and not True"),
-        (lambda: (col("id") == 1) | col("s"), r"\| takes two conditions, and not col\('s'\)"),
         (lambda: col("id") == None, r"compared with None, .* use is_null\(\)"),  # noqa: E711
         (lambda: col("id").isin([1, None]), r"compared with None, .* use is_null\(\)"),
         (lambda: col("id").isin("ab"), "isin takes a list of values"),
@@ -243,6 +275,11 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: col("s").like("b", "xx"), "escape is one character, and not 'xx'"),
         (lambda: col("n") == Decimal("NaN"), "the value is not a finite number"),
         (lambda: col("day") > pd.NaT, "the value is missing"),
+        (lambda: col("id") > pd.NA, "the value is missing"),
+        (lambda: col("day") > np.datetime64("NaT"), "the value is missing"),
+        (lambda: col("id") > 1 & col("x") < 2, "& takes two conditions, and not 1; put each comparison in parentheses"),
+        (lambda: col("id") == 1 | (col("x") < 2), r"\| takes two conditions, and not 1; put each comparison"),
+        (lambda: (col("id") == 1) & col("x") == 2, "is compared with 2; put each comparison in parentheses"),
         (lambda: col("day") == np.datetime64("2024-01-01T00:00:00.000000001"), "more digits than microseconds"),
         (lambda: col("id") == np.array([1, 2]), "can only convert an array of size 1"),
     ],
@@ -277,6 +314,7 @@ def test_a_wrong_condition_is_refused(table: bitlake.Table, where: Any, message:
         (col("id").hour() == 1, r"hour\(id\)"),
         (col("day").date_trunc("moon") == DAY, "MOON"),
         (col("dayy").year() == 1, "no column 'dayy'; did you mean 'day'"),
+        ((col("id") == 1) | col("s"), "column 's' of type STRING cannot be compared with the boolean True"),
         (col("id") < col("idd"), "no column 'idd'; did you mean 'id'"),
     ],
 )
