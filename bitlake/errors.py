@@ -86,7 +86,16 @@ class UnsupportedFeature(BitlakeError):
 
 REPORTED = {
     k.__name__: k
-    for k in (InvalidRequest, NotFound, StorageUnavailable, AccessDenied, CorruptError, UnsupportedFeature)
+    for k in (
+        InvalidRequest,
+        EvaluationFailed,
+        NotFound,
+        StorageUnavailable,
+        AccessDenied,
+        StorageFull,
+        CorruptError,
+        UnsupportedFeature,
+    )
 }
 """The errors that reach a process only as text, through an engine that runs bitlake's code, by their names."""
 

@@ -22,9 +22,7 @@ _VALUES = re.compile(
     r"\[(USER_RAISED_EXCEPTION|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE[\w.]*|ARITHMETIC_OVERFLOW"
     r"|DIVIDE_BY_ZERO|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|INVALID_ARRAY_INDEX\w*|DATETIME_OVERFLOW)\]\s*(.*)"
 )
-_RAISED = re.compile(
-    r"\bbitlake\.errors\.(InvalidRequest|CorruptError|NotFound|UnsupportedFeature|StorageUnavailable): (.*)"
-)
+_RAISED = re.compile(rf"\bbitlake\.errors\.({'|'.join(REPORTED)}): (.*)")
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
 _translating: ContextVar[bool] = ContextVar("bitlake_translating", default=False)
 

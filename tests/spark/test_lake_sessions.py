@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PythonException
 
 import bitlake
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import REPORTED, BitlakeError, InvalidRequest, StorageUnavailable
 from bitlake.spark import session
 from bitlake.spark.errors import spark_errors
 
@@ -122,6 +123,15 @@ def test_a_lost_java_process_is_an_error_of_bitlake(error: Exception) -> None:
     says = r"INSERT: Spark's Java process does not answer.*restart Python"
     with pytest.raises(StorageUnavailable, match=says), spark_errors("INSERT"):
         raise error
+
+
+@pytest.mark.parametrize("kind", sorted(REPORTED))
+def test_an_error_of_a_worker_keeps_its_type(kind: str) -> None:
+    with pytest.raises(BitlakeError, match=r"^cannot read /t/a: no permission$") as raised, spark_errors("INSERT"):
+        raise PythonException(
+            f"An exception was thrown from the Python worker:\nbitlake.errors.{kind}: cannot read /t/a: no permission"
+        )
+    assert type(raised.value) is REPORTED[kind]
 
 
 _SCRIPT = """
