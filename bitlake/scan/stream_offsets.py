@@ -6,7 +6,9 @@ snapshot are its new files in the order of its manifests (of a primary-key table
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
 stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
 then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Changelog producers that wait for
-compactions leave rows behind when the table gets another one: the next snapshot's new files are those, too.  Where
+compactions leave rows behind when the table gets another one: the next snapshot's new files are those, too.  A producer
+that waits for compactions compares with what compactions have emitted.  When the table gets such a one, the next
+snapshot first brings the stream there, back from rows that it has read before their compaction.  Where
 keys are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
 
 Source: the observed behaviour of Paimon's streaming readers.  They read postponed rows (``bucket`` = -2) of tables
@@ -105,10 +107,13 @@ class StreamedTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamUnit:
-    """Files that are read together or not at all; ``left_behind``: names of those that no compaction emits."""
+    """Files that are read together or not at all.
+
+    ``between_levels``: names of those that only one of two changelog producers has emitted.
+    """
 
     files: tuple[ManifestEntry, ...]
-    left_behind: frozenset[str] = frozenset()
+    between_levels: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -214,12 +219,11 @@ class ChangeStream:
                     f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
-            behind = frozenset[str]().union(*(u.left_behind for u in units[at.index : stop]))
+            behind = frozenset[str]().union(*(u.between_levels for u in units[at.index : stop]))
             if behind:
                 data = [e for e in files if e.file.file_name in behind]
                 files = [e for e in files if e.file.file_name not in behind]
-                base = self._table.scan_of(of_files(state, data, merged=True))
-                yield ChangeScan.of(base, kinded=True) if self._kinds else base
+                yield self._at_new_level(state, then, at, data)
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
                 yield self._scan(state, then, at, placed)
@@ -255,32 +259,66 @@ class ChangeStream:
     def _files(
         self, state: TableState, then: TableState, at: StreamOffset
     ) -> tuple[list[ManifestEntry], frozenset[str]]:
-        """The files at an offset's snapshot, and the names of those that are left behind."""
+        """The files at an offset's snapshot, and the names of those between two changelog producers' levels."""
         try:
             if at.full:
                 level = _first_emitted_level(then.schema)
-                postponed = then.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
+                postponed = _emits_postponed(then.schema)
                 entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
                 return [e for e in entries if e.file.level >= level], frozenset()
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             files = changed_files(state, between, mode_of(then, between, "auto"))
-            behind = self._left_behind(state, then, at)
-            return [*behind, *files], frozenset(e.file.file_name for e in behind)
+            behind = self._between_levels(state, then, at)
+            return [*behind, *files], frozenset(e.file.file_name for e in behind if e.bucket != POSTPONE_BUCKET)
         except NotFound as e:
             raise self._expired(state, at) from e
 
-    def _left_behind(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
-        """Files with rows that no compaction emits, since the changelog producer was changed with this snapshot."""
+    def _between_levels(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
+        """Files of the levels that only the former or only the new changelog producer has emitted.
+
+        Empty unless the changelog producer was changed with this snapshot.  Without a changelog no compaction emits the
+        postponed rows, which waited for one.
+        """
         if at.full or not state.schema.primary_keys or not then.schema.id:
             return []
         try:
             before = state_at(state, at.snapshot - 1)
         except NotFound:
             return []
-        emitted, emitted_before = _first_emitted_level(then.schema), _first_emitted_level(before.schema)
-        if emitted >= emitted_before:
+        low, high = sorted((_first_emitted_level(then.schema), _first_emitted_level(before.schema)))
+        postponed = not _emits_postponed(before.schema) and _emits_postponed(then.schema)
+        if low == high and not postponed:
             return []
-        return [e for e in before.entries() if e.bucket >= 0 and emitted <= e.file.level < emitted_before]
+        return [
+            e
+            for e in before.entries()
+            if (postponed if e.bucket == POSTPONE_BUCKET else e.bucket >= 0 and low <= e.file.level < high)
+        ]
+
+    def _at_new_level(
+        self, state: TableState, then: TableState, at: StreamOffset, files: list[ManifestEntry]
+    ) -> TableScan:
+        """The changes from the rows that the former changelog producer has emitted to those of the new one.
+
+        ``files`` are those between both levels.  A producer that waits for no compaction gives their rows as they are.
+        """
+        if then.schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
+            base = self._table.scan_of(of_files(state, files, merged=True))
+            return ChangeScan.of(base, kinded=True) if self._kinds else base
+        before = state_at(state, at.snapshot - 1)
+        schema = in_vector_mode(state.schema, before.schema)
+        buckets = {(e.partition, e.bucket) for e in files}
+        entries = [e for e in before.entries() if (e.partition, e.bucket) in buckets]
+
+        def emitted_by(producer: TableSchema) -> TableScan:
+            level = _first_emitted_level(producer)
+            emitted = tuple(e for e in entries if e.file.level >= level)
+            scan = self._table.scan_of(
+                FilesState(state.name, state.paths, state.store, schema, before.snapshot, emitted)
+            )
+            return scan if level else scan.with_level_0()
+
+        return ChangeScan.of(emitted_by(then.schema), emitted_by(before.schema), kinded=self._kinds)
 
     def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
         kept = versions.kept_words(self._ids())
@@ -363,6 +401,11 @@ def _first_emitted_level(schema: TableSchema) -> int:
     if not schema.primary_keys or schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
         return 0
     return 1 if schema.opts.of(opt.CHANGELOG_PRODUCER) == "lookup" else max_level(schema.opts)
+
+
+def _emits_postponed(schema: TableSchema) -> bool:
+    """Whether streams read postponed rows before a compaction brings them to their buckets."""
+    return schema.opts.of(opt.CHANGELOG_PRODUCER) == "none"
 
 
 def moved_last(rows: pa.Table, places: Int64s, keys: Sequence[str]) -> pa.Table:

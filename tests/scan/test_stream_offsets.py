@@ -362,3 +362,75 @@ def test_all_rows_of_keys_that_moved_between_partitions_hold_no_deletions(lake: 
     table.maintenance.compact()
     feed = ChangeStream(table._core, kinds=True)
     assert sorted(told(feed, feed.full(), feed.latest())) == [("+I", 1, "y"), ("+I", 2, "x")]
+
+
+def applied(feed: ChangeStream, start: StreamOffset, rows: dict[int, Any]) -> StreamOffset:
+    """Apply a stream of kinds and two columns up to the latest snapshot; returns where it stands."""
+    end = feed.latest()
+    for kind, key, value in told(feed, start, end):
+        if kind != "-U":
+            rows.pop(key, None) if kind == "-D" else rows.update({key: value})
+    return end
+
+
+@pytest.mark.parametrize("after", ["lookup", "full-compaction"])
+@pytest.mark.parametrize("before", ["none", "input"])
+def test_rows_read_before_their_compaction_are_taken_back_when_the_producer_changes(
+    lake: bitlake.Lake, before: str, after: str
+) -> None:
+    table = keyed(lake, bucket="1", changelog_producer=before, write_only="true")
+    table.upsert(batch(1, 2, 3))
+    table.maintenance.compact(full=True)
+    table.upsert(batch(2, 4, v="b"))
+    rows: dict[int, str] = {}
+    feed = ChangeStream(table._core, kinds=True)
+    at = applied(feed, feed.full(), rows)
+    assert rows == {1: "a", 2: "b", 3: "a", 4: "b"}
+    table.alter_options({"changelog-producer": after})
+    table.upsert(batch(2, 5))
+    table.upsert(batch(4, v="b"), ["-D"])
+    at = applied(feed, at, rows)
+    assert rows == {1: "a", 2: "a", 3: "a"}, "as compactions have emitted"
+    table.maintenance.compact(full=True)
+    applied(feed, at, rows)
+    assert rows == {1: "a", 2: "a", 3: "a", 5: "a"}
+
+
+def test_a_change_between_producers_that_wait_gives_the_rows_of_levels_between(lake: bitlake.Lake) -> None:
+    options = {"num-sorted-run.compaction-trigger": "3", "changelog-producer": "full-compaction"}
+    table = keyed(lake, bucket="1", **options)
+    table.upsert(batch(*range(5000)))
+    table.maintenance.compact(full=True)
+    rows: dict[int, str] = {}
+    feed = ChangeStream(table._core, kinds=True)
+    at = applied(feed, feed.full(), rows)
+    table.upsert(batch(1, v="b"))
+    table.upsert(batch(2), ["-D"])
+    table.maintenance.compact()
+    assert {e.file.level for e in table._core.state().entries()} == {2, 3}, "rows are in a level between"
+    at = applied(feed, at, rows)
+    assert (rows[1], len(rows)) == ("a", 5000)
+    table.alter_options({"changelog-producer": "lookup", "write-only": "true"})
+    table.upsert(batch(3, v="c"))
+    at = applied(feed, at, rows)
+    assert (rows[1], rows[3], len(rows)) == ("b", "a", 4999)
+    table.alter_options({"changelog-producer": "full-compaction"})
+    table.upsert(batch(3, v="d"))
+    applied(feed, at, rows)
+    assert rows == dict.fromkeys(range(5000), "a"), "as full compactions have emitted"
+
+
+def test_postponed_rows_come_when_a_table_gets_no_changelog(lake: bitlake.Lake) -> None:
+    options = {"postpone.batch-write-fixed-bucket": "false", "changelog-producer": "lookup"}
+    table = keyed(lake, bucket="-2", **options)
+    rows: dict[int, str] = {}
+    feed = ChangeStream(table._core, kinds=True)
+    at = applied(feed, feed.full(), rows)
+    table.upsert(batch(1, 2))
+    at = applied(feed, at, rows)
+    assert rows == {}, "they come with a compaction"
+    table.alter_options({"changelog-producer": "none"})
+    table.upsert(batch(2, 3, v="b"))
+    table.maintenance.compact(full=True)
+    applied(feed, at, rows)
+    assert rows == {1: "a", 2: "b", 3: "b"}

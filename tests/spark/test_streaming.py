@@ -181,6 +181,24 @@ def test_keys_that_move_between_partitions_end_in_the_new_one(plain: bitlake.Lak
     assert len(whole) == 1, "little is read by one task"
 
 
+def test_a_key_whose_move_is_taken_back_ends_in_its_former_partition(plain: bitlake.Lake) -> None:
+    schema = SCHEMA.append(pa.field("p", pa.int64()))
+    options = {"write-only": "true"}
+    table = plain.create_table("back", schema, primary_key=["id"], partition_by=["p"], options=options)
+    table.upsert(pa.table([[1, 2, 3], ["a", "a", "a"], [1, 2, 3]], schema=schema))
+    table.maintenance.compact(full=True)
+    table.upsert(pa.table([[1, 2, 3], ["b", "b", "b"], [2, 3, 1]], schema=schema))
+    reader = reader_of(plain, "back", row_kind="true")
+    start = latest(reader, reader.initialOffset())
+    table.alter_options({"changelog-producer": "lookup"})
+    table.upsert(pa.table([[4], ["a"], [1]], schema=schema))
+    found = {1: ("b", 2), 2: ("b", 3), 3: ("b", 1)}
+    for part in reader_of(plain, "back", row_kind="true").partitions(start, latest(reader, start)):
+        for row in (r for b in reader.read(part) for r in b.to_pylist()):
+            found.pop(row["id"], None) if row["rowkind"] == "-D" else found.update({row["id"]: (row["v"], row["p"])})
+    assert found == {1: ("a", 1), 2: ("a", 2), 3: ("a", 3)}
+
+
 @limited
 def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, maxFilesPerTrigger="2", maxRowsPerTrigger="10")

@@ -358,7 +358,8 @@ class _StreamReader(DataSourceStreamReader):
     def _changes(self, scan: TableScan) -> Sequence[Part | MovedKeys]:
         """The parts of one snapshot's changes of a table whose keys are unique over partitions."""
         parts, keys = parts_of(scan), self._table.schema.primary_keys
-        retracts = any(e.file.delete_row_count != 0 for e in scan.state.entries())
+        compared = isinstance(scan, ChangeScan) and scan.before is not None
+        retracts = compared or any(e.file.delete_row_count != 0 for e in scan.state.entries())
         if len(parts) < 2 or not retracts or not {ROW_KIND, *keys} <= set(self._types.names):
             return parts
         return [MovedKeys(tuple(parts), keys, sum(part.size for part in parts))]
