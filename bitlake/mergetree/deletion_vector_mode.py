@@ -21,6 +21,8 @@ off all of them must be rewritten.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pyroaring import BitMap
 
@@ -35,6 +37,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
 from bitlake.schema.create import check_schema_options
+from bitlake.schema.merge_spec import DEDUPLICATE, MergeSpec, needs_lookup
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
@@ -98,8 +101,38 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     upper = [e for e in entries if e.file.level > 0]
     if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
         return False
-    ranges = KeyRanges(state.schema)
-    return all(len(interval_partition(files, ranges)) == len(files) for files in by_bucket(upper).values())
+    return _are_apart(state.schema, upper)
+
+
+def _are_apart(schema: TableSchema, files: list[ManifestEntry]) -> bool:
+    """Whether no two files of a bucket overlap in their key ranges, so that each key has one row."""
+    ranges = KeyRanges(schema)
+    return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())
+
+
+def check_lookup(state: TableState, options: Mapping[str, str]) -> None:
+    """Raise :class:`InvalidRequest` if changed options would make readers see other rows of keys in several levels.
+
+    Where compactions look keys up, a row above level 0 is whole, and readers ignore the rows of its key in higher
+    levels.  Elsewhere readers merge all of them.  Paimon allows the change, and reads wrong rows until the next full
+    compaction, which makes them permanent.
+    """
+    old, new = state.schema, replace(state.schema, options=options)
+    looks_up = needs_lookup(new)
+    if not old.primary_keys or looks_up == needs_lookup(old):
+        return
+    spec = MergeSpec.of(old)
+    # Of rows that replace each other, the lowest level has the latest one, unless a sequence field orders them.
+    if spec.engine == DEDUPLICATE and not (spec.sequence and looks_up):
+        return
+    if _are_apart(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
+        return
+    before, after = (o.of(opt.CHANGELOG_PRODUCER) for o in (old.opts, new.opts))
+    raise InvalidRequest(
+        f"table '{state.name}': option '{opt.CHANGELOG_PRODUCER.name}' cannot change from '{before}' to '{after}' "
+        "while keys have rows in several levels: readers would merge them in another way, and see other rows; compact "
+        "the table fully first (table.maintenance.compact(full=True), CALL sys.compact)"
+    )
 
 
 def check_rollback(state: TableState, target: Snapshot) -> None:

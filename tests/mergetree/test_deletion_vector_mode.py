@@ -136,6 +136,57 @@ def test_an_alter_names_the_call(tmp_path: Path) -> None:
         table.alter_options(unset=[ENABLED])
 
 
+SUMS = {"merge_engine": "aggregation", "fields__v__aggregate_function": "sum"}
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [
+        (SUMS, "none", "lookup"),
+        (SUMS, "full-compaction", "lookup"),
+        (SUMS, "lookup", "none"),
+        ({"merge_engine": "partial-update"}, "input", "lookup"),
+        ({"sequence__field": "v"}, "none", "lookup"),
+    ],
+)
+def test_a_changelog_that_makes_readers_merge_levels_in_another_way(
+    tmp_path: Path, options: dict[str, str], before: str, after: str
+) -> None:
+    """Paimon takes the option, and reads 9, 109 or NULL from then on."""
+    trigger = {"num_sorted_run__compaction_trigger": "3"}
+    table = make(tmp_path, bucket="1", changelog_producer=before, **options, **trigger)
+    assert table.alter_options({"changelog-producer": after, "comment": "empty"}), "a table without rows takes it"
+    table.alter_options({"changelog-producer": before})
+    table.upsert(batch(dict.fromkeys(range(2000), 50)))
+    table.maintenance.compact(full=True)
+    table.alter_options({"changelog-producer": after})
+    table.alter_options({"changelog-producer": before})
+    for value in (2, None, 4, 3):
+        table.upsert(batch({1: value}))
+    table.maintenance.compact()
+    rows, levels = rows_of(table), {e.file.level for e in table._core.state().entries()}
+    assert levels == {2, 3}
+    with pytest.raises(InvalidRequest, match="'changelog-producer' cannot change .* several levels.*compact"):
+        table.alter_options({"changelog-producer": after})
+    table.maintenance.compact(full=True)
+    table.alter_options({"changelog-producer": after})
+    assert rows_of(table) == rows
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "lookup"), ("lookup", "none")])
+def test_rows_that_replace_each_other_take_any_changelog(tmp_path: Path, before: str, after: str) -> None:
+    trigger = {"num_sorted_run__compaction_trigger": "3"}
+    table = make(tmp_path, bucket="1", changelog_producer=before, **trigger)
+    table.upsert(batch(dict.fromkeys(range(2000), 50)))
+    table.maintenance.compact(full=True)
+    for value in (2, 4):
+        table.upsert(batch({1: value}))
+    table.maintenance.compact()
+    assert {e.file.level for e in table._core.state().entries()} == {2, 3}
+    table.alter_options({"changelog-producer": after})
+    assert rows_of(table)[1] == 4
+
+
 @pytest.mark.parametrize("options", [{"merge_engine": "first-row"}, {"changelog_producer": "full-compaction"}])
 def test_tables_that_take_no_vectors(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path, **options)
