@@ -199,6 +199,36 @@ def test_a_key_whose_move_is_taken_back_ends_in_its_former_partition(plain: bitl
     assert found == {1: ("a", 1), 2: ("a", 2), 3: ("a", 3)}
 
 
+@pytest.mark.parametrize("kinds", ["false", "true"])
+@pytest.mark.parametrize("table", ["t", "k"])
+def test_columns_that_change_while_a_query_runs(plain: bitlake.Lake, table: str, kinds: str) -> None:
+    """A renamed column keeps its place, even where another one takes its name; a restart has the new columns."""
+    lake_table = plain.table(table)
+
+    def write(**columns: Any) -> None:
+        rows = pa.table({"id": pa.array([90], pa.int64()), **columns})
+        lake_table.upsert(rows) if table == "k" else lake_table.append(rows)
+
+    reader = reader_of(plain, table, start="latest", row_kind=kinds)
+    at = reader.initialOffset()
+    lake_table.rename_column("v", "w")
+    lake_table.add_column("v", "int")
+    write(w=["old"], v=pa.array([7], pa.int32()))
+    at, start = latest(reader, at), at
+    assert [row[-2:] for row in rows_of(reader, start, at)] == [(90, "old")]
+    again = reader_of(plain, table, start="latest", row_kind=kinds)
+    assert [row[-3:] for row in rows_of(again, start, at)] == [(90, "old", 7)]
+    lake_table.alter_column("v", type="bigint")
+    write(w=["old"], v=[1 << 40])
+    end = latest(again, at)
+    with pytest.raises(Exception, match="column 'v' became BIGINT.*while the query ran; start the query again"):
+        again.partitions(at, end)
+    lake_table.drop_column("w")
+    with pytest.raises(Exception, match="column 'v' was dropped while the query ran"):
+        reader.partitions(at, end)
+    assert [row[-2:] for row in rows_of(reader_of(plain, table, row_kind=kinds), at, end)] == [(90, 1 << 40)]
+
+
 @limited
 def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, maxFilesPerTrigger="2", maxRowsPerTrigger="10")

@@ -31,6 +31,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
+from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.incremental import (
     ROW_KIND,
@@ -306,6 +307,7 @@ class _StreamReader(DataSourceStreamReader):
         self._types = types
         self._table, kinds = stream_table(options)
         self._feed = ChangeStream(self._table, kinds=kinds)
+        self._fields = {f.name: f for f in self._table.schema.fields}
         self._until: StreamOffset | None = None
         self._last_ms = _clock.now_ms()
 
@@ -353,7 +355,25 @@ class _StreamReader(DataSourceStreamReader):
     def _scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
         where = self._options.get("where")
         for scan in self._feed.scans(start, end) if start != end else ():
-            yield (scan if where is None else scan.where(where)).select(self._types.names)
+            yield (scan if where is None else scan.where(where)).select(self._names_in(scan.state.schema))
+
+    def _names_in(self, schema: TableSchema) -> list[str]:
+        """The names that the query's columns have in a schema, which may be newer than the query."""
+        now = {f.id: f for f in schema.fields}
+        names: list[str] = []
+        for name in self._types.names:
+            begun = self._fields.get(name)
+            field = None if begun is None else now.get(begun.id)
+            if begun is not None and (
+                field is None or replace(field.type, nullable=True) != replace(begun.type, nullable=True)
+            ):
+                what = "was dropped" if field is None else f"became {field.type} (it was {begun.type})"
+                raise InvalidRequest(
+                    f"table '{self._table.name}': column '{name}' {what} while the query ran; start the query again "
+                    "with the same checkpoint: it goes on with the columns that there are now"
+                )
+            names.append(name if field is None else field.name)
+        return names
 
     def _changes(self, scan: TableScan) -> Sequence[Part | MovedKeys]:
         """The parts of one snapshot's changes of a table whose keys are unique over partitions."""
