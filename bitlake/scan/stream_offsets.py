@@ -18,6 +18,7 @@ them to their buckets.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ from bitlake.scan.incremental import (
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
+from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
 from bitlake.snapshot.state import TableState, state_at
 
@@ -223,7 +225,7 @@ class ChangeStream:
             if behind:
                 data = [e for e in files if e.file.file_name in behind]
                 files = [e for e in files if e.file.file_name not in behind]
-                yield self._at_new_level(state, then, at, data)
+                yield self._at_new_level(state, then, data)
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
                 yield self._scan(state, then, at, placed)
@@ -279,12 +281,9 @@ class ChangeStream:
         Empty unless the changelog producer was changed with this snapshot.  Without a changelog no compaction emits the
         postponed rows, which waited for one.
         """
-        if at.full or not state.schema.primary_keys or not then.schema.id:
+        if at.full or not state.schema.primary_keys or not then.schema.id or then.snapshot_id != at.snapshot:
             return []
-        try:
-            before = state_at(state, at.snapshot - 1)
-        except NotFound:
-            return []
+        before = _state_before(state, then)
         low, high = sorted((_first_emitted_level(then.schema), _first_emitted_level(before.schema)))
         postponed = not _emits_postponed(before.schema) and _emits_postponed(then.schema)
         if low == high and not postponed:
@@ -295,9 +294,7 @@ class ChangeStream:
             if (postponed if e.bucket == POSTPONE_BUCKET else e.bucket >= 0 and low <= e.file.level < high)
         ]
 
-    def _at_new_level(
-        self, state: TableState, then: TableState, at: StreamOffset, files: list[ManifestEntry]
-    ) -> TableScan:
+    def _at_new_level(self, state: TableState, then: TableState, files: list[ManifestEntry]) -> TableScan:
         """The changes from the rows that the former changelog producer has emitted to those of the new one.
 
         ``files`` are those between both levels.  A producer that waits for no compaction gives their rows as they are.
@@ -305,7 +302,7 @@ class ChangeStream:
         if then.schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
             base = self._table.scan_of(of_files(state, files, merged=True))
             return ChangeScan.of(base, kinded=True) if self._kinds else base
-        before = state_at(state, at.snapshot - 1)
+        before = _state_before(state, then)
         schema = in_vector_mode(state.schema, before.schema)
         buckets = {(e.partition, e.bucket) for e in files}
         entries = [e for e in before.entries() if (e.partition, e.bucket) in buckets]
@@ -368,6 +365,24 @@ class ChangeStream:
     def _ids(self) -> list[int]:
         state = self._state()
         return versions.snapshot_ids(state.table_files)
+
+
+def _state_before(state: TableState, then: TableState) -> TableState:
+    """The table at the snapshot before the one of ``then``.
+
+    If that snapshot has expired, the later one names its files, and the newest of these has its schema.
+    """
+    assert then.snapshot is not None
+    ids = [i for i in versions.snapshot_ids(state.table_files) if i < then.snapshot.id]
+    if ids:
+        with contextlib.suppress(NotFound):  # it expires at this moment
+            return state_at(state, ids[-1])
+    with then.reading_manifests():
+        manifests = read_manifest_list(state.table_files, then.snapshot.base_manifest_list)
+        entries = live_entries(read_manifests(state.table_files, manifests))
+    newest = max((e.file.schema_id for e in entries), default=then.schema.id)
+    schema = state.schemas([newest])[newest]
+    return FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(entries))
 
 
 def _identified(state: TableState, offset: StreamOffset) -> StreamOffset:

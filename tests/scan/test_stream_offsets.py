@@ -434,3 +434,30 @@ def test_postponed_rows_come_when_a_table_gets_no_changelog(lake: bitlake.Lake) 
     table.maintenance.compact(full=True)
     applied(feed, at, rows)
     assert rows == {1: "a", 2: "b", 3: "b"}
+
+
+@pytest.mark.parametrize("gone", ["expired", "rolled back"])
+@pytest.mark.parametrize(("before", "after"), [("lookup", "none"), ("none", "lookup")])
+def test_a_producer_changes_right_after_a_snapshot_that_is_gone(
+    lake: bitlake.Lake, before: str, after: str, gone: str
+) -> None:
+    table = keyed(lake, bucket="1", changelog_producer=before, write_only="true")
+    table.upsert(batch(1, 5))
+    rows: dict[int, str] = {}
+    feed = ChangeStream(table._core, kinds=True)
+    at = applied(feed, feed.full(), rows)
+    if gone == "rolled back":
+        table.upsert(batch(7))
+        table.history.rollback(1)
+    table.history.reset_consumer("c", 2)
+    table.alter_options({"changelog-producer": after})
+    table.upsert(batch(2))
+    table.upsert(batch(1, v="b"), ["-D"])
+    if gone == "expired":
+        table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
+        assert table.history.snapshots()[0].id == 2
+    at = applied(feed, at, rows)
+    assert rows == ({2: "a", 5: "a"} if after == "none" else {})
+    table.maintenance.compact(full=True)
+    applied(feed, at, rows)
+    assert rows == {2: "a", 5: "a"}
