@@ -636,6 +636,22 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
             _refuse(name, old, new, "not from true to false")
 
 
+def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Refuse, as :func:`check_alter` does, a change of options for a session or one call.
+
+    Nothing compacts the table for it: readers would merge rows of several levels in another way than they were written.
+    """
+    check_alter(old, new, True)
+    before, after = Options(old), Options(new)
+    engine = before.of(MERGE_ENGINE)
+    if engine == "deduplicate" and before.get(SEQUENCE_FIELD) is None:
+        return
+    if engine == "first-row" or before.of(DV_ENABLED) or before.of(FORCE_LOOKUP):
+        return  # compactions look keys up with any changelog
+    if (before.of(CHANGELOG_PRODUCER) == "lookup") != (after.of(CHANGELOG_PRODUCER) == "lookup"):
+        _refuse(CHANGELOG_PRODUCER.name, old, new, "to or from 'lookup' only by ALTER TABLE")
+
+
 def _refuse(name: str, old: Mapping[str, str], new: Mapping[str, str], when: str) -> None:
     was, asked = (f"'{v[name]}'" if name in v else "unset" for v in (old, new))
     raise InvalidRequest(f"option '{name}' may change {when}: it is {was}, asked for {asked}")

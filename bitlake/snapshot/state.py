@@ -56,7 +56,7 @@ class TableState:
             return self
         schema = self.schema.with_options(changed)
         try:
-            opt.check_alter(self.schema.options, schema.options, True)
+            opt.check_override(self.schema.options, schema.options)
             if schema.num_buckets != self.schema.num_buckets:
                 raise InvalidRequest(
                     f"option '{opt.BUCKET.name}' is {self.schema.num_buckets} and cannot be set for a session; use "

@@ -174,6 +174,27 @@ def test_a_changelog_that_makes_readers_merge_levels_in_another_way(
 
 
 @pytest.mark.parametrize(("before", "after"), [("none", "lookup"), ("lookup", "none")])
+@pytest.mark.parametrize("options", [SUMS, {}])
+def test_a_session_and_a_call_do_not_change_how_levels_are_merged(
+    tmp_path: Path, options: dict[str, str], before: str, after: str
+) -> None:
+    table = make(tmp_path, bucket="1", changelog_producer=before, **options)
+    table.upsert(batch({1: 1}))
+    lake = bitlake.connect(tmp_path)
+    session = {"changelog-producer": after}
+    call = f"CALL sys.compact(table => 't', options => 'changelog-producer={after}')"
+    if options:
+        with pytest.raises(InvalidRequest, match="'changelog-producer' may change to or from 'lookup' only by ALTER"):
+            table._core.state().with_options(session)
+        with pytest.raises(InvalidRequest, match="'changelog-producer' may change to or from 'lookup' only by ALTER"):
+            lake.sql(call, engine="duckdb")
+    else:
+        assert table._core.state().with_options(session).schema.options["changelog-producer"] == after
+        lake.sql(call, engine="duckdb")
+    assert rows_of(table) == {1: 1}
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "lookup"), ("lookup", "none")])
 def test_rows_that_replace_each_other_take_any_changelog(tmp_path: Path, before: str, after: str) -> None:
     trigger = {"num_sorted_run__compaction_trigger": "3"}
     table = make(tmp_path, bucket="1", changelog_producer=before, **trigger)

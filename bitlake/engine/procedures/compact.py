@@ -101,7 +101,7 @@ class _Overridden(FileStoreTable):
         if opt.BUCKET.name in self._extra:
             raise InvalidRequest("a compaction cannot change 'bucket'; INSERT OVERWRITE the table with its own rows")
         stored = super().state().schema.options
-        opt.check_alter(stored, {**stored, **self._extra}, True)
+        opt.check_override(stored, {**stored, **self._extra})
 
     def state(self) -> TableState:
         """The table now, with the options changed."""
