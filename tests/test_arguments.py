@@ -13,6 +13,7 @@ import pytest
 
 import bitlake
 from bitlake import arguments
+from bitlake.engine.procedures import PROCEDURES
 from bitlake.errors import BitlakeError, InvalidRequest
 
 ROWS = pa.table({"p": ["a", "b"], "k": [1, 2], "v": [2.5, None]})
@@ -104,6 +105,25 @@ def test_every_method_refuses_wrong_arguments_with_its_own_error(place: int, tmp
     assert calls > 50
 
 
+LITERALS = ["NULL", "3", "-1", "0", "TRUE", "1.5", "''", "' '", "'x'", "'1'", "'k=1'", "'9999999999999999999'"]
+LITERALS += ["9999999999999999999", "-9223372036854775808", "DATE '2024-01-01'", "TIMESTAMP '2024-01-01 00:00:00'"]
+LITERALS += ["array(1)", "map('a', 'b')", "X'00'", "'t'", "'default.t$snapshots'", "'../x'", "'2024-01-01'"]
+WRITTEN = {"table": "'default.t'", "tag": "'v'", "branch": "'b'", "timestamp": "'2024-01-01 00:00:00'"}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", sorted(PROCEDURES))
+def test_every_procedure_refuses_wrong_literals_with_its_own_error(name: str, tmp_path: Path) -> None:
+    lake = made(tmp_path)
+    lake.table("t").history.create_tag("v")
+    for wrong in PROCEDURES[name].parameters:
+        for literal in LITERALS:
+            given = {p.name: WRITTEN.get(p.name, "'x'") for p in PROCEDURES[name].parameters if p.required}
+            named = ", ".join(f"{k} => {v}" for k, v in (given | {wrong.name: literal}).items())
+            with contextlib.suppress(BitlakeError):
+                lake.sql(f"CALL sys.{name}({named})", engine="duckdb")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -129,6 +149,10 @@ def test_every_method_refuses_wrong_arguments_with_its_own_error(place: int, tmp
         (lambda lake, t: t.indexes.create("k", None), "an index type must be text, and is None"),
         (lambda lake, t: t.maintenance.expire_snapshots(retain_max="1"), "retain_max must be a whole number"),
         (lambda lake, t: t.maintenance.expire_partitions(7), r"invalid older_than 7; expected a timedelta"),
+        (
+            lambda lake, t: t.maintenance.repair_earliest_snapshot(-(2**63)),
+            "cannot begin with snapshot -9223372036854775808",
+        ),
         (lambda lake, t: t.maintenance.repair("x"), r"report must be a result of verify\(\), and is 'x'"),
         (lambda lake, t: t.scan().top_n(None, 1), "order_by must be a list of columns, and is None"),
         (lambda lake, t: t.scan().top_n([("k",)], 1), r"cannot order by \('k',\); expected"),

@@ -399,9 +399,12 @@ class TableMaintenance:
         if previous is None or not ids:
             raise InvalidRequest(f"table '{self._core.name}' has no snapshots")
         snapshot_id = arguments.whole("snapshot_id", snapshot_id)
-        missing = sorted(set(range(snapshot_id, ids[-1] + 1)) - set(ids))
-        if not previous <= snapshot_id <= ids[-1] or missing:
-            why = f"snapshot {missing[0]} is missing" if missing else f"it has snapshots {previous} to {ids[-1]}"
+        why = f"it has snapshots {previous} to {ids[-1]}"
+        if previous <= snapshot_id <= ids[-1]:
+            kept = [i for i in ids if i >= snapshot_id]
+            missing = next((n for n, i in enumerate(kept, snapshot_id) if n != i), None)
+            why = "" if missing is None else f"snapshot {missing} is missing"
+        if why:
             raise InvalidRequest(f"table '{self._core.name}' cannot begin with snapshot {snapshot_id}: {why}")
         state.store.write(state.paths.earliest_hint, str(snapshot_id).encode())
         return previous, snapshot_id

@@ -56,12 +56,12 @@ def _expire_tags(a: Arguments) -> pa.Table:
 def _create_tag_from_timestamp(a: Arguments) -> pa.Table:
     """Tag the first snapshot committed at or after a time."""
     table = a.table()
-    at = a.moment("timestamp")
-    TableHistory(table).create_tag(a.needed("tag"), timestamp=at, retain=a.duration("time_retained"))
-    snapshot = load_tag(table.state(), a.needed("tag")).snapshot
+    at, tag = a.moment("timestamp"), a.needed("tag")
+    TableHistory(table).create_tag(tag, timestamp=at, retain=a.duration("time_retained"))
+    snapshot = load_tag(table.state(), tag).snapshot
     columns = {"tagName": str, "snapshot": int, "commit_time": int, "watermark": str}
     watermark = "" if snapshot.watermark is None else str(snapshot.watermark)
-    return a.rows(columns, (a.get("tag"), snapshot.id, snapshot.time_millis, watermark))
+    return a.rows(columns, (tag, snapshot.id, snapshot.time_millis, watermark))
 
 
 @procedure(
