@@ -99,6 +99,10 @@ def connect(
     Lake('s3://bucket/shop')
     """
     budget = _budget(cache_bytes)
+    if timezone != "UTC":
+        from bitlake.expressions.literals import zone  # other lakes need no literals before their first scan
+
+        zone(timezone)
     storage_options = arguments.mapping("storage_options", storage_options or {})
     catalog_options = arguments.mapping("catalog_options", catalog_options or {})
     if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):

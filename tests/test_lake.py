@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,20 @@ def test_arguments_of_another_kind_say_what_is_wanted(tmp_path: Path, call: Any,
     with pytest.raises(InvalidRequest, match=message):
         call(lake, table)
     assert lake.tables() == ["t"] and table.scan().to_arrow().num_rows == 2
+
+
+def test_times_are_read_in_the_lakes_zone_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    first = bitlake.connect(tmp_path).create_table("t", ROWS).snapshot
+    assert first is not None
+    for zone, hours in (("+02:00", 2), ("GMT+8", 8), ("-05:30", -5.5), ("Etc/GMT-2", 2), ("UTC", 0)):
+        table = bitlake.connect(tmp_path, timezone=zone).table("t")
+        later = datetime.fromtimestamp(first.time_millis / 1000 + 1 + hours * 3600, UTC).replace(tzinfo=None)
+        assert table.scan(timestamp=later).count() == table.scan(timestamp=later.isoformat(" ")).count() == 1
+        with pytest.raises(NotFound, match="no snapshot as old as"):
+            table.scan(timestamp=later - timedelta(seconds=2))
+    for zone in ("nope", "+19:00", "", 3):
+        with pytest.raises(InvalidRequest, match="time zone"):
+            bitlake.connect(tmp_path, timezone=zone)  # type: ignore[arg-type]
 
 
 def test_each_returned_value_shows_itself_in_one_line(tmp_path: Path) -> None:

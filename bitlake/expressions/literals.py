@@ -25,7 +25,7 @@ _TIMESTAMP = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(\S+)?)?\s*", re.ASCII
 )
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
-_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", re.ASCII)
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _SPECIAL = {
@@ -40,7 +40,10 @@ _SPECIAL = {
 
 
 def zone(name: str) -> dt.tzinfo:
-    """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``); :class:`InvalidRequest` if unknown."""
+    """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``, ``GMT+8``), as Spark reads them.
+
+    Raises :class:`InvalidRequest` if it is unknown.
+    """
     known_zone = _zone(arguments.text("a time zone", name))
     if known_zone is None:
         raise InvalidRequest(
@@ -54,9 +57,9 @@ def _zone(name: str) -> dt.tzinfo | None:
         return UTC
     match = _OFFSET.fullmatch(name)
     if match is not None:
-        sign, hours, minutes = match.groups("0")
-        offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
-        if offset > dt.timedelta(hours=18) or int(minutes) > 59:
+        sign, (hours, minutes, seconds) = match[1], map(int, match.groups("0")[1:])
+        offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if offset > dt.timedelta(hours=18) or minutes > 59 or seconds > 59:
             return None
         return dt.timezone(-offset if sign == "-" else offset)
     try:

@@ -25,13 +25,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound
+from bitlake.expressions import literals
 from bitlake.metadata import options as opt
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
@@ -296,7 +295,6 @@ _EPOCH = datetime(1970, 1, 1)
 BATCH = "batch"
 _BATCH_PREFIX = "batch-write-"
 _NEVER = -(1 << 63)
-_OFFSET = re.compile(r"^(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?$")
 _DAYS = {"with-dashes": "%Y-%m-%d", "without-dashes": "%Y%m%d", "without-dashes-and-spaces": "%Y%m%d"}
 _HOURS = {"with-dashes": "%Y-%m-%d %H", "without-dashes": "%Y%m%d %H", "without-dashes-and-spaces": "%Y%m%d%H"}
 
@@ -453,16 +451,4 @@ def _time(snapshot: Snapshot, mode: str, zone: tzinfo | None) -> datetime | None
 
 def _zone(name: str | None) -> tzinfo | None:
     """A time zone by name or offset; None is the local one."""
-    if name is None:
-        return None
-    offset = _OFFSET.match(name.strip())
-    if offset is not None:
-        sign, hours, minutes = offset.groups()
-        shift = timedelta(hours=int(hours), minutes=int(minutes or 0))
-        return timezone(-shift if sign == "-" else shift)
-    try:
-        return ZoneInfo(name.strip())
-    except (ZoneInfoNotFoundError, ValueError) as e:
-        raise InvalidRequest(
-            f"unknown time zone '{name}'; expected a name such as 'Europe/Berlin', or an offset such as '+02:00'"
-        ) from e
+    return None if name is None else literals.zone(name.strip())

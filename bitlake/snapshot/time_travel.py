@@ -11,10 +11,10 @@ import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from zoneinfo import ZoneInfo
 
 from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.literals import zone
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.tags import Tag, load_tag
@@ -133,7 +133,7 @@ def epoch_millis(value: Time, timezone: str) -> int:
         at = datetime(at.year, at.month, at.day)
     if not isinstance(at, datetime):
         raise InvalidRequest(f"invalid timestamp {value!r}; expected text, a datetime, or milliseconds since the epoch")
-    return round((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
+    return round((at if at.tzinfo else at.replace(tzinfo=zone(timezone))).timestamp() * 1000)
 
 
 def _times(state: TableState) -> Callable[[int], int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import REPORTED, BitlakeError, EvaluationFailed
+from bitlake.expressions import literals
 from bitlake.formats.conform import rebased
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
@@ -129,10 +130,21 @@ def _connection(timezone: str, caches: Caches) -> Any:
 
     connection = connect(caches)
     try:
-        connection.execute("SET TimeZone = ?", [timezone])
+        connection.execute("SET TimeZone = ?", [_zone_name(timezone)])
     except duckdb.Error as e:
         raise NotTranslatable(timezone, "DuckDB has no such time zone") from e
     return connection
+
+
+def _zone_name(timezone: str) -> str:
+    """DuckDB's name of a time zone: it knows offsets only as those of GMT, and only whole minutes."""
+    zone = literals.zone(timezone)
+    if not isinstance(zone, dt.timezone):
+        return timezone
+    minutes, seconds = divmod(int(zone.utcoffset(None).total_seconds()), 60)
+    if seconds:
+        raise NotTranslatable(timezone, "DuckDB has no time zones with seconds")
+    return f"GMT{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else "UTC"
 
 
 def _named(connection: Any, source: str, names: Sequence[str], with_clause: str = "") -> Any:

@@ -349,7 +349,14 @@ def test_members_whose_name_is_not_certain_are_left_to_spark(tmp_path: Path, set
             ("items", pa.list_(pa.struct([("name", pa.string())]))),
         ]
     )
-    lake.create_table("t", schema).append(pa.Table.from_pylist([{"id": 1, "a.b": 3}], schema))
+    # Members that differ by case are made by a session where case matters.
+    run(lake, "SET spark.sql.caseSensitive = true")
+    run(
+        lake,
+        "CREATE TABLE t (id BIGINT, `a.b` INT, a STRUCT<b: INT, `c.d`: INT, c: STRUCT<d: INT>>, twice STRUCT<x: INT, "
+        "X: INT>, plain STRUCT<y: INT>, m MAP<STRING, INT>, items ARRAY<STRUCT<name: STRING>>)",
+    )
+    lake.table("t").append(pa.Table.from_pylist([{"id": 1, "a.b": 3}], schema))
     run(lake, f"SET spark.sql.caseSensitive = {setting}")
     for statement in (f"DELETE FROM t WHERE {where}", f"UPDATE t SET id = 2 WHERE {where}"):
         with pytest.raises(UnsupportedFeature) as refused:

@@ -149,3 +149,25 @@ def test_columns_of_one_name(lake: bitlake.Lake) -> None:
     for insert in ("INSERT INTO t BY NAME", "CREATE TABLE u AS"):
         with pytest.raises(UnsupportedFeature, match="columns of one name"):
             lake.sql(f"{insert} SELECT id AS kind, kind FROM t", engine="duckdb")
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour", "minute"),
+    [("GMT+8", 8, 0), ("+05:30", 5, 30), ("UTC-3", 21, 0), ("-03:30", 20, 30), ("+0", 0, 0), ("UTC+0530", 5, 30)],
+)
+def test_offsets_are_time_zones_of_queries(zone: str, hour: int, minute: int, tmp_path: Path) -> None:
+    """Hours as Spark computes them: by the offset."""
+    lake = bitlake.connect(tmp_path)
+    lake.create_table("t", pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))}))
+    lake.sql(f"SET spark.sql.session.timeZone = {zone}", engine="duckdb")
+    day = 31 if hour > 12 else 1
+    where = f"at = TIMESTAMP '{'1969-12' if day == 31 else '1970-01'}-{day:02} {hour:02}:{minute:02}:00'"
+    answer = lake.sql(f"SELECT hour(at), minute(at) FROM t WHERE {where}", engine="duckdb").fetchall()
+    assert answer == [(hour, minute)]
+
+
+def test_duckdb_has_no_offsets_with_seconds(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    lake.sql("SET spark.sql.session.timeZone = +02:00:30", engine="duckdb")
+    with pytest.raises(UnsupportedFeature, match="DuckDB has no time zones with seconds; use engine='spark'"):
+        lake.sql("SELECT 1 AS one", engine="duckdb")

@@ -282,9 +282,10 @@ def test_days_that_end_in_a_change_of_the_clock_are_not_constants(text: str, exp
 
 @pytest.mark.parametrize(
     ("name", "minutes"),
-    [("+5", 300), ("-5", -300), ("+05:30", 330), ("-0530", -330), ("+18:00", 1080), ("-18:00", -1080), ("z", 0)],
+    [("+5", 300), ("-5", -300), ("+05:30", 330), ("-0530", -330), ("+18:00", 1080), ("-18:00", -1080), ("z", 0)]
+    + [("GMT+8", 480), ("UTC-03:30", -210), ("UT+02", 120), ("GMT-0", 0), ("+02:30:30", 150.5), ("-023030", -150.5)],
 )
-def test_offsets_of_time_zones(name: str, minutes: int) -> None:
+def test_offsets_of_time_zones(name: str, minutes: float) -> None:
     assert zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
 
 
@@ -367,7 +368,7 @@ def test_an_offset_is_steady_for_two_days_around_an_instant() -> None:
     assert steady_offset(dt.datetime(9999, 12, 31, tzinfo=dt.UTC), berlin) is None
 
 
-@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+1:5", "Nowhere/Town", ""])
+@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5", "No/Town", "UTC8", ""])
 def test_unknown_time_zones_are_named(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"unknown time zone '{re.escape(name)}'"):
         zone(name)

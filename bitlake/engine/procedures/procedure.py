@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.option_types import parse_duration_ms, timedelta_of
+from bitlake.snapshot.time_travel import epoch_millis
 from bitlake.sql.parser import parse_table_name
 
 
@@ -51,13 +51,7 @@ class Arguments:
     def time(self, name: str) -> int | None:
         """A time given as text, in the session's time zone unless it names one, in ms since the epoch."""
         given = self.get(name)
-        if given is None:
-            return None
-        try:
-            at = datetime.fromisoformat(str(given))
-        except ValueError as e:
-            raise InvalidRequest(f"invalid timestamp '{given}'; expected a time such as '2024-01-31 12:00:00'") from e
-        return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(self.session.timezone))).timestamp() * 1000)
+        return None if given is None else epoch_millis(str(given), self.session.timezone)
 
     def pattern(self, name: str) -> re.Pattern[str] | None:
         """An argument that is a regular expression; None if it is not given or empty."""
