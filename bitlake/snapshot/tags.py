@@ -32,13 +32,14 @@ from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.expressions import literals
 from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import versions
 from bitlake.snapshot.iceberg_manifests import sync_refs
 from bitlake.snapshot.manifests import live_files
 from bitlake.snapshot.partitions import PartitionReader
-from bitlake.snapshot.references import Needed, metadata_files
+from bitlake.snapshot.references import Needed, listed_entries, metadata_files
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files, not_through_links
@@ -285,6 +286,10 @@ def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
     needed = Needed.beside(table, None if first is None else versions.load_snapshot(table, first))
     partitions = PartitionReader(state.schema, paths)
     files = [e for e in live_files(table, snapshot) if not needed.data_file(e)]
+    changelog = snapshot.changelog_manifest_list
+    if changelog is not None and not needed.changelog(changelog):
+        # Unlike Paimon's, an expiry leaves a tagged snapshot its changelog.
+        files += [e for e in listed_entries(table, changelog) if e.kind is EntryKind.ADD]
     data = [path for e in files for path in partitions.file_paths(e)]
     return [*data, *metadata_files(table, state.schema, snapshot, needed)]
 

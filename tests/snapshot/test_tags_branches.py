@@ -167,3 +167,26 @@ def test_rollback_past_a_tag_is_refused(table: Table) -> None:
     with pytest.raises(InvalidRequest, match="tags three hold later ones"):
         rollback(table._core.state(), load_snapshot(table._core.state().table_files, 2))
     assert table.scan().count() == 2 and len(snapshot_ids(table._core.state().table_files)) == 4
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup"])
+def test_a_tag_takes_the_changelog_along_that_only_it_kept(tmp_path: Path, producer: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    options = {"bucket": "1", "changelog-producer": producer}
+    table = bitlake.connect(tmp_path).create_table("k", schema, primary_key=["id"], options=options)
+    for value in "abc":
+        table.upsert(pa.table([[1], [value]], schema=schema))
+    tagged = next(s for s in table.history.snapshots() if s.changelog_manifest_list is not None)
+    table.history.create_tag("one", tagged.id)
+    table.history.create_tag("same", tagged.id)
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
+
+    def changelogs() -> int:
+        return len(list(Path(table.path).rglob("changelog-*")))
+
+    kept = changelogs()
+    table.history.delete_tag("same")
+    assert changelogs() == kept, "the other tag needs it"
+    table.history.delete_tag("one")
+    assert changelogs() == kept - 1
+    assert table.maintenance.remove_orphan_files(older_than=2**60) == []
