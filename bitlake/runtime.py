@@ -71,6 +71,9 @@ class CacheBudget:
         self._queue: list[tuple[int, _Entry]] = []
         """A heap with one item for each entry: the number of its last use, or of an earlier one."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CacheBudget, (self.size,)  # entries stay in their process; Python 3.14 cannot send a counter
+
     def add(self, entry: _Entry) -> None:
         """Count a new entry, which :meth:`make_room` may drop."""
         self.used += entry.size
@@ -189,7 +192,7 @@ class Caches:
         return f"Caches({self.budget.used:,} of {self.budget.size:,} bytes)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Caches, (CacheBudget(self.budget.size),)  # entries stay in their process; some hold locks
+        return Caches, (self.budget,)  # entries stay in their process; some hold locks
 
     def __getitem__(self, name: CacheName[Key, Value]) -> Cache[Key, Value]:
         cache = self._caches.get(name)

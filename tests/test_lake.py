@@ -38,7 +38,9 @@ def test_lakes_and_tables_can_be_pickled(tmp_path: Path) -> None:
     lake.sql("USE d", engine="duckdb")
     table = lake.create_table("t", pa.table({"i": pa.array([1, 2], pa.int32())}))
     sent = (lake, table, table.scan(where="i = 2"), table.maintenance, table.history, table.dataset())
-    other, received, scan, maintenance, history, dataset = pickle.loads(pickle.dumps(sent))
+    content = pickle.dumps(sent)
+    assert b"itertools" not in content  # Python 3.14 cannot pickle its iterators
+    other, received, scan, maintenance, history, dataset = pickle.loads(content)
     assert other.database == "d" and other.tables() == ["t"] and repr(other) == repr(lake)
     assert received.append(pa.table({"i": pa.array([3], pa.int32())})).id == 2
     assert table.count() == received.count() == other.table("t").count() == dataset.count_rows() + 1 == 3

@@ -214,7 +214,7 @@ def test_an_update_takes_values_of_numpy_and_pandas(table: bitlake.Table) -> Non
         table.update({"day": day, "ts": stamp, "id": np.int32(7), "x": np.float32(0.5)}, "s = 'b'")
         (row,) = table.to_arrow(["day", "ts", "id", "x"], "s = 'b'").to_pylist()
         assert row == {"day": dt.date(2024, 5, 6), "ts": moment.item(), "id": 7, "x": 0.5}
-    for missing in (pd.NaT, pd.NA, np.datetime64("NaT"), np.datetime64("NaT", "us"), None):
+    for missing in (pd.NaT, pd.NA, np.datetime64("NaT", "D"), np.datetime64("NaT", "us"), None):
         table.update({"ts": DAY_STAMP}, "s = 'b'")
         table.update({"ts": missing}, "s = 'b'")
         assert table.to_arrow(["ts"], "s = 'b'")["ts"].to_pylist() == [None]
@@ -276,7 +276,7 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: col("n") == Decimal("NaN"), "the value is not a finite number"),
         (lambda: col("day") > pd.NaT, "the value is missing"),
         (lambda: col("id") > pd.NA, "the value is missing"),
-        (lambda: col("day") > np.datetime64("NaT"), "the value is missing"),
+        (lambda: col("day") > np.datetime64("NaT", "D"), "the value is missing"),
         (lambda: col("id") > 1 & col("x") < 2, "& takes two conditions, and not 1; put each comparison in parentheses"),
         (lambda: col("id") == 1 | (col("x") < 2), r"\| takes two conditions, and not 1; put each comparison"),
         (lambda: (col("id") == 1) & col("x") == 2, "is compared with 2; put each comparison in parentheses"),

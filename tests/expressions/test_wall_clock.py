@@ -32,7 +32,7 @@ def test_the_calendar_is_numpy_s() -> None:
     assert np.array_equal(month, (months - years).astype(np.int64) + 1)
     assert np.array_equal(day, (stamps - months).astype(np.int64) + 1)
     assert np.array_equal(days_from_civil(year, month, day), days)
-    lengths = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
+    lengths = ((months + np.timedelta64(1, "M")).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
     assert np.array_equal(month_length(year, month), lengths)
 
 
