@@ -32,17 +32,20 @@ def whole(what: str, value: Any) -> int:
     return operator.index(value)
 
 
-def listed(what: str, values: Any) -> tuple[Any, ...]:
-    """Return values that must be a list of names, of whatever type; one text, a list of letters, is refused."""
+def listed(what: str, values: Any, items: str = "names") -> tuple[Any, ...]:
+    """Return values that must be a list, of any type of items; a text is refused, though it is a sequence of letters.
+
+    ``items``: what the error says that the list holds.
+    """
     if isinstance(values, str):
-        raise InvalidRequest(f"{what} must be a list of names, such as ['{values}']")
-    if not isinstance(values, Iterable):
-        raise InvalidRequest(f"{what} must be a list of names, and is {values!r}")
+        raise InvalidRequest(f"{what} must be a list of {items}, such as [{values!r}]")
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise InvalidRequest(f"{what} must be a list of {items}, and is {values!r}")
     return tuple(values)
 
 
 def names(what: str, values: Any) -> tuple[str, ...]:
-    """Return values that must be a list of texts."""
+    """Return values that must be a list of names."""
     return tuple(text(f"a name in {what}", value) for value in listed(what, values))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ def connect(
     ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
     ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
     local one, and does so again after that was stopped.  ``timezone`` is the zone of timestamp literals without one in
-    scans (SQL takes the session's).
+    scans (SQL takes the session's): a name, or an offset such as ``+02:00`` or ``GMT+8``.
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
     (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment
@@ -98,20 +98,16 @@ def connect(
     >>> bitlake.connect("s3://bucket/shop", storage_options={"s3.endpoint": "http://localhost:9000"})
     Lake('s3://bucket/shop')
     """
-    budget = _budget(cache_bytes)
-    if timezone != "UTC":
-        from bitlake.expressions.literals import zone  # other lakes need no literals before their first scan
-
-        zone(timezone)
+    _check_zone(timezone)
     storage_options = arguments.mapping("storage_options", storage_options or {})
     catalog_options = arguments.mapping("catalog_options", catalog_options or {})
     if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
         raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
     folder = str(path) if catalog == REST else _absolute(path)
     settings = {} if catalog != REST and scheme_of(folder) == "file" else _configured(spark)
-    external = _external(spark, settings) if external_paths is None else _listed(external_paths)
+    external = _external(spark, settings, external_paths)
     opened = connect_catalog(catalog, folder, uri, catalog_options, storage_options, settings, external)
-    opened.runtime = Runtime(Caches(budget), _recorder(record_scans, scan_log), progress)
+    opened.runtime = Runtime(Caches(_budget(cache_bytes)), _recorder(record_scans, scan_log), progress)
     chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **catalog_options}
     return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options), chosen)
 
@@ -764,17 +760,21 @@ def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) 
     return open_recorder(wanted, None if folder is None else _absolute(folder))
 
 
-def _listed(paths: Sequence[str]) -> list[str]:
-    if isinstance(paths, str) or not isinstance(paths, Iterable):
-        raise InvalidRequest(f"external_paths is a list of folders, such as ['/data'], and not {paths!r}")
-    return [_absolute(path) for path in paths]
+def _check_zone(timezone: str) -> None:
+    if timezone != "UTC":
+        # Imported lazily: other lakes need no literals before their first scan.
+        from bitlake.expressions.literals import zone
+
+        zone(timezone)
 
 
-def _external(spark: SparkSession | None, settings: Mapping[str, str]) -> Sequence[str]:
-    """The external paths that the session allows, or the active one if there is one.
+def _external(spark: SparkSession | None, settings: Mapping[str, str], paths: Sequence[str] | None) -> Sequence[str]:
+    """The given external paths, else those that the session allows, or the active one if there is one.
 
     ``settings`` are the session's, where they were fetched; else it is asked when the paths first matter.
     """
+    if paths is not None:
+        return [_absolute(path) for path in arguments.listed("external_paths", paths, "folders")]
     if settings:
         return _parted(settings.get(EXTERNAL_PATHS_CONF))
     if spark is None and "pyspark" not in sys.modules:

@@ -52,7 +52,7 @@ def prepare_rows(table: str, schema: TableSchema, batches: Iterable[pa.Table], k
             batch_kinds, batch = batch.column(kinds), batch.drop_columns([kinds])
         elif kinds is not None:
             if isinstance(kinds, Mapping) or not hasattr(kinds, "__getitem__"):
-                raise InvalidRequest(f"table '{table}': kinds are an array or the name of a column, and not {kinds!r}")
+                raise InvalidRequest(f"table '{table}': kinds must be an array or a column's name, and is {kinds!r}")
             batch_kinds = kinds[start : start + batch.num_rows]
         start += batch.num_rows
         yield from in_pieces(with_kinds(table, schema, fit(table, batch, schema), batch_kinds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bitlake import arguments
@@ -114,10 +114,9 @@ def advise_for(
     runner: Runner | None = None,
 ) -> Advice:
     """:meth:`bitlake.table.indexes.TableIndexes.advise` for SQL text; names without a database are of ``database``."""
-    if queries is not None and (isinstance(queries, str) or not isinstance(queries, Iterable)):
-        raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not {queries!r}")
     if queries is None:
         return advise(table, "recorded" if recorded else None, sample, runner or table.runner(), engine)
+    queries = arguments.listed(f"table '{table.name}': queries", queries, "texts")
     fields = table.schema.fields
 
     def resolve(name: TableName) -> Sequence[DataField] | None:

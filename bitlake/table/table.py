@@ -166,7 +166,7 @@ class Table:
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
             if mode != "auto":
-                raise InvalidRequest(f"table '{self.name}': mode {mode!r} goes with incremental_between")
+                raise InvalidRequest(f"table '{self.name}': mode {mode!r} needs incremental_between")
             core = self._core.scan(when)
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
@@ -174,8 +174,8 @@ class Table:
             pair: Any = incremental_between
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidRequest(
-                    f"table '{self.name}': incremental_between is a pair of snapshots or tags, such as (1, 2), and not "
-                    f"{pair!r}"
+                    f"table '{self.name}': incremental_between must be a pair of snapshots or tags, such as (1, 2), "
+                    f"and is {pair!r}"
                 )
             core = self._core.changes(*pair, mode=mode, kinds=False)
         condition = with_args(where, args)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.errors import AlreadyExists, InvalidRequest
 
 Rows: TypeAlias = Any
@@ -65,10 +66,9 @@ def is_to_write(name: object, exists: bool, mode: str, partition_by: Sequence[st
     """Whether a data frame is to be written in a mode: ``append``, ``overwrite``, ``error`` or ``ignore``.
 
     Raises :class:`AlreadyExists` for a table that ``error`` wants not to exist, and :class:`InvalidRequest` for an
-    unknown mode, for a ``partition_by`` that is a text, and for partitioning and options of a table that exists.
+    unknown mode, for a ``partition_by`` that is not a list, and for partitioning and options of a table that exists.
     """
-    if isinstance(partition_by, str):
-        raise InvalidRequest(f"table '{name}': partition_by is a list of names, such as ['{partition_by}']")
+    arguments.listed(f"table '{name}': partition_by", partition_by or ())
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
         raise InvalidRequest(f"unknown mode '{mode}'; expected append, overwrite, error or ignore")
     if exists and mode in ("error", "errorifexists"):

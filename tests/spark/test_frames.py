@@ -37,7 +37,7 @@ def test_a_spark_frame_is_written_to_a_branch_by_its_name(spark: Any, tmp_path: 
     assert lake.tables() == ["t"] and table.count() == 2 and lake.table("t$branch_dev").count() == 5
     with pytest.raises(InvalidRequest, match="is a system table, which can only be read"):
         lake.write(spark.range(3), "t$files")
-    with pytest.raises(InvalidRequest, match=r"partition_by is a list of names, such as \['id'\]"):
+    with pytest.raises(InvalidRequest, match=r"partition_by must be a list of names, such as \['id'\]"):
         lake.write(spark.range(3), "u", partition_by="id")
     assert lake.tables() == ["t"]
 

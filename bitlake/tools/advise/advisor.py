@@ -8,7 +8,7 @@ applied, the queries run again and their bytes are compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -222,10 +222,7 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
     schema = table.schema
     if queries == RECORDED:
         return given(scan_log_of(table).read(None), schema, table.timezone), "recorded scans"
-    if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
-        raise InvalidRequest(
-            f"table '{table.name}': queries are a list of conditions, or '{RECORDED}', and not {queries!r}"
-        )
+    queries = arguments.listed(f"table '{table.name}': queries", queries, f"conditions, or '{RECORDED}'")
     where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
     return given(queries, schema, table.timezone), where
 

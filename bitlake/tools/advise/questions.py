@@ -611,7 +611,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
             )
         if not isinstance(query, Query):
             if not isinstance(query, str | Predicate):
-                raise InvalidRequest(f"a query is a condition such as \"status = 'NEW'\", and not {query!r}")
+                raise InvalidRequest(f"a query must be a condition such as \"status = 'NEW'\", and is {query!r}")
             query = Query(query)
         if query.where is None:
             whole += 1
