@@ -195,27 +195,24 @@ def word(*allowed: str) -> Kind[str]:
     return Kind(parse, "one of " + ", ".join(allowed))
 
 
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+"""The largest values of Paimon's options of the types int and long."""
+
+
 def between(low: int, high: int) -> Kind[int]:
     """Whole numbers from ``low`` to ``high``."""
-
-    def parse(text: str) -> int:
-        value = parse_int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return Kind(parse, f"a whole number from {low} to {high}")
+    return Kind(_within(low, high, parse_int), f"a whole number from {low} to {high}")
 
 
-def at_least(low: int) -> Kind[int]:
-    """Whole numbers not below ``low``."""
-    return Kind(_not_below(low, parse_int), f"a whole number ≥ {low}")
+def at_least(low: int, high: int = INT_MAX) -> Kind[int]:
+    """Whole numbers from ``low`` on that an option of Paimon's type int can hold, or of long with its ``high``."""
+    return between(low, high)
 
 
-def _not_below(low: int, parse: Callable[[str], int]) -> Callable[[str], int]:
+def _within(low: int, high: int, parse: Callable[[str], int]) -> Callable[[str], int]:
     def parsed(text: str) -> int:
         value = parse(text)
-        if value < low:
+        if not low <= value <= high:
             raise ValueError(text)
         return value
 
@@ -246,7 +243,7 @@ TEXT = text("text")
 ZONE = text("the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'")
 BOOL = Kind(parse_bool, "true or false")
 SIZE = Kind(parse_memory, "a size such as '128 mb' (b, kb, mb, gb, tb)")
-SIZE_ABOVE_0 = Kind(_not_below(1, parse_memory), "a size such as '128 mb', above 0")
+SIZE_ABOVE_0 = Kind(_within(1, LONG_MAX, parse_memory), "a size such as '128 mb', above 0")
 DURATION = Kind(parse_duration_ms, "a duration such as '10 ms', '5 s', '2 min', '1 h' or '7 d'")
 RATIO = Kind(parse_ratio, "a number from 0 to 1")
 HOUR = Kind(between(-1, 23).parse, "an hour, 0 to 23, or -1")

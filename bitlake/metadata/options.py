@@ -87,7 +87,7 @@ FILE_SUFFIX_COMPRESSION = _option("file.suffix.include.compression", kind.BOOL, 
 """Put the codec into data file names."""
 TARGET_FILE_SIZE = _unset("target-file-size", kind.SIZE_ABOVE_0)
 """Roll data files at this size; unset: 256 MB for append tables."""
-TARGET_FILE_ROWS = _unset("target-file-row-num", kind.at_least(1))
+TARGET_FILE_ROWS = _unset("target-file-row-num", kind.at_least(1, kind.LONG_MAX))
 """Roll data files at this many rows; unset: never."""
 DATA_FILE_PREFIX = _option("data-file.prefix", kind.FILE_PREFIX, "data-")
 """Prefix of data file names."""
@@ -189,7 +189,7 @@ CHANGELOG_PRODUCER = _option("changelog-producer", kind.word("none", "input", "f
 """How changelogs are made."""
 SEQUENCE_FIELD = _unset("sequence.field", kind.TEXT)
 """Columns that order rows of one key."""
-DYNAMIC_BUCKET_TARGET = _option("dynamic-bucket.target-row-num", kind.at_least(1), "2000000")
+DYNAMIC_BUCKET_TARGET = _option("dynamic-bucket.target-row-num", kind.at_least(1, kind.LONG_MAX), "2000000")
 """Rows a dynamic bucket takes."""
 DYNAMIC_BUCKET_INITIAL = _unset("dynamic-bucket.initial-buckets", kind.at_least(1), immutable=True)
 """Buckets to begin with."""
@@ -248,7 +248,7 @@ POSTPONE_FIXED = _option("postpone.batch-write-fixed-bucket", kind.BOOL, "true")
 """Batch writes put rows into buckets at once, instead of postponing them."""
 POSTPONE_FIXED_MOST = _option("postpone.batch-write-fixed-bucket.max-parallelism", kind.at_least(1), "2048")
 """Buckets that such a write gives a new partition, at most."""
-POSTPONE_ROWS = _unset("postpone.target-row-num-per-bucket", kind.at_least(1))
+POSTPONE_ROWS = _unset("postpone.target-row-num-per-bucket", kind.at_least(1, kind.LONG_MAX))
 """Postponed rows that a bucket is to get; unset: by size."""
 POSTPONE_SIZE = _option("postpone.target-size-per-bucket", kind.SIZE_ABOVE_0, "1 gb")
 """Bytes of postponed rows that a bucket is to get."""

@@ -363,6 +363,10 @@ def test_immutable_options_are_paimons() -> None:
         ("metadata.stats-mode", ["truncate(1)", "none"], ["truncate(0)", "truncate(-1)"]),
         ("metadata.stats-mode.per.level", ["0:none", "0:none,1:full"], ["-1:none", "none"]),
         ("data-file.external-paths.weights", ["1,2"], ["0,2", "1,-1"]),
+        # Paimon's types int and long.
+        ("num-levels", ["2147483647"], ["2147483648"]),
+        ("parquet.page.row.count.limit", ["2147483647"], ["2147483648"]),
+        ("target-file-row-num", ["9223372036854775807"], ["9223372036854775808"]),
     ],
 )
 def test_limits_of_ranges(name: str, good: list[str], bad: list[str]) -> None:
