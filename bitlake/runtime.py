@@ -72,7 +72,7 @@ class CacheBudget:
         """A heap with one item for each entry: the number of its last use, or of an earlier one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CacheBudget, (self.size,)  # entries stay in their process; Python 3.14 cannot send a counter
+        return CacheBudget, (self.size,)  # entries stay in their process; Python 3.14 cannot pickle the counter
 
     def add(self, entry: _Entry) -> None:
         """Count a new entry, which :meth:`make_room` may drop."""

@@ -90,7 +90,7 @@ def check_new_table(name: Identifier) -> None:
     """Raise :class:`InvalidRequest` for a new table whose name would hide a branch or system table of another one."""
     if "$" in name.table:
         raise InvalidRequest(
-            f"invalid table name '{name}': after '$' a name is that of a branch or system table of a table that exists"
+            f"invalid table name '{name}': it must not contain '$', which begins the name of a branch or system table"
         )
 
 

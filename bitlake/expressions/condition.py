@@ -488,7 +488,7 @@ def _predicate(other: object, operator: str) -> Predicate:
 
 
 def condition_of(value: Condition | Column) -> Condition:
-    """Return a condition as it is, and that a BOOLEAN column is true."""
+    """Return a condition as it is; for a BOOLEAN column, the condition that it is true."""
     return value if isinstance(value, Condition) else value == True  # noqa: E712
 
 

@@ -114,12 +114,12 @@ class BucketChange:
     compaction: Compaction = field(default_factory=Compaction)
     rows: int = 0
     deletes: int = 0
-    """The -D rows among ``rows``, where keys move between partitions; else they are not counted."""
+    """The -D rows among ``rows``; counted only where keys may move between partitions, else 0."""
     problems: tuple[UnwrittenIndex, ...] = ()
 
 
 def inserted_rows(changes: Iterable[BucketChange]) -> int:
-    """The rows of a write without kinds, in which a -D row is that of a key which moved to another partition."""
+    """Count the rows that a write without row kinds inserts: its -D rows only delete moved keys from old partitions."""
     return sum(c.rows - c.deletes for c in changes)
 
 

@@ -286,7 +286,7 @@ class BucketWriter:
         self._files: dict[bool, list[ManifestEntry]] = {False: [], True: []}
         self._problems: list[UnwrittenIndex] = []
         self._rows = self._deletes = 0
-        self._moves = is_cross_partition(context.schema) and not context.schema.opts.of(opt.ROWKIND_FIELD)
+        self._counts_deletes = is_cross_partition(context.schema) and not context.schema.opts.of(opt.ROWKIND_FIELD)
         self.held_bytes = 0
         """Bytes of buffered rows."""
 
@@ -302,7 +302,7 @@ class BucketWriter:
         if VALUE_KIND not in rows.column_names:
             rows = with_kinds(self._context.table, self._context.schema, rows, kinds)
         self._rows += rows.num_rows
-        if self._moves:
+        if self._counts_deletes:
             self._deletes += pc.sum(pc.equal(rows.column(VALUE_KIND), DELETE), min_count=0).as_py()
         if self._stream is not None:
             raw, merged = self._stream.add(rows)

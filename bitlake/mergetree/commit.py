@@ -126,14 +126,13 @@ class Publisher:
             raise
         if not compactions:
             return appended
-        base = state
         try:
             if renumbered:
                 discard_compactions(state, compactions.values())
-                base = self.now()
-                buckets = bucket_states(base, compactions.keys())
-                compactions = compact_buckets(base, list(buckets.values()), self.runner)
-            compacted = self.compact(base, compactions, operation=operation) if compactions else None
+                state = self.now()
+                buckets = bucket_states(state, compactions.keys())
+                compactions = compact_buckets(state, list(buckets.values()), self.runner)
+            compacted = self.compact(state, compactions, operation=operation) if compactions else None
         except (StorageUnavailable, NotFound) as e:  # NotFound: the snapshot it was computed on has expired
             log.warning("%s: the rows are written, but not yet compacted: %s", state.name, e)
             return appended
@@ -449,7 +448,7 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
 def with_compactions(
     state: TableState, changes: Iterable[BucketChange], overwrite: Overwrite
 ) -> tuple[BucketChange, ...]:
-    """Return an overwrite's changes with the files of their compactions instead of those that the compactions replace.
+    """Return an overwrite's changes with the files that its compactions wrote in place of those that they read.
 
     Paimon commits these compactions as a second snapshot.  Readers of a table with deletion vectors skip level 0, so
     the table would look empty in between, and for good if the writer died there.  As in Paimon, an overwrite publishes

@@ -101,21 +101,21 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     upper = [e for e in entries if e.file.level > 0]
     if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
         return False
-    return _are_apart(state.schema, upper)
+    return _do_not_overlap(state.schema, upper)
 
 
-def _are_apart(schema: TableSchema, files: list[ManifestEntry]) -> bool:
-    """Whether no two files of a bucket overlap in their key ranges, so that each key has one row."""
+def _do_not_overlap(schema: TableSchema, files: list[ManifestEntry]) -> bool:
+    """Whether the key ranges of a bucket's files do not overlap, so that each key has one row."""
     ranges = KeyRanges(schema)
     return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())
 
 
 def check_lookup(state: TableState, options: Mapping[str, str]) -> None:
-    """Raise :class:`InvalidRequest` if changed options would make readers see other rows of keys in several levels.
+    """Raise :class:`InvalidRequest` if changed options would make readers merge rows of several levels differently.
 
-    Where compactions look keys up, a row above level 0 is whole, and readers ignore the rows of its key in higher
-    levels.  Elsewhere readers merge all of them.  Paimon allows the change, and reads wrong rows until the next full
-    compaction, which makes them permanent.
+    Where compactions look keys up, a row above level 0 is complete, and readers ignore the rows of its key in higher
+    levels.  Elsewhere readers merge all of them.  Paimon allows the change and reads wrong rows; the next full
+    compaction makes them permanent.
     """
     old, new = state.schema, replace(state.schema, options=options)
     looks_up = needs_lookup(new)
@@ -125,12 +125,12 @@ def check_lookup(state: TableState, options: Mapping[str, str]) -> None:
     # Of rows that replace each other, the lowest level has the latest one, unless a sequence field orders them.
     if spec.engine == DEDUPLICATE and not (spec.sequence and looks_up):
         return
-    if _are_apart(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
+    if _do_not_overlap(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
         return
     before, after = (o.of(opt.CHANGELOG_PRODUCER) for o in (old.opts, new.opts))
     raise InvalidRequest(
         f"table '{state.name}': option '{opt.CHANGELOG_PRODUCER.name}' cannot change from '{before}' to '{after}' "
-        "while keys have rows in several levels: readers would merge them in another way, and see other rows; compact "
+        "while keys have rows in several levels: readers would merge these differently and return other rows; compact "
         "the table fully first (table.maintenance.compact(full=True), CALL sys.compact)"
     )
 

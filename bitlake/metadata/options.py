@@ -562,7 +562,7 @@ def misspelt(names: Iterable[str]) -> list[str]:
 
 
 def option_texts(options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return options that a caller gave, with numbers and booleans as the texts that a schema stores.
+    """Return a caller's options as text, as a schema stores them; numbers and booleans are converted.
 
     Raises :class:`InvalidRequest` for another value.
 
@@ -637,9 +637,10 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
 
 
 def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Refuse, as :func:`check_alter` does, a change of options for a session or one call.
+    """Refuse options of a session or of one call that the table cannot take, by :func:`check_alter` and one more rule.
 
-    Nothing compacts the table for it: readers would merge rows of several levels in another way than they were written.
+    No compaction precedes such a change, so a changelog is refused with which readers merge rows of several levels
+    differently.  ALTER checks the levels instead (:func:`bitlake.mergetree.deletion_vector_mode.check_lookup`).
     """
     check_alter(old, new, True)
     before, after = Options(old), Options(new)

@@ -334,11 +334,11 @@ def _numbered(made: DataType, number: NextId) -> DataType:
     return made
 
 
-def check_struct_names(column: str, made: DataType, names: Names) -> None:
+def check_struct_names(column: str, data_type: DataType, names: Names) -> None:
     """Raise :class:`InvalidRequest` for a struct, at any depth, whose members lack a name or share one."""
-    if isinstance(made, RowType):
+    if isinstance(data_type, RowType):
         seen: set[str] = set()
-        for member in made.fields:
+        for member in data_type.fields:
             if not member.name.strip():
                 raise InvalidRequest(f"column '{column}': a member of its struct has no name")
             if names.key(member.name) in seen:
@@ -347,7 +347,7 @@ def check_struct_names(column: str, made: DataType, names: Names) -> None:
             seen.add(names.key(member.name))
             check_struct_names(f"{column}.{member.name}", member.type, names)
     else:
-        for inner in inner_types(made):
+        for inner in inner_types(data_type):
             check_struct_names(column, inner, names)
 
 

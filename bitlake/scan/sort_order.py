@@ -120,7 +120,7 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) 
 
 
 def _items(items: Any) -> list[tuple[Any, ...]]:
-    """The items as tuples; raises :class:`InvalidRequest` for anything else than a column or a list."""
+    """The items as tuples; raises :class:`InvalidRequest` for anything but a column or a list."""
     if isinstance(items, str):
         items = [items]
     if isinstance(items, bytes) or not isinstance(items, Sequence):

@@ -5,11 +5,13 @@ snapshot read, since a rollback gives ids to other snapshots, and so does a tabl
 snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
 stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
-then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Changelog producers that wait for
-compactions leave rows behind when the table gets another one: the next snapshot's new files are those, too.  A producer
-that waits for compactions compares with what compactions have emitted.  When the table gets such a one, the next
-snapshot first brings the stream there, back from rows that it has read before their compaction.  Where
-keys are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys are unique over
+partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+
+A changelog producer that waits for compactions has not emitted the rows of lower levels.  When the table gets another
+producer, the next snapshot's new files include the files of these levels.  When the table gets a producer that waits
+for compactions, the stream has read rows before their compaction, but the new changelog lists changes of what
+compactions have emitted.  So the next snapshot first takes these rows back.
 
 Source: the observed behaviour of Paimon's streaming readers.  They read postponed rows (``bucket`` = -2) of tables
 without a changelog at once and one by one; where there is a changelog, these rows come with the compaction that brings
@@ -111,7 +113,7 @@ class StreamedTable(Protocol):
 class StreamUnit:
     """Files that are read together or not at all.
 
-    ``between_levels``: names of those that only one of two changelog producers has emitted.
+    ``between_levels``: names of those that only the former or only the new changelog producer has emitted.
     """
 
     files: tuple[ManifestEntry, ...]
@@ -221,10 +223,10 @@ class ChangeStream:
                     f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
-            behind = frozenset[str]().union(*(u.between_levels for u in units[at.index : stop]))
-            if behind:
-                data = [e for e in files if e.file.file_name in behind]
-                files = [e for e in files if e.file.file_name not in behind]
+            between_levels = frozenset[str]().union(*(u.between_levels for u in units[at.index : stop]))
+            if between_levels:
+                data = [e for e in files if e.file.file_name in between_levels]
+                files = [e for e in files if e.file.file_name not in between_levels]
                 yield self._at_new_level(state, then, data)
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
@@ -249,19 +251,19 @@ class ChangeStream:
         return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
     def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
-        files, behind = self._files(state, then, at)
+        files, between_levels = self._files(state, then, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in files]
         if files and not at.full and is_cross_partition(state.schema):
-            return [StreamUnit(tuple(files), behind)]
+            return [StreamUnit(tuple(files), between_levels)]
         # Postponed rows are newer than those that a compaction has brought to their buckets.
         units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
-        return [StreamUnit(tuple(entries), behind) for _, entries in units]
+        return [StreamUnit(tuple(entries), between_levels) for _, entries in units]
 
     def _files(
         self, state: TableState, then: TableState, at: StreamOffset
     ) -> tuple[list[ManifestEntry], frozenset[str]]:
-        """The files at an offset's snapshot, and the names of those between two changelog producers' levels."""
+        """The files at an offset's snapshot, and the names of those ``between_levels`` (:class:`StreamUnit`)."""
         try:
             if at.full:
                 level = _first_emitted_level(then.schema)
@@ -270,16 +272,16 @@ class ChangeStream:
                 return [e for e in entries if e.file.level >= level], frozenset()
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             files = changed_files(state, between, mode_of(then, between, "auto"))
-            behind = self._between_levels(state, then, at)
-            return [*behind, *files], frozenset(e.file.file_name for e in behind if e.bucket != POSTPONE_BUCKET)
+            others = self._between_levels(state, then, at)
+            return [*others, *files], frozenset(e.file.file_name for e in others if e.bucket != POSTPONE_BUCKET)
         except NotFound as e:
             raise self._expired(state, at) from e
 
     def _between_levels(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
         """Files of the levels that only the former or only the new changelog producer has emitted.
 
-        Empty unless the changelog producer was changed with this snapshot.  Without a changelog no compaction emits the
-        postponed rows, which waited for one.
+        Empty unless the changelog producer was changed with this snapshot.  If the table has given up its changelog,
+        they include the postponed rows that waited for a compaction, which will not emit them.
         """
         if at.full or not state.schema.primary_keys or not then.schema.id or then.snapshot_id != at.snapshot:
             return []
@@ -297,7 +299,8 @@ class ChangeStream:
     def _at_new_level(self, state: TableState, then: TableState, files: list[ManifestEntry]) -> TableScan:
         """The changes from the rows that the former changelog producer has emitted to those of the new one.
 
-        ``files`` are those between both levels.  A producer that waits for no compaction gives their rows as they are.
+        ``files`` are those between the two levels.  If the new producer does not wait for compactions, all their rows
+        are such changes.
         """
         if then.schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
             base = self._table.scan_of(of_files(state, files, merged=True))
@@ -375,7 +378,7 @@ def _state_before(state: TableState, then: TableState) -> TableState:
     assert then.snapshot is not None
     ids = [i for i in versions.snapshot_ids(state.table_files) if i < then.snapshot.id]
     if ids:
-        with contextlib.suppress(NotFound):  # it expires at this moment
+        with contextlib.suppress(NotFound):  # it has expired since it was listed
             return state_at(state, ids[-1])
     with then.reading_manifests():
         manifests = read_manifest_list(state.table_files, then.snapshot.base_manifest_list)

@@ -288,7 +288,7 @@ def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
     files = [e for e in live_files(table, snapshot) if not needed.data_file(e)]
     changelog = snapshot.changelog_manifest_list
     if changelog is not None and not needed.changelog(changelog):
-        # Unlike Paimon's, an expiry leaves a tagged snapshot its changelog.
+        # Unlike Paimon, expiry keeps the changelog of a tagged snapshot.
         files += [e for e in listed_entries(table, changelog) if e.kind is EntryKind.ADD]
     data = [path for e in files for path in partitions.file_paths(e)]
     return [*data, *metadata_files(table, state.schema, snapshot, needed)]

@@ -137,7 +137,7 @@ def _connection(timezone: str, caches: Caches) -> Any:
 
 
 def _zone_name(timezone: str) -> str:
-    """DuckDB's name of a time zone: it knows offsets only as those of GMT, and only whole minutes."""
+    """Return DuckDB's name of a time zone.  DuckDB takes an offset only in the form ``GMT+02:00``."""
     zone = literals.zone(timezone)
     if not isinstance(zone, dt.timezone):
         return timezone

@@ -128,16 +128,16 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 
 def _dataset_schema(dataset: Any) -> pa.Schema:
-    """The schema of the batches of Arrow's dataset or scanner."""
+    """The schema of the batches of an Arrow dataset or scanner."""
     return dataset.schema if hasattr(dataset, "schema") else dataset.projected_schema
 
 
-def _check_unique(names: Iterable[Any], of: str) -> None:
-    """Raise :class:`InvalidRequest` for a column name that rows have twice; case counts."""
+def _check_unique(names: Iterable[Any], rows: str) -> None:
+    """Raise :class:`InvalidRequest`, which names the kind of rows, if two columns have one name; case counts."""
     seen = set()
     for name in names:
         if name in seen:
-            raise InvalidRequest(f"the {of} has more than one column '{name}'; rename or drop one of them")
+            raise InvalidRequest(f"the {rows} has more than one column '{name}'; rename or drop one of them")
         seen.add(name)
 
 

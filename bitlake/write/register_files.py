@@ -146,7 +146,7 @@ def _register(store: Store, context: RegisterContext, name: str, staged: StagedF
     try:
         entry = factory.entry(partition, bucket, name, written, index)
     except BaseException:
-        discard_files(store, [final])  # no entry names it, and it is in the staging folder no more
+        discard_files(store, [final])  # no manifest entry names it, and it has left the staging folder
         raise
     return RegisteredFile((entry,), tuple(builder.problems_of(name)))
 

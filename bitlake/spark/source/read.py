@@ -359,20 +359,21 @@ class _StreamReader(DataSourceStreamReader):
 
     def _names_in(self, schema: TableSchema) -> list[str]:
         """The names that the query's columns have in a schema, which may be newer than the query."""
-        now = {f.id: f for f in schema.fields}
+        fields = {f.id: f for f in schema.fields}
         names: list[str] = []
         for name in self._types.names:
-            begun = self._fields.get(name)
-            field = None if begun is None else now.get(begun.id)
-            if begun is not None and (
-                field is None or replace(field.type, nullable=True) != replace(begun.type, nullable=True)
-            ):
-                what = "was dropped" if field is None else f"became {field.type} (it was {begun.type})"
+            old = self._fields.get(name)
+            if old is None:  # the row kind, or a metadata column
+                names.append(name)
+                continue
+            field = fields.get(old.id)
+            if field is None or replace(field.type, nullable=True) != replace(old.type, nullable=True):
+                change = "was dropped" if field is None else f"became {field.type} (it was {old.type})"
                 raise InvalidRequest(
-                    f"table '{self._table.name}': column '{name}' {what} while the query ran; start the query again "
-                    "with the same checkpoint: it goes on with the columns that there are now"
+                    f"table '{self._table.name}': column '{name}' {change} while the query ran; start the query again "
+                    "with the same checkpoint, to continue with the table's columns as they are now"
                 )
-            names.append(name if field is None else field.name)
+            names.append(field.name)
         return names
 
     def _changes(self, scan: TableScan) -> Sequence[Part | MovedKeys]:

@@ -109,7 +109,7 @@ class SparkWriter:
             return self._adopt(schema, context, staged)
         finally:
             if moves:
-                with suppress(StorageUnavailable):  # orphan removal deletes what stays
+                with suppress(StorageUnavailable):  # orphan removal deletes the folder later
                     self._store.delete_dir(staging)
 
     def _prepared(self, state: TableState, frame: DataFrame, order: Sequence[Column], tasks: int) -> DataFrame:
