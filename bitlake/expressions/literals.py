@@ -25,7 +25,37 @@ _TIMESTAMP = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(\S+)?)?\s*", re.ASCII
 )
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", re.ASCII)
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?:(:|(?<=\d\d))(\d\d|(?<=:)\d$)(?:\3(\d\d))?)?", re.ASCII
+)  # with colons or without, then only of two digits; Spark also reads +8:5
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""Java's short names of time zones, which Spark takes; EST, HST and MST are names of their own."""
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _SPECIAL = {
@@ -53,17 +83,17 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def _zone(name: str) -> dt.tzinfo | None:
-    if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
+    if name.upper() in ("Z", "UTC", "GMT", "UT", "ETC/UTC"):
         return UTC
     match = _OFFSET.fullmatch(name)
     if match is not None:
-        sign, (hours, minutes, seconds) = match[1], map(int, match.groups("0")[1:])
+        sign, (hours, minutes, seconds) = match[1], (int(match[part] or 0) for part in (2, 4, 5))
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
         if offset > dt.timedelta(hours=18) or minutes > 59 or seconds > 59:
             return None
         return dt.timezone(-offset if sign == "-" else offset)
     try:
-        return zoneinfo.ZoneInfo(name)
+        return zoneinfo.ZoneInfo(_SHORT_ZONES.get(name, name))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return None
 

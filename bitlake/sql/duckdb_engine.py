@@ -140,7 +140,7 @@ def _zone_name(timezone: str) -> str:
     """Return DuckDB's name of a time zone.  DuckDB takes an offset only in the form ``GMT+02:00``."""
     zone = literals.zone(timezone)
     if not isinstance(zone, dt.timezone):
-        return timezone
+        return getattr(zone, "key", timezone)
     minutes, seconds = divmod(int(zone.utcoffset(None).total_seconds()), 60)
     if seconds:
         raise NotTranslatable(timezone, "DuckDB has no time zones with seconds")

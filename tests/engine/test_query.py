@@ -153,7 +153,8 @@ def test_columns_of_one_name(lake: bitlake.Lake) -> None:
 
 @pytest.mark.parametrize(
     ("zone", "hour", "minute"),
-    [("GMT+8", 8, 0), ("+05:30", 5, 30), ("UTC-3", 21, 0), ("-03:30", 20, 30), ("+0", 0, 0), ("UTC+0530", 5, 30)],
+    [("GMT+8", 8, 0), ("+05:30", 5, 30), ("UTC-3", 21, 0), ("-03:30", 20, 30), ("+0", 0, 0), ("UTC+0530", 5, 30)]
+    + [("UT", 0, 0), ("PST", 16, 0), ("IST", 5, 30)],
 )
 def test_offsets_are_time_zones_of_queries(zone: str, hour: int, minute: int, tmp_path: Path) -> None:
     """Hours as Spark computes them: by the offset."""

@@ -283,7 +283,8 @@ def test_days_that_end_in_a_change_of_the_clock_are_not_constants(text: str, exp
 @pytest.mark.parametrize(
     ("name", "minutes"),
     [("+5", 300), ("-5", -300), ("+05:30", 330), ("-0530", -330), ("+18:00", 1080), ("-18:00", -1080), ("z", 0)]
-    + [("GMT+8", 480), ("UTC-03:30", -210), ("UT+02", 120), ("GMT-0", 0), ("+02:30:30", 150.5), ("-023030", -150.5)],
+    + [("GMT+8", 480), ("UTC-03:30", -210), ("UT+02", 120), ("GMT-0", 0), ("+02:30:30", 150.5), ("-023030", -150.5)]
+    + [("UT", 0), ("+8:5", 485), ("-08:0", -480)],
 )
 def test_offsets_of_time_zones(name: str, minutes: float) -> None:
     assert zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
@@ -368,7 +369,16 @@ def test_an_offset_is_steady_for_two_days_around_an_instant() -> None:
     assert steady_offset(dt.datetime(9999, 12, 31, tzinfo=dt.UTC), berlin) is None
 
 
-@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5", "No/Town", "UTC8", ""])
+def test_short_names_of_time_zones_are_those_of_java() -> None:
+    """As ``SELECT timestamp_seconds(0)`` on Spark, where India's zone is IST, and Dhaka's BST."""
+    at = dt.datetime(2024, 7, 15, 12, tzinfo=dt.UTC)
+    hours = {"PST": -7, "CST": -5, "IST": 5.5, "JST": 9, "ACT": 9.5, "AET": 10, "BST": 6, "EST": -5}
+    assert {name: at.astimezone(zone(name)).utcoffset() for name in hours} == {
+        name: dt.timedelta(hours=h) for name, h in hours.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5:00", "+800", "+08:0015", "+0800:15", "No/Town", "UTC8", ""])
 def test_unknown_time_zones_are_named(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"unknown time zone '{re.escape(name)}'"):
         zone(name)
