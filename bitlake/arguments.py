@@ -27,9 +27,12 @@ def text(what: str, value: Any) -> str:
 
 def whole(what: str, value: Any) -> int:
     """Return a value that must be a whole number, also NumPy's, as an int."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InvalidRequest(f"{what} must be a whole number, and is {value!r}")
-    return operator.index(value)
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:  # NumPy's arrays have __index__, too, and raise in it
+        pass
+    raise InvalidRequest(f"{what} must be a whole number, and is {value!r}")
 
 
 def listed(what: str, values: Any, items: str = "names") -> tuple[Any, ...]:

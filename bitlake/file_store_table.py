@@ -264,8 +264,8 @@ class FileStoreTable:
     def _snapshot_id(self, state: TableState, moment: Moment) -> int:
         if isinstance(moment, Tag):
             return moment.snapshot.id
-        if isinstance(moment, int):
-            return moment
+        if not isinstance(moment, bool) and hasattr(moment, "__index__"):
+            return arguments.whole(f"table '{self.name}': a snapshot id", moment)
         text = arguments.text(f"table '{self.name}': a snapshot id or tag", moment).strip()
         if text.isdigit() and text.isascii():
             return int(text)

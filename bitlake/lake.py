@@ -271,8 +271,8 @@ class Lake:
         """
         from bitlake.schema.create import columns_of
 
-        primary_key = arguments.names(f"table '{name}': primary_key", primary_key or ())
-        partition_by = arguments.names(f"table '{name}': partition_by", partition_by or ())
+        primary_key = arguments.names(f"table '{name}': primary_key", () if primary_key is None else primary_key)
+        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
         if comment is not None:
             arguments.text(f"table '{name}': comment", comment)
         rows: Rows = None
@@ -456,7 +456,7 @@ class Lake:
         name: str,
         mode: str = "append",
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> int:
         """Write a data frame's columns, by name, into a table; returns the number of rows.
@@ -475,6 +475,7 @@ class Lake:
         """
         from bitlake.write.frames import is_spark_frame
 
+        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
         table = self._catalog.find(self._identify(name))
         if is_spark_frame(frame):
             return self._sql_engine().write(table, frame, mode, partition_by, options or {})
@@ -526,7 +527,7 @@ class Lake:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
         commit_user: str | None = None,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> StreamingQuery:
         """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
@@ -546,6 +547,7 @@ class Lake:
         _require_spark()
         from bitlake.spark.write.streaming import StreamTarget, start_stream
 
+        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
         existing = self._catalog.find(self._identify(name))
         # Spark's JVM does not follow changes of the working folder.
         checkpoint = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)

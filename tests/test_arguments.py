@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -180,3 +183,43 @@ def test_what_people_write_is_taken(tmp_path: Path) -> None:
     assert {v for k, v in schema.options.items() if k.startswith("file-index.bloom-filter.v.")} == {"0.02", "1000"}
     assert table.scan().top_n("k", 1).to_arrow()["k"].to_pylist() == [1]
     assert arguments.whole("n", ROWS["k"].to_numpy()[0]) == 1
+
+
+NAMES = [np.array, pd.Series, pd.Index, pl.Series, tuple, iter, dict.fromkeys]
+"""Names as libraries and Python hold them."""
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_lists_of_names_are_of_any_type(names: Callable[[list[str]], Any], tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    rows = pa.table({"p": ["a", "b"], "k": [1, 2], "v": [2.5, None]})
+    table = lake.create_table("t", rows, primary_key=names(["p", "k"]), partition_by=names(["p"]))
+    assert table.schema.primary_keys == ("p", "k") and table.schema.partition_keys == ("p",)
+    assert table.scan(columns=names(["v", "k"])).to_arrow().column_names == ["v", "k"]
+    assert table.scan().top_n(names(["k"]), 1).to_arrow()["k"].to_pylist() == [1]
+    assert table.alter_options({"a.b": 1, "a.c": 2}, unset=names(["a.c"])).options == {"a.b": "1"}
+    assert table.alter(drop=names(["v"])).field_names == ("p", "k")
+    assert lake.write(rows, "n", partition_by=names(["p"])) == 2
+    assert table.indexes.advise(names(["k = 1"])).table == "default.t"
+    with pytest.raises(InvalidRequest, match="partition"):
+        lake.write(rows, "n", partition_by=names(["p"]))
+
+
+def test_a_member_of_a_struct_is_dropped_by_its_path(tmp_path: Path) -> None:
+    struct = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    table = bitlake.connect(tmp_path).create_table("t", pa.schema([("s", struct)]))
+    assert str(table.alter(drop=[("s", "x")]).fields[0].type) == "ROW<`y` INT>"
+
+
+def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
+    lake, two = bitlake.connect(tmp_path), np.int64(2)
+    table = lake.create_table("t", ROWS, options={"read.batch-size": two, "write-only": np.True_, "x": np.float32(0.5)})
+    assert table.schema.options == {"read.batch-size": "2", "write-only": "true", "x": "0.5"}
+    table.append(ROWS)
+    for pair in ((np.int64(1), two), np.array([1, 2]), range(1, 3)):
+        assert table.scan(incremental_between=pair).to_arrow().num_rows == 2
+    table.history.reset_consumer("c", two)
+    assert table.history.consumers() == {"c": 2}
+    assert table.history.rollback(np.int64(1)) == (2, 1)
+    with pytest.raises(InvalidRequest, match="limit must be a whole number"):
+        table.scan(limit=np.array([1, 2]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -123,7 +123,7 @@ def _items(items: Any) -> list[tuple[Any, ...]]:
     """The items as tuples; raises :class:`InvalidRequest` for anything but a column or a list."""
     if isinstance(items, str):
         items = [items]
-    if isinstance(items, bytes) or not isinstance(items, Sequence):
+    if isinstance(items, bytes) or not isinstance(items, Iterable):
         raise InvalidRequest(f"order_by must be a list of columns, and is {items!r}")
     return [tuple(i) if isinstance(i, tuple | list) else (i, "asc") for i in items]
 

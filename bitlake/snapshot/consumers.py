@@ -78,7 +78,8 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
         state.store.delete(path)
         return
     ids = load_line(state.table_files).kept
-    if arguments.whole("next_snapshot", next_snapshot) < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
+    next_snapshot = arguments.whole("next_snapshot", next_snapshot)
+    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
         raise NotFound(f"table '{state.name}': a consumer cannot resume at snapshot {next_snapshot}: {kept_words(ids)}")
     before = consumers(state.table_files).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())

@@ -240,7 +240,7 @@ class TableHistory:
         """
         if sum(x is not None for x in (snapshot, tag, timestamp)) != 1:
             raise InvalidRequest(f"table '{self._core.name}': roll back to one of snapshot, tag and timestamp")
-        if snapshot is not None and not isinstance(snapshot, int):
+        if snapshot is not None and not hasattr(snapshot, "__index__"):
             raise InvalidRequest(
                 f"table '{self._core.name}': expected a snapshot id, not {snapshot!r}; for a tag use rollback(tag=…)"
             )

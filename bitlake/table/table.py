@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -171,11 +171,12 @@ class Table:
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
         else:
-            pair: Any = incremental_between
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
+            given: Any = incremental_between
+            pair = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
+            if len(pair) != 2:
                 raise InvalidRequest(
                     f"table '{self.name}': incremental_between must be a pair of snapshots or tags, such as (1, 2), "
-                    f"and is {pair!r}"
+                    f"and is {given!r}"
                 )
             core = self._core.changes(*pair, mode=mode, kinds=False)
         condition = with_args(where, args)
@@ -485,7 +486,7 @@ class Table:
         >>> table.alter(rename={"amount": "price"}, add={"note": "STRING", "discount": "DECIMAL(5, 2)"}).field_names
         ('order_id', 'status', 'price', 'day', 'note', 'discount')
         """
-        drop = arguments.names(f"table '{self.name}': drop", drop)
+        drop = arguments.listed(f"table '{self.name}': drop", drop)
         rename = arguments.mapping(f"table '{self.name}': rename", rename or {})
         add = arguments.mapping(f"table '{self.name}': add", add or {})
         if not (drop or rename or add):

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from bitlake import arguments
 from bitlake.errors import AlreadyExists, InvalidRequest
 
 Rows: TypeAlias = Any
@@ -43,7 +42,7 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         yield from map(_streamed, _reader(rows))
     elif hasattr(rows, "__arrow_c_array__"):
         yield pa.Table.from_batches([_record_batch(rows)])
-    elif hasattr(rows, "to_batches"):  # a dataset or scanner of Arrow's
+    elif hasattr(rows, "to_batches"):  # a dataset, scanner or fragment of Arrow's
         _check_unique(_dataset_schema(rows).names, "dataset")  # Arrow cannot read columns of one name
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
@@ -66,9 +65,8 @@ def is_to_write(name: object, exists: bool, mode: str, partition_by: Sequence[st
     """Whether a data frame is to be written in a mode: ``append``, ``overwrite``, ``error`` or ``ignore``.
 
     Raises :class:`AlreadyExists` for a table that ``error`` wants not to exist, and :class:`InvalidRequest` for an
-    unknown mode, for a ``partition_by`` that is not a list, and for partitioning and options of a table that exists.
+    unknown mode, and for partitioning and options of a table that exists.
     """
-    arguments.listed(f"table '{name}': partition_by", partition_by or ())
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
         raise InvalidRequest(f"unknown mode '{mode}'; expected append, overwrite, error or ignore")
     if exists and mode in ("error", "errorifexists"):
@@ -128,8 +126,11 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 
 def _dataset_schema(dataset: Any) -> pa.Schema:
-    """The schema of the batches of an Arrow dataset or scanner."""
-    return dataset.schema if hasattr(dataset, "schema") else dataset.projected_schema
+    """The schema of the batches of an Arrow dataset, scanner or fragment."""
+    for name in ("schema", "projected_schema"):
+        if hasattr(dataset, name):
+            return getattr(dataset, name)
+    return dataset.physical_schema
 
 
 def _check_unique(names: Iterable[Any], rows: str) -> None:

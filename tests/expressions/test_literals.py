@@ -378,7 +378,11 @@ def test_short_names_of_time_zones_are_those_of_java() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5:00", "+800", "+08:0015", "+0800:15", "No/Town", "UTC8", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5:00", "+800", "+08:0015", "+0800:15"]
+    + ["No/Town", "UTC8", ""],
+)
 def test_unknown_time_zones_are_named(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"unknown time zone '{re.escape(name)}'"):
         zone(name)

@@ -265,3 +265,11 @@ def test_empty_slices_in_a_stream(lake: bitlake.Lake, keys: list[str]) -> None:
     assert sorted(table.to_arrow().to_pylist(), key=lambda r: r["id"]) == rows.to_pylist()
     table.append(pa.RecordBatchReader.from_batches(schema, [batch.slice(2, 0)]))
     assert table.count() == 4
+
+
+def test_a_fragment_of_a_dataset_is_written(lake: bitlake.Lake, tmp_path: Path) -> None:
+    ds.write_dataset(ROWS, tmp_path / "files", format="parquet")
+    (fragment,) = ds.dataset(tmp_path / "files").get_fragments()
+    assert lake.write(fragment, "fragment") == ROWS.num_rows
+    lake.table("fragment").append(fragment)
+    assert lake.table("fragment").count() == 2 * ROWS.num_rows

@@ -220,7 +220,7 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
     if queries is None:
         return None, "typical questions"
     schema = table.schema
-    if queries == RECORDED:
+    if isinstance(queries, str) and queries == RECORDED:
         return given(scan_log_of(table).read(None), schema, table.timezone), "recorded scans"
     queries = arguments.listed(f"table '{table.name}': queries", queries, f"conditions, or '{RECORDED}'")
     where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
