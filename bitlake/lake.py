@@ -19,6 +19,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.lazy_modules import install_command
 from bitlake.lazy_modules import pyarrow as pa
+from bitlake.metadata.options import option_texts
 from bitlake.metadata.paths import DeferredRoots
 from bitlake.progress import job
 from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Recorder, Runtime
@@ -477,9 +478,10 @@ class Lake:
 
         partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
         table = self._catalog.find(self._identify(name))
+        texts = option_texts(options)
         if is_spark_frame(frame):
-            return self._sql_engine().write(table, frame, mode, partition_by, options or {})
-        return self._write_rows(frame, table, mode, partition_by, options or {})
+            return self._sql_engine().write(table, frame, mode, partition_by, texts)
+        return self._write_rows(frame, table, mode, partition_by, texts)
 
     def _write_rows(
         self, rows: Rows, name: Identifier, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
@@ -513,15 +515,20 @@ class Lake:
         >>> stream.columns
         ['order_id', 'status', 'amount', 'day']
         """
+        _require_spark()
+        from bitlake.spark.errors import spark_errors
+
+        table = str(self._catalog.find(self._identify(name)))
         reader = self.spark.readStream.format("bitlake").options(**self._source)
         given = {k.replace("_", "-"): v for k, v in options.items()}
-        return reader.options(**given).option("table", str(self._catalog.find(self._identify(name)))).load()
+        with spark_errors(f"reading a stream of table '{table}'"):
+            return reader.options(**given).option("table", table).load()
 
     def write_stream(
         self,
         frame: DataFrame,
         name: str,
-        checkpoint: str,
+        checkpoint: str | os.PathLike[str],
         *,
         kinds: str | None = None,
         trigger: Mapping[str, Any] | None = None,
@@ -546,12 +553,18 @@ class Lake:
         """
         _require_spark()
         from bitlake.spark.write.streaming import StreamTarget, start_stream
+        from bitlake.write.frames import is_spark_frame
 
+        if not is_spark_frame(frame):
+            raise InvalidRequest(f"write_stream takes a streaming DataFrame of Spark, not {type(frame).__name__}")
         partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
         existing = self._catalog.find(self._identify(name))
         # Spark's JVM does not follow changes of the working folder.
-        checkpoint = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
-        target = StreamTarget(self._catalog, existing, checkpoint, kinds, commit_user, dict(options or {}))
+        folder = arguments.text(
+            "checkpoint", os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+        )
+        folder = folder if ":" in folder else os.path.abspath(folder)
+        target = StreamTarget(self._catalog, existing, folder, kinds, commit_user, option_texts(options))
         query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name, partition_by)
         return query
 

@@ -86,6 +86,9 @@ def spark_errors(doing: str) -> Iterator[None]:
     except ParseException as e:
         raise InvalidRequest(f"{doing}: {_first(e)}") from e
     except AnalysisException as e:
+        raised = _RAISED.search(str(e))
+        if raised is not None:  # while a data source was opened
+            raise REPORTED[raised.group(1)](raised.group(2).strip()) from e
         missing = _MISSING_TABLE.search(str(e))
         if missing is not None:
             raise MissingTable(missing.group(1).replace("`", "")) from e

@@ -531,3 +531,26 @@ def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:
     stream = lake.read_stream("n")
     with pytest.raises(InvalidRequest, match="its rows have no kinds"):
         lake.write_stream(stream, "n", "/nowhere", kinds="v")
+
+
+def test_wrong_arguments_of_frames_and_streams_are_named(spark: Any, lake: bitlake.Lake, tmp_path: Path) -> None:
+    lake.create_table("n", SCHEMA)
+    frame, stream = spark.sql("SELECT 1L AS id, 'x' AS v"), lake.read_stream("n")
+    wrong: Any = None
+    with pytest.raises(NotFound, match="table 'default.m' does not exist"):
+        lake.read_stream("m")
+    with pytest.raises(InvalidRequest, match="takes a streaming DataFrame of Spark, not Table"):
+        lake.write_stream(lake.table("n"), "n", "/nowhere")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="checkpoint must be text, and is None"):
+        lake.write_stream(stream, "n", wrong)
+    for write in (partial(lake.write, frame), partial(lake.write, batch(1))):
+        with pytest.raises(InvalidRequest, match="options must be a dict, and is 'bucket'"):
+            write("new", options="bucket")  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="partition_by must be a list of names"):
+            write("new", partition_by="id")
+    assert lake.tables() == ["n"]
+    assert lake.write(frame, "new", partition_by=None, options={"write-only": True}) == 1
+    assert lake.table("new").schema.options["write-only"] == "true"
+    query = lake.write_stream(stream, "new", tmp_path / "c", trigger={"availableNow": True})
+    query.awaitTermination(300)
+    assert (tmp_path / "c" / "metadata").exists()
