@@ -281,7 +281,7 @@ class ChangeStream:
         """Files of the levels that only the former or only the new changelog producer has emitted.
 
         Empty unless the changelog producer was changed with this snapshot.  If the table has given up its changelog,
-        they include the postponed rows that waited for a compaction, which will not emit them.
+        they include the postponed files, since compactions emit nothing any more.
         """
         if at.full or not state.schema.primary_keys or not then.schema.id or then.snapshot_id != at.snapshot:
             return []
