@@ -222,7 +222,7 @@ def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | 
     schema = table.schema
     if isinstance(queries, str) and queries == RECORDED:
         return given(scan_log_of(table).read(None), schema, table.timezone), "recorded scans"
-    queries = arguments.listed(f"table '{table.name}': queries", queries, f"conditions, or '{RECORDED}'")
+    queries = arguments.listed(f"table '{table.name}': queries", queries, f"conditions (or '{RECORDED}')")
     where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
     return given(queries, schema, table.timezone), where
 
