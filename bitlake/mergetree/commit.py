@@ -47,13 +47,15 @@ from bitlake.mergetree.bucket import (
 from bitlake.mergetree.bucket_writer import compact_bucket
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry, Slot, by_bucket
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 from bitlake.schema.merge_spec import is_cross_partition, max_level, needs_lookup
-from bitlake.snapshot.index_files import IndexFiles
+from bitlake.snapshot.index_files import IndexChange, IndexFiles
+from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit import COMPACT_TRIES, OutcomeUnknown, commit
@@ -217,6 +219,7 @@ class Publisher:
                 overwrite=overwrite,
                 changelog=tuple(changelog),
                 index=index,
+                known=_known_hashes(state, adds, index) if overwrite is None else (),
                 sequences=_first_sequences(adds) if overwrite is None else {},
                 alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
                 read_uuid=None if state.snapshot is None else state.snapshot.uuid,
@@ -443,6 +446,17 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
         for rows in reader.read(entry, reader.columns):
             writer.write(with_higher_sequence(rows, job.shift))
         return tuple(replace(e, kind=entry.kind) for e in writer.finish())
+
+
+def _known_hashes(
+    state: TableState, adds: Sequence[ManifestEntry], index: Sequence[IndexChange]
+) -> tuple[IndexFileEntry, ...]:
+    """The HASH indexes of the state for the buckets of new files whose keys all were in them."""
+    if state.schema.num_buckets != -1:
+        return ()
+    slots = {(e.partition, e.bucket) for e in adds} - {c.slot for c in index if c.index_type == HASH}
+    entries = index_entries(state.table_files, state.snapshot) if slots else ()
+    return tuple(e for e in entries if e.index_type == HASH and (e.partition, e.bucket) in slots)
 
 
 def with_compactions(

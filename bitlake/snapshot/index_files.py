@@ -11,7 +11,8 @@ same data files.  If a slot is no longer what a change was computed on, another 
 
 * deletion vectors are merged three-way, file by file: what both deleted in one data file must not overlap, since then
   both have replaced the same row.  The result is a new index file, which is written here;
-* a HASH index is a conflict: the other writer may have given the same key another bucket.
+* a HASH index is a conflict: the other writer may have given the same key another bucket.  Rows of known keys change no
+  index; for them it is a conflict if hashes are gone, since their bucket's index would not have their keys.
 
 A vector must be for a live data file, and a writer that replaces a data file must know its vector: else deleted rows
 would come back.  Source: index-format spec, sections 7.3, 8.3 and 9.8; table-format spec, section 9.
@@ -254,6 +255,29 @@ class IndexFiles:
             self.discard(update.written)
             raise
         return update
+
+    def check_known(self, latest: Sequence[IndexFileEntry], known: Iterable[IndexFileEntry]) -> None:
+        """Raise :class:`CommitConflict` if a bucket's HASH index has lost hashes, as after an overwrite."""
+        table = TableFiles(self.store, self.paths)
+        current = {(e.partition, e.bucket): e for e in latest if e.index_type == HASH}
+        for before in known:
+            after = current.get((before.partition, before.bucket))
+            if after is not None and after.file_name == before.file_name:
+                continue
+            try:
+                lost = (
+                    after is None
+                    or not np.isin(
+                        read_hashes(table, self.schema, before), read_hashes(table, self.schema, after)
+                    ).all()
+                )
+            except NotFound:
+                lost = True  # it has expired
+            if lost:
+                raise CommitConflict(
+                    f"keys of the {HASH} index of bucket {before.bucket} in {self.paths.root} were removed meanwhile; "
+                    "read the table again and retry"
+                )
 
     def _change(
         self,

@@ -32,7 +32,7 @@ from bitlake.errors import CommitConflict, InvalidRequest, NotFound, Unsupported
 from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys, files_with_common_keys
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, Slot
 from bitlake.metadata.paths import TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
@@ -97,8 +97,10 @@ class CommitPlan:
     the commit unless the table's latest schema still has this id.
 
     ``changelog`` holds changelog files; an overwrite has none, as in Paimon.  ``index`` holds at most one change for
-    each (partition, bucket, type).  ``sequences`` are the lowest sequence numbers of new rows by bucket: a live file
-    that reaches them, and whose key range overlaps a new file's, is a conflict (:class:`SequenceTaken`).
+    each (partition, bucket, type).  ``known`` are the HASH indexes that chose the buckets of rows and that no change
+    replaces, since they hold all the keys: a newer one without some of them is a conflict.  ``sequences`` are the
+    lowest sequence numbers of new rows by bucket: a live file that reaches them, and whose key range overlaps a new
+    file's, is a conflict (:class:`SequenceTaken`).
 
     ``computed_on`` is the id of the snapshot (0: none yet) in which a compaction looked up old rows: a newer file above
     level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
@@ -116,6 +118,7 @@ class CommitPlan:
     requires_schema: int | None = None
     changelog: tuple[ManifestEntry, ...] = ()
     index: tuple[IndexChange, ...] = ()
+    known: tuple[IndexFileEntry, ...] = ()
     computed_on: int | None = None
     sequences: Mapping[Slot, int] = field(default_factory=dict)
     alone_since: int | None = None
@@ -220,6 +223,9 @@ class PlanResolver:
             )
         self._check_batch(latest)
         self._check_alone(latest)
+        if plan.known and (latest is None or plan.read_uuid is None or latest.uuid != plan.read_uuid):
+            files = IndexFiles(self.store, self.paths, self.schema)
+            files.check_known(index_entries(self.table_files, latest), plan.known)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not (plan.checked or bucketed or plan.sequences or plan.shared):
             return Delta(plan.adds, self._index(latest, (), plan.adds))
