@@ -30,7 +30,7 @@ def whole(what: str, value: Any) -> int:
     try:
         if not isinstance(value, bool):
             return operator.index(value)
-    except TypeError:  # NumPy's arrays have __index__, too, and raise in it
+    except TypeError:  # NumPy arrays have __index__, too, and raise it
         pass
     raise InvalidRequest(f"{what} must be a whole number, and is {value!r}")
 
@@ -50,6 +50,11 @@ def listed(what: str, values: Any, items: str = "names") -> tuple[Any, ...]:
 def names(what: str, values: Any) -> tuple[str, ...]:
     """Return values that must be a list of names."""
     return tuple(text(f"a name in {what}", value) for value in listed(what, values))
+
+
+def optional_names(what: str, values: Any) -> tuple[str, ...]:
+    """Return values that must be a list of names or None, which is an empty list."""
+    return () if values is None else names(what, values)
 
 
 def wholes(what: str, values: Any) -> tuple[int, ...]:

@@ -272,8 +272,8 @@ class Lake:
         """
         from bitlake.schema.create import columns_of
 
-        primary_key = arguments.names(f"table '{name}': primary_key", () if primary_key is None else primary_key)
-        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
+        primary_key = arguments.optional_names(f"table '{name}': primary_key", primary_key)
+        partition_by = arguments.optional_names(f"table '{name}': partition_by", partition_by)
         if comment is not None:
             arguments.text(f"table '{name}': comment", comment)
         rows: Rows = None
@@ -476,7 +476,7 @@ class Lake:
         """
         from bitlake.write.frames import is_spark_frame
 
-        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
+        partition_by = arguments.optional_names(f"table '{name}': partition_by", partition_by)
         table = self._catalog.find(self._identify(name))
         texts = option_texts(options)
         if is_spark_frame(frame):
@@ -557,7 +557,7 @@ class Lake:
 
         if not is_spark_frame(frame):
             raise InvalidRequest(f"write_stream takes a streaming DataFrame of Spark, not {type(frame).__name__}")
-        partition_by = arguments.names(f"table '{name}': partition_by", () if partition_by is None else partition_by)
+        partition_by = arguments.optional_names(f"table '{name}': partition_by", partition_by)
         existing = self._catalog.find(self._identify(name))
         # Spark's JVM does not follow changes of the working folder.
         folder = arguments.text(
@@ -747,11 +747,11 @@ def core_table(lake: Lake, name: str) -> FileStoreTable:
         return opened(existing)
 
 
-def _absolute(path: str | os.PathLike[str]) -> str:
+def _absolute(path: str | os.PathLike[str], what: str = "the lake's folder") -> str:
     """A path that later changes of the working folder (Spark's JVM never follows them) cannot move; URIs stay."""
     given: object = path
     if not isinstance(given, str | os.PathLike) or not str(given).strip():
-        raise InvalidRequest(f"connect() takes the lake's folder, a path or file:// URI, and not {path!r}")
+        raise InvalidRequest(f"connect(): {what} must be a path or URI, and is {path!r}")
     text = str(path)
     if text.startswith("file://localhost/"):
         return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
@@ -762,7 +762,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 def _budget(cache_bytes: object) -> CacheBudget:
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
-        raise InvalidRequest(f"cache_bytes takes a number of bytes (0: no caching), and not {cache_bytes!r}")
+        raise InvalidRequest(f"cache_bytes must be a number of bytes (0: no caching), and is {cache_bytes!r}")
     return CacheBudget(cache_bytes)
 
 
@@ -772,7 +772,7 @@ def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) 
     # Imported lazily: most lakes record no scans.
     from bitlake.tools.scan_log import open_recorder
 
-    return open_recorder(wanted, None if folder is None else _absolute(folder))
+    return open_recorder(wanted, None if folder is None else _absolute(folder, "scan_log"))
 
 
 def _check_zone(timezone: str) -> None:
@@ -789,7 +789,7 @@ def _external(spark: SparkSession | None, settings: Mapping[str, str], paths: Se
     ``settings`` are the session's, where they were fetched; else it is asked when the paths first matter.
     """
     if paths is not None:
-        return [_absolute(path) for path in arguments.listed("external_paths", paths, "folders")]
+        return [_absolute(path, "external_paths") for path in arguments.listed("external_paths", paths, "folders")]
     if settings:
         return _parted(settings.get(EXTERNAL_PATHS_CONF))
     if spark is None and "pyspark" not in sys.modules:

@@ -26,8 +26,10 @@ _TIMESTAMP = re.compile(
 )
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
 _OFFSET = re.compile(
-    r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?:(:|(?<=\d\d))(\d\d|(?<=:)\d$)(?:\3(\d\d))?)?", re.ASCII
-)  # with colons or without, then only of two digits; Spark also reads +8:5
+    # Without colons, each part has two digits.  Spark also reads +8:5.
+    r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?:(:|(?<=\d\d))(\d\d|(?<=:)\d$)(?:\3(\d\d))?)?",
+    re.ASCII,
+)
 _SHORT_ZONES = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -55,7 +57,7 @@ _SHORT_ZONES = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""Java's short names of time zones, which Spark takes; EST, HST and MST are names of their own."""
+"""Java's short names of time zones, which Spark takes; EST, HST and MST are names of the tz database."""
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _SPECIAL = {

@@ -572,7 +572,7 @@ def option_texts(options: Mapping[str, Any] | None) -> dict[str, str]:
     out = {}
     for name, value in arguments.mapping("options", options or {}).items():
         if getattr(value, "shape", None) == ():
-            value = value.item()  # a scalar of NumPy's
+            value = value.item()  # a NumPy scalar
         if isinstance(value, bool):
             value = str(value).lower()
         elif isinstance(value, int | float):

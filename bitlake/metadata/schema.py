@@ -343,7 +343,7 @@ def check_struct_names(column: str, data_type: DataType, names: Names) -> None:
                 raise InvalidRequest(f"column '{column}': a member of its struct has no name")
             if names.key(member.name) in seen:
                 ignored = " (names ignore case)" if names is Names.FOLDED else ""
-                raise InvalidRequest(f"column '{column}': its struct has two members '{member.name}'{ignored}")
+                raise InvalidRequest(f"column '{column}': its struct has two members named '{member.name}'{ignored}")
             seen.add(names.key(member.name))
             check_struct_names(f"{column}.{member.name}", member.type, names)
     else:

@@ -42,7 +42,7 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         yield from map(_streamed, _reader(rows))
     elif hasattr(rows, "__arrow_c_array__"):
         yield pa.Table.from_batches([_record_batch(rows)])
-    elif hasattr(rows, "to_batches"):  # a dataset, scanner or fragment of Arrow's
+    elif hasattr(rows, "to_batches"):  # an Arrow dataset, scanner or fragment
         _check_unique(_dataset_schema(rows).names, "dataset")  # Arrow cannot read columns of one name
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):

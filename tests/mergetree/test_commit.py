@@ -363,7 +363,7 @@ def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, ste
 def test_an_overwrite_is_visible_as_a_whole_whichever_store_call_fails(
     case: str, dead: bool, after: bool, tmp_path: Path
 ) -> None:
-    """Readers of a table with deletion vectors skip level 0, so that its compaction is part of the overwrite."""
+    """Readers of a table with deletion vectors skip level 0, so the overwrite includes its compaction."""
     template = tmp_path / "template"
     made(template, **CASES[case]).upsert(rows_of(range(20), "old"))
     old, new = dict.fromkeys(range(20), "old"), dict.fromkeys(range(10, 30), "new")

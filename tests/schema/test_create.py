@@ -46,10 +46,13 @@ def twice(name: str, again: str) -> pa.DataType:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (twice("a", "a"), "column 's': its struct has two members 'a'"),
-        (twice("a", "A"), "column 's': its struct has two members 'A' .names ignore case"),
+        (twice("a", "a"), "column 's': its struct has two members named 'a'"),
+        (twice("a", "A"), "column 's': its struct has two members named 'A' .names ignore case"),
         (twice("a", " "), "column 's': a member of its struct has no name"),
-        (pa.map_(pa.string(), pa.struct([("x", twice("a", "a"))])), "column 's.x': its struct has two members 'a'"),
+        (
+            pa.map_(pa.string(), pa.struct([("x", twice("a", "a"))])),
+            "column 's.x': its struct has two members named 'a'",
+        ),
     ],
 )
 def test_members_of_one_name_are_refused(tmp_path: Path, column: pa.DataType, message: str) -> None:

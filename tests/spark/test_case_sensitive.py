@@ -272,9 +272,9 @@ def test_keys_and_partitions_that_differ_in_case(lake: Any, exact: Any) -> None:
 def test_columns_twice(lake: Any, spark: Any) -> None:
     with pytest.raises(InvalidRequest, match="there twice"):
         lake.sql("CREATE TABLE t (a INT, A INT)")
-    with pytest.raises(InvalidRequest, match="'s': its struct has two members 'A'"):
+    with pytest.raises(InvalidRequest, match="'s': its struct has two members named 'A'"):
         lake.sql("CREATE TABLE t (s STRUCT<a: INT, A: INT>)")
-    with pytest.raises(InvalidRequest, match="'s': its struct has two members 'a'"):
+    with pytest.raises(InvalidRequest, match="'s': its struct has two members named 'a'"):
         lake.sql("CREATE TABLE t AS SELECT named_struct('a', 1, 'a', 2) AS s")
     with pytest.raises(InvalidRequest, match="'P' is named twice"):
         lake.sql("CREATE TABLE t (a INT, p INT) PARTITIONED BY (p, P)")

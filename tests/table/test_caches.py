@@ -181,7 +181,7 @@ def test_threads_share_a_lake(folder: Path, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("given", [-1, 1.5, "1 gb", None, True])
 def test_a_budget_is_a_number_of_bytes(folder: Path, given: object) -> None:
-    with pytest.raises(InvalidRequest, match="cache_bytes takes a number of bytes"):
+    with pytest.raises(InvalidRequest, match="cache_bytes must be a number of bytes"):
         bitlake.connect(folder, cache_bytes=given)  # type: ignore[arg-type]
 
 
