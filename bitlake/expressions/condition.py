@@ -40,6 +40,12 @@ Where: TypeAlias = "str | Condition | Sequence[Any] | Any"
 """A condition: SQL text, ``col(…) == …``, terms ``(column, operator, value)``, or a ``pyarrow.compute.Expression``."""
 
 
+_NO_TRUTH = (
+    "combine conditions with &, | and ~ instead of and, or and not, each in parentheses, and write between(1, 5) for "
+    "1 <= x <= 5"
+)
+
+
 class Condition:
     """A condition on rows; combine conditions with ``&``, ``|`` and ``~``.
 
@@ -80,10 +86,7 @@ class Condition:
         return Condition(Not(self.predicate))
 
     def __bool__(self) -> bool:
-        raise InvalidRequest(
-            "a condition has no truth value; combine conditions with &, | and ~ instead of and, or and not, "
-            "each in parentheses, and write between(1, 5) for 1 <= x <= 5"
-        )
+        raise InvalidRequest(f"a condition has no truth value; {_NO_TRUTH}")
 
 
 class Column:
@@ -135,6 +138,9 @@ class Column:
 
     def __invert__(self) -> Condition:
         return ~condition_of(self)
+
+    def __bool__(self) -> bool:
+        raise InvalidRequest(f"{self!r} has no truth value; {_NO_TRUTH}")
 
     # --- comparisons --------------------------------------------------------------------------------------------------
 

@@ -252,6 +252,8 @@ def test_arrow_expressions_are_their_sql(table: bitlake.Table) -> None:
         (lambda: bool(col("id") == 1), "no truth value"),
         (lambda: (col("id") == 1) and (col("s") == "a"), "no truth value"),
         (lambda: 1 < col("id") < 3, "no truth value"),
+        (lambda: col("a") and col("b"), r"col\('a'\) has no truth value; combine conditions with &"),
+        (lambda: not col("a"), r"col\('a'\) has no truth value"),
         (lambda: (col("id") == 1) & True, "& takes two conditions, and not True"),
         (lambda: col("id") == None, r"compared with None, .* use is_null\(\)"),  # noqa: E711
         (lambda: col("id").isin([1, None]), r"compared with None, .* use is_null\(\)"),
