@@ -30,7 +30,7 @@ def whole(what: str, value: Any) -> int:
     try:
         if not isinstance(value, bool):
             return operator.index(value)
-    except TypeError:  # NumPy arrays have __index__, too, and raise it
+    except TypeError:  # NumPy arrays have an __index__ that raises it
         pass
     raise InvalidRequest(f"{what} must be a whole number, and is {value!r}")
 

@@ -789,7 +789,8 @@ def _external(spark: SparkSession | None, settings: Mapping[str, str], paths: Se
     ``settings`` are the session's, where they were fetched; else it is asked when the paths first matter.
     """
     if paths is not None:
-        return [_absolute(path, "external_paths") for path in arguments.listed("external_paths", paths, "folders")]
+        folders = arguments.listed("external_paths", paths, "folders")
+        return [_absolute(path, "a folder of external_paths") for path in folders]
     if settings:
         return _parted(settings.get(EXTERNAL_PATHS_CONF))
     if spark is None and "pyspark" not in sys.modules:

@@ -12,7 +12,7 @@ same data files.  If a slot is no longer what a change was computed on, another 
 * deletion vectors are merged three-way, file by file: what both deleted in one data file must not overlap, since then
   both have replaced the same row.  The result is a new index file, which is written here;
 * a HASH index is a conflict: the other writer may have given the same key another bucket.  Rows of known keys change no
-  index; for them it is a conflict if hashes are gone, since their bucket's index would not have their keys.
+  index; they conflict with a newer index that lacks some of the hashes, since it may lack their keys.
 
 A vector must be for a live data file, and a writer that replaces a data file must know its vector: else deleted rows
 would come back.  Source: index-format spec, sections 7.3, 8.3 and 9.8; table-format spec, section 9.
