@@ -522,15 +522,19 @@ def _computed_column(function: Callable[[pa.Table], Any], old: pa.Table, name: s
     return column
 
 
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    return pa.repeat(value, max(rows, 1)).slice(0, rows)  # Arrow cannot repeat a list or map no times
+
+
 def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa.Array:
     if isinstance(value, pa.Scalar):
-        return pa.repeat(value, rows)
+        return _repeated(value, rows)
     if is_missing(value):
         return null_column(rows, arrow)
     try:
         if isinstance(value, np.datetime64):
-            return pa.repeat(pa.array(np.array([value])).cast(arrow)[0], rows)
-        return pa.repeat(pa.scalar(value.item() if isinstance(value, np.generic) else value, arrow), rows)
+            return _repeated(pa.array(np.array([value])).cast(arrow)[0], rows)
+        return _repeated(pa.scalar(value.item() if isinstance(value, np.generic) else value, arrow), rows)
     except (ValueError, TypeError, OverflowError, NotImplementedError) as e:  # Arrow's own errors are among them
         raise InvalidRequest(
             f"UPDATE: invalid {arrow} value {value!r} for column '{name}': {e}; to compute the new value from old "

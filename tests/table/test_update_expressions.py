@@ -117,3 +117,18 @@ def test_a_column_is_set_once(table: bitlake.Table) -> None:
     for other in ("n", "N"):
         with pytest.raises(InvalidRequest, match="set twice"):
             table.update({"n": 1}, expressions={other: "n + 1"})
+
+
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_lists_and_maps_are_constants(key: list[str], tmp_path: Path) -> None:
+    kinds = {"tags": pa.list_(pa.string()), "m": pa.map_(pa.string(), pa.int64())}
+    schema = pa.schema([pa.field("id", pa.int64(), False), *kinds.items()])
+    table = bitlake.connect(tmp_path).create_table("t", schema, primary_key=key, options={"bucket": 1} if key else {})
+    table.append(pa.table({"id": [1, 2], "tags": [None, ["a"]], "m": [None, None]}, schema=schema))
+    assert table.update({"tags": ["b"], "m": {"k": 1}}, "id = 2") == 1
+    assert rows(table, "tags", "m") == [
+        {"id": 1, "tags": None, "m": None},
+        {"id": 2, "tags": ["b"], "m": [("k", 1)]},
+    ]
+    assert table.update({"tags": pa.scalar(["c"], kinds["tags"])}) == 2
+    assert [row["tags"] for row in rows(table, "tags")] == [["c"], ["c"]]
