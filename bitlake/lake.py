@@ -16,11 +16,11 @@ from bitlake.catalog import REST, connect_catalog
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, identifier_exists, locate, open_state
 from bitlake.engine import SessionState
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.io.base import scheme_of
+from bitlake.io.base import absolute_path, scheme_of
 from bitlake.lazy_modules import install_command
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata.options import option_texts
-from bitlake.metadata.paths import DeferredRoots
+from bitlake.metadata.paths import DeferredRoots, split_paths
 from bitlake.progress import job
 from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Recorder, Runtime
 from bitlake.table import open_table
@@ -99,16 +99,14 @@ def connect(
     >>> bitlake.connect("s3://bucket/shop", storage_options={"s3.endpoint": "http://localhost:9000"})
     Lake('s3://bucket/shop')
     """
-    _check_zone(timezone)
+    _check_session(spark, timezone)
     storage_options = arguments.mapping("storage_options", storage_options or {})
     catalog_options = arguments.mapping("catalog_options", catalog_options or {})
-    if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
-        raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
-    folder = str(path) if catalog == REST else _absolute(path)
+    folder = str(path) if catalog == REST else absolute_path(path, "the lake's folder")
     settings = {} if catalog != REST and scheme_of(folder) == "file" else _configured(spark)
     external = _external(spark, settings, external_paths)
     opened = connect_catalog(catalog, folder, uri, catalog_options, storage_options, settings, external)
-    opened.runtime = Runtime(Caches(_budget(cache_bytes)), _recorder(record_scans, scan_log), progress)
+    opened.runtime = Runtime(Caches(CacheBudget.of(cache_bytes)), _recorder(record_scans, scan_log), progress)
     chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **catalog_options}
     return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options), chosen)
 
@@ -747,35 +745,18 @@ def core_table(lake: Lake, name: str) -> FileStoreTable:
         return opened(existing)
 
 
-def _absolute(path: str | os.PathLike[str], what: str = "the lake's folder") -> str:
-    """A path that later changes of the working folder (Spark's JVM never follows them) cannot move; URIs stay."""
-    given: object = path
-    if not isinstance(given, str | os.PathLike) or not str(given).strip():
-        raise InvalidRequest(f"connect(): {what} must be a path or URI, and is {path!r}")
-    text = str(path)
-    if text.startswith("file://localhost/"):
-        return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
-    if text.startswith("file:") and not text.startswith("file:/"):
-        return "file:" + os.path.abspath(text.removeprefix("file:"))
-    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
-
-
-def _budget(cache_bytes: object) -> CacheBudget:
-    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
-        raise InvalidRequest(f"cache_bytes must be a number of bytes (0: no caching), and is {cache_bytes!r}")
-    return CacheBudget(cache_bytes)
-
-
 def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) -> Recorder | None:
     if wanted is None and not os.environ.get("BITLAKE_RECORD_SCANS"):
         return None
     # Imported lazily: most lakes record no scans.
     from bitlake.tools.scan_log import open_recorder
 
-    return open_recorder(wanted, None if folder is None else _absolute(folder, "scan_log"))
+    return open_recorder(wanted, None if folder is None else absolute_path(folder, "scan_log"))
 
 
-def _check_zone(timezone: str) -> None:
+def _check_session(spark: object, timezone: str) -> None:
+    if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
+        raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
     if timezone != "UTC":
         # Imported lazily: other lakes need no literals before their first scan.
         from bitlake.expressions.literals import zone
@@ -790,19 +771,13 @@ def _external(spark: SparkSession | None, settings: Mapping[str, str], paths: Se
     """
     if paths is not None:
         folders = arguments.listed("external_paths", paths, "folders")
-        return [_absolute(path, "a folder of external_paths") for path in folders]
-    if settings:
-        return _parted(settings.get(EXTERNAL_PATHS_CONF))
-    if spark is None and "pyspark" not in sys.modules:
-        return []
+        return [absolute_path(path, "a folder of external_paths") for path in folders]
+    if settings or (spark is None and "pyspark" not in sys.modules):
+        return split_paths(settings.get(EXTERNAL_PATHS_CONF))
     from bitlake.spark.session import known_session
 
     session = spark or known_session()
-    return [] if session is None else DeferredRoots(lambda: _parted(session.conf.get(EXTERNAL_PATHS_CONF, None)))
-
-
-def _parted(paths: str | None) -> list[str]:
-    return [p.strip() for p in (paths or "").split(",") if p.strip()]
+    return [] if session is None else DeferredRoots(lambda: split_paths(session.conf.get(EXTERNAL_PATHS_CONF, None)))
 
 
 def _require_spark() -> None:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from bitlake.errors import InvalidRequest
 from bitlake.progress import counting
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -70,6 +71,13 @@ class CacheBudget:
         """Numbers the uses of entries."""
         self._queue: list[tuple[int, _Entry]] = []
         """A heap with one item for each entry: the number of its last use, or of an earlier one."""
+
+    @classmethod
+    def of(cls, size: object) -> CacheBudget:
+        """Return a budget of a caller's number of bytes; raises :class:`InvalidRequest` for anything else."""
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise InvalidRequest(f"cache_bytes must be a number of bytes (0: no caching), and is {size!r}")
+        return cls(size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CacheBudget, (self.size,)  # entries stay in their process; Python 3.14 cannot pickle the counter

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -139,9 +141,13 @@ def test_times_are_read_in_the_lakes_zone_and_an_unknown_one_is_refused(tmp_path
     for zone, hours in (("+02:00", 2), ("GMT+8", 8), ("-05:30", -5.5), ("Etc/GMT-2", 2), ("UTC", 0)):
         table = bitlake.connect(tmp_path, timezone=zone).table("t")
         later = datetime.fromtimestamp(first.time_millis / 1000 + 1 + hours * 3600, UTC).replace(tzinfo=None)
-        assert table.scan(timestamp=later).count() == table.scan(timestamp=later.isoformat(" ")).count() == 1
+        for time in (later, later.isoformat(" "), np.datetime64(later), pd.Timestamp(later)):
+            assert table.scan(timestamp=time).count() == 1
         with pytest.raises(NotFound, match="no snapshot as old as"):
             table.scan(timestamp=later - timedelta(seconds=2))
+    assert table.scan(timestamp=np.int64(first.time_millis)).count() == 1
+    with pytest.raises(InvalidRequest, match="invalid timestamp NaT: the value is missing"):
+        table.scan(timestamp=pd.NaT)
     for zone in ("nope", "+19:00", "", 3):
         with pytest.raises(InvalidRequest, match="time zone"):
             bitlake.connect(tmp_path, timezone=zone)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -183,6 +184,22 @@ def scheme_of(uri: str) -> str:
     """The lower-case scheme of a URI, ``file`` for a plain path."""
     match = _SCHEME.match(uri)
     return "file" if match is None else match.group(1).lower()
+
+
+def absolute_path(path: str | os.PathLike[str], what: str) -> str:
+    """Return a path that later changes of the working folder, which Spark's JVM never follows, cannot move.
+
+    URIs stay as they are.  ``what`` names the path in the error.  Raises :class:`InvalidRequest` for anything else.
+    """
+    given: object = path
+    if not isinstance(given, str | os.PathLike) or not str(given).strip():
+        raise InvalidRequest(f"{what} must be a path or URI, and is {path!r}")
+    text = str(path)
+    if text.startswith("file://localhost/"):
+        return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
+    if text.startswith("file:") and not text.startswith("file:/"):
+        return "file:" + os.path.abspath(text.removeprefix("file:"))
+    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
 
 
 def has_cheap_rename(store: Store, path: str) -> bool:

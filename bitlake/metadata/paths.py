@@ -29,6 +29,11 @@ _SEPARATORS = frozenset("/\\\0")
 _RULE = "a file name must not be empty, '.' or '..', nor contain '/', '\\' or NUL"
 
 
+def split_paths(text: str | None) -> list[str]:
+    """The paths of a text with commas between."""
+    return [path.strip() for path in (text or "").split(",") if path.strip()]
+
+
 def is_file_name(name: str) -> bool:
     """Whether a text is the bare name of a file: joined to a folder it names an entry of that folder."""
     return bool(name) and name not in (".", "..") and _SEPARATORS.isdisjoint(name)

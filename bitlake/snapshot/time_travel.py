@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 
 from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.literals import zone
+from bitlake.expressions.literals import python_value, zone
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.tags import Tag, load_tag
@@ -121,9 +121,12 @@ def first_snapshot_from(state: TableState, millis: int) -> Snapshot | None:
 
 def epoch_millis(value: Time, timezone: str) -> int:
     """Convert a time to milliseconds since the epoch; raises :class:`InvalidRequest` for an invalid one."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    at: object = value
+    try:
+        at: object = python_value(value)
+    except ValueError as e:
+        raise InvalidRequest(f"invalid timestamp {value!r}: {e}") from e
+    if isinstance(at, int) and not isinstance(at, bool):
+        return at
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value.strip())

@@ -21,7 +21,7 @@ from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.io.object_store_options import KINDS
 from bitlake.metadata import options as opt
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, split_paths
 from bitlake.runtime import DEFAULT_CACHE_BYTES, Caches, process_caches
 from bitlake.scan.sort_order import OrderItem
 from bitlake.schema.create import ColumnSpec, new_schema
@@ -194,7 +194,7 @@ class SourceOptions:
     @property
     def external_paths(self) -> list[str]:
         """The folders outside of the table's own that may hold files of it."""
-        return [p.strip() for p in (self.get("external-paths") or "").split(",") if p.strip()]
+        return split_paths(self.get("external-paths"))
 
     def table(self) -> FileStoreTable:
         """The table that the options name; raises :class:`NotFound` if it is not there."""
