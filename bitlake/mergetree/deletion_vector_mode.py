@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pyroaring import BitMap
 
@@ -37,7 +36,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
 from bitlake.schema.create import check_schema_options
-from bitlake.schema.merge_spec import DEDUPLICATE, MergeSpec, needs_lookup
+from bitlake.schema.merge_spec import DEDUPLICATE, MergeSpec
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
@@ -117,21 +116,20 @@ def check_lookup(state: TableState, options: Mapping[str, str]) -> None:
     levels.  Elsewhere readers merge all of them.  Paimon allows the change and reads wrong rows; the next full
     compaction makes them permanent.
     """
-    old, new = state.schema, replace(state.schema, options=options)
-    looks_up = needs_lookup(new)
-    if not old.primary_keys or looks_up == needs_lookup(old):
+    old, new = state.schema, opt.Options(options)
+    changed = opt.changed_lookup(old.options, options) if old.primary_keys else None
+    if changed is None:
         return
-    spec = MergeSpec.of(old)
+    spec, looks_up = MergeSpec.of(old), opt.needs_lookup(new)
     # Of rows that replace each other, the lowest level has the latest one, unless a sequence field orders them.
     if spec.engine == DEDUPLICATE and not (spec.sequence and looks_up):
         return
     if _do_not_overlap(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
         return
-    before, after = (o.of(opt.CHANGELOG_PRODUCER) for o in (old.opts, new.opts))
     raise InvalidRequest(
-        f"table '{state.name}': option '{opt.CHANGELOG_PRODUCER.name}' cannot change from '{before}' to '{after}' "
-        "while keys have rows in several levels: readers would merge these differently and return other rows; compact "
-        "the table fully first (table.maintenance.compact(full=True), CALL sys.compact)"
+        f"table '{state.name}': option '{changed.name}' cannot change from '{old.opts.of(changed)}' to "
+        f"'{new.of(changed)}' while keys have rows in several levels: readers would merge these differently and return "
+        "other rows; compact the table fully first (table.maintenance.compact(full=True), CALL sys.compact)"
     )
 
 

@@ -645,14 +645,29 @@ def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:
     differently.  ALTER checks the levels instead (:func:`bitlake.mergetree.deletion_vector_mode.check_lookup`).
     """
     check_alter(old, new, True)
-    before, after = Options(old), Options(new)
-    engine = before.of(MERGE_ENGINE)
-    if engine == "deduplicate" and before.get(SEQUENCE_FIELD) is None:
+    changed, before = changed_lookup(old, new), Options(old)
+    if changed is None or (before.of(MERGE_ENGINE) == "deduplicate" and before.get(SEQUENCE_FIELD) is None):
         return
-    if engine == "first-row" or before.of(DV_ENABLED) or before.of(FORCE_LOOKUP):
-        return  # compactions look keys up with any changelog
-    if (before.of(CHANGELOG_PRODUCER) == "lookup") != (after.of(CHANGELOG_PRODUCER) == "lookup"):
-        _refuse(CHANGELOG_PRODUCER.name, old, new, "to or from 'lookup' only by ALTER TABLE")
+    _refuse(changed.name, old, new, "only by ALTER TABLE")
+
+
+def needs_lookup(options: Options) -> bool:
+    """Whether compactions look keys up in the levels above, so that level 0 is forced up at every one."""
+    return (
+        options.of(DV_ENABLED)
+        or options.of(MERGE_ENGINE) == "first-row"
+        or options.of(CHANGELOG_PRODUCER) == "lookup"
+        or options.of(FORCE_LOOKUP)
+    )
+
+
+def changed_lookup(old: Mapping[str, str], new: Mapping[str, str]) -> Option[Any] | None:
+    """The option whose change makes compactions look keys up, or no longer; None if they do as before."""
+    before, after = Options(old), Options(new)
+    if needs_lookup(before) == needs_lookup(after):
+        return None
+    relevant: tuple[Option[Any], ...] = (CHANGELOG_PRODUCER, FORCE_LOOKUP, DV_ENABLED, MERGE_ENGINE)
+    return next(o for o in relevant if before.of(o) != after.of(o))
 
 
 def _refuse(name: str, old: Mapping[str, str], new: Mapping[str, str], when: str) -> None:

@@ -165,13 +165,7 @@ def _functions(
 
 def needs_lookup(schema: TableSchema) -> bool:
     """Whether compactions look keys up in the levels above, so that level 0 is forced up at every one."""
-    options = schema.opts
-    return (
-        options.of(opt.DV_ENABLED)
-        or options.of(opt.MERGE_ENGINE) == FIRST_ROW
-        or options.of(opt.CHANGELOG_PRODUCER) == "lookup"
-        or options.of(opt.FORCE_LOOKUP)
-    )
+    return opt.needs_lookup(schema.opts)
 
 
 def max_level(options: opt.Options, used: Iterable[int] = ()) -> int:

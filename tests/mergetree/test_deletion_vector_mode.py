@@ -184,9 +184,9 @@ def test_a_session_and_a_call_do_not_change_how_levels_are_merged(
     session = {"changelog-producer": after}
     call = f"CALL sys.compact(table => 't', options => 'changelog-producer={after}')"
     if options:
-        with pytest.raises(InvalidRequest, match="'changelog-producer' may change to or from 'lookup' only by ALTER"):
+        with pytest.raises(InvalidRequest, match="'changelog-producer' may change only by ALTER TABLE"):
             table._core.state().with_options(session)
-        with pytest.raises(InvalidRequest, match="'changelog-producer' may change to or from 'lookup' only by ALTER"):
+        with pytest.raises(InvalidRequest, match="'changelog-producer' may change only by ALTER TABLE"):
             lake.sql(call, engine="duckdb")
     else:
         assert table._core.state().with_options(session).schema.options["changelog-producer"] == after
