@@ -80,8 +80,9 @@ def csv_blocks(file: Any, size: int, delimiter: str, quote: str) -> Iterator[byt
     between = np.zeros(256, bool)
     between[list(f"{delimiter}\r\n{quote}".encode())] = True
     d, q = (re.escape(c.encode()) for c in (delimiter, quote))
-    value = rb"(?:%(q)s(?:[^%(q)s]++|%(q)s%(q)s)*+%(q)s[^%(d)s\r\n]*+|[^%(q)s%(d)s\r\n][^%(d)s\r\n]*+)?+"
-    record = rb"(?:%(v)s(?:%(d)s%(v)s)*+(?:\r?\n|\r(?!\Z)))*+"
+    # Before Python 3.11.5 a possessive repeat takes a half of its group for a match: hence the look ahead.
+    value = rb"(?:%(q)s(?:[^%(q)s]++|(?=%(q)s%(q)s)%(q)s%(q)s)*+%(q)s[^%(d)s\r\n]*+|[^%(q)s%(d)s\r\n][^%(d)s\r\n]*+)?"
+    record = rb"(?:%(v)s(?:%(d)s%(v)s)*(?:\r?\n|\r(?!\Z)))*"
     parts = {b"d": d, b"q": q}
     records = re.compile(record % {**parts, b"v": value % parts})
 

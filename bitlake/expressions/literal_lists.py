@@ -28,10 +28,11 @@ _PIECE = re.compile(
         | `[^`]*+`
         | --[^\n]*+
         | /\*.*?\*/
-        | (?P<head>\bIN\s*\()(?P<list>[-0-9,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*+\s*+)(?=\))""",
+        | (?P<head>\bIN\s*\()(?P<list>[-0-9,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*\s*+)(?=\))""",
     re.I | re.S | re.X,
 )
-_NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*+")
+# No possessive repeat of a group that can fail half-way: before Python 3.11.5 it takes that half for a match.
+_NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*")
 _TEXT = re.compile(r"'([^']*)'")
 
 
