@@ -55,7 +55,7 @@ GIVEN = {
 }
 """The arguments beside the wrong one; `x` where nothing else is named."""
 UNUSED = {"explain", "explanation", "merge", "read", "read_stream", "report", "to_spark", "write_stream"}
-"""Methods that start Spark, write a file where they are told, or have tests of their own arguments."""
+"""Methods that start Spark or write to a given path, and methods whose arguments other tests cover."""
 
 
 def made(root: Path) -> bitlake.Lake:

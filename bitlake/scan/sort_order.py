@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake import arguments
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.indexed import has_members, parse_indexed
@@ -121,11 +122,8 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema, timezone: str) 
 
 def _items(items: Any) -> list[tuple[Any, ...]]:
     """The items as tuples; raises :class:`InvalidRequest` for anything but a column or a list."""
-    if isinstance(items, str):
-        items = [items]
-    if isinstance(items, bytes) or not isinstance(items, Iterable):
-        raise InvalidRequest(f"order_by must be a list of columns, and is {items!r}")
-    return [tuple(i) if isinstance(i, tuple | list) else (i, "asc") for i in items]
+    listed = arguments.listed("order_by", [items] if isinstance(items, str) else items, "columns")
+    return [tuple(i) if isinstance(i, tuple | list) else (i, "asc") for i in listed]
 
 
 def _ordered(name: str, schema: TableSchema, timezone: str) -> str:

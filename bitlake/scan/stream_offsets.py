@@ -376,6 +376,8 @@ def _state_before(state: TableState, then: TableState) -> TableState:
     If that snapshot has expired, the later one names its files, and the newest of these has its schema.
     """
     assert then.snapshot is not None
+    with contextlib.suppress(NotFound):  # it has expired, or ids have a gap
+        return state_at(state, then.snapshot.id - 1)
     ids = [i for i in versions.snapshot_ids(state.table_files) if i < then.snapshot.id]
     if ids:
         with contextlib.suppress(NotFound):  # it has expired since it was listed
