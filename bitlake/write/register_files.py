@@ -1,8 +1,12 @@
 """Registering staged files: a Parquet file that an engine wrote into a staging folder becomes a data file of a table.
 
 Statistics come from the footer, partition and bucket from the first row (the engine grouped rows by them), indexes from
-the indexed columns alone; then the file is renamed into place.  A file far above ``target-file-size`` is split: only
-then are all its columns read.  Nothing is visible to readers before the commit that names the result.
+the indexed columns alone; once all files of a write have these, they are renamed into place.  A file far above
+``target-file-size`` is split: only then are all its columns read.  Nothing is visible to readers before the commit that
+names the result.
+
+A task may run twice, one after the other or both at once.  So it leaves staged files where the other run expects them,
+and the files that it writes have either names of their own (the parts of a split file) or the same bytes (indexes).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import BitlakeError, CorruptError
+from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.fileindex.registry import IndexBuilder, UnwrittenIndex, usable_indexes
 from bitlake.formats.parquet.decode import read_columns
 from bitlake.formats.parquet.footer import Footer, footer_stats, read_footer
@@ -27,7 +31,6 @@ from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import physical_values
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.table_files import discard_files
 from bitlake.types import arrow_field
 from bitlake.write import data_file_writer
 
@@ -46,11 +49,15 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFile:
-    """The result of one staged file: its entries in the table, indexes that could not be built and why, or an error."""
+    """The result of one staged file: its entries in the table, indexes that could not be built and why, or an error.
+
+    ``move``: the staged file's path and its final one; None if it is not moved, because it is empty or was split.
+    """
 
     entries: tuple[ManifestEntry, ...]
     problems: tuple[UnwrittenIndex, ...] = ()
     error: BitlakeError | None = None
+    move: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ def try_register_file(store: Store, context: RegisterContext, item: tuple[str, S
 
 
 def register_file(store: Store, context: RegisterContext, item: tuple[str, StagedFile]) -> RegisteredFile:
-    """Make one staged file a data file of the table; returns its manifest entries (none for a file without rows).
+    """Return the manifest entries of one staged file (none for a file without rows), which :func:`move_file` moves.
 
     ``item`` is the final name and the staged file.  Raises :class:`CorruptError`, naming the file, if its content does
     not match the table.
@@ -125,13 +132,23 @@ def register_file(store: Store, context: RegisterContext, item: tuple[str, Stage
         raise e if e.path else e.within(staged.path) from e
 
 
+def move_file(store: Store, move: tuple[str, str]) -> None:
+    """Move a registered file into place, unless an earlier run of the task has moved it."""
+    source, target = move
+    try:
+        store.rename(source, target)
+    except NotFound:
+        if not store.exists(target):
+            raise
+
+
 def _register(store: Store, context: RegisterContext, name: str, staged: StagedFile, footer: Footer) -> RegisteredFile:
     schema = context.schema
     factory = data_file_writer.DataFileFactory(context.paths, schema, store)
     partition, bucket = _partition_and_bucket(store, staged.path, context)
     target = data_file_writer.target_file_size(schema)
     if staged.size > _SPLIT_ABOVE * target:
-        return _split(store, context, factory, name, staged, partition, bucket)
+        return _split(store, context, factory, staged, partition, bucket)
     specs = usable_indexes(schema.options, schema.fields)
     builder = IndexBuilder(specs, schema.fields)
     columns = data_file_writer.source_columns(specs, schema.fields)
@@ -140,15 +157,9 @@ def _register(store: Store, context: RegisterContext, name: str, staged: StagedF
             builder.add(batch)
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
-    final = factory.path(partition, bucket, name)
-    index = builder.finish(checksums=True)
-    store.rename(staged.path, final)
-    try:
-        entry = factory.entry(partition, bucket, name, written, index)
-    except BaseException:
-        discard_files(store, [final])  # no manifest entry names it, and it has left the staging folder
-        raise
-    return RegisteredFile((entry,), tuple(builder.problems_of(name)))
+    entry = factory.entry(partition, bucket, name, written, builder.finish(checksums=True))
+    move = (staged.path, factory.path(partition, bucket, name))
+    return RegisteredFile((entry,), tuple(builder.problems_of(name)), move=move)
 
 
 def _partition_and_bucket(store: Store, path: str, context: RegisterContext) -> tuple[tuple[object, ...], int]:
@@ -177,14 +188,12 @@ def _split(
     store: Store,
     context: RegisterContext,
     factory: data_file_writer.DataFileFactory,
-    name: str,
     staged: StagedFile,
     partition: tuple[object, ...],
     bucket: int,
 ) -> RegisteredFile:
     """Write the rows of a staged file that is far too large into several of about the target size."""
-    stem = name.removesuffix(".parquet")
-    names = (f"{stem}-{number}.parquet" for number in itertools.count())
+    names = replace(context, writer_id=_clock.new_uuid()).file_names()
     writer = data_file_writer.DataFileWriter(factory, partition, bucket, names)
     columns = [f.name for f in context.schema.fields]
     with writer, store.open_input(staged.path) as source:

@@ -7,7 +7,7 @@ Measured on the 4M-row orders (2 cores): Spark's writer 2.9 s, the same rows thr
 
 Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
 few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` →
-:func:`try_register_file` on the executors (statistics, indexes, rename) → commit on the driver.
+:func:`try_register_file` on the executors (statistics, indexes) → renames and commit on the driver.
 
 Python workers write ORC and Avro, and every file of an object store: Spark's own writers know neither Paimon's type
 attributes (ORC) nor its timestamps and maps (Avro), and the JVM does not know the store.  Rows go as Arrow batches to
@@ -50,7 +50,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import LocalRunner
+from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
@@ -63,7 +63,7 @@ from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format, page_rows, rows_per_file
-from bitlake.write.register_files import RegisterContext, StagedFile, try_register_file
+from bitlake.write.register_files import RegisterContext, StagedFile, move_file, try_register_file
 from bitlake.write.writer import fit, group_key, split_groups, write_rows
 
 GROUP = "__bitlake_group"
@@ -157,14 +157,20 @@ class SparkWriter:
     ) -> list[ManifestEntry]:
         indexed = bool(usable_indexes(schema.options, schema.fields))
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
-        runner = LocalRunner() if local else SparkRunner(self._spark)
+        runner: Runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]
         done = runner.run(numbered, partial(try_register_file, self._store, context))
         entries = [entry for adopted in done for entry in adopted.entries]
-        failed = [adopted.error for adopted in done if adopted.error is not None]
-        if failed:
+        try:
+            for adopted in done:
+                if adopted.error is not None:
+                    raise adopted.error
+            if not DataPaths(context.paths, schema).is_external:
+                runner = LocalRunner(REQUESTS)  # else a move may be a copy
+            runner.run([a.move for a in done if a.move is not None], partial(move_file, self._store))
+        except BaseException:
             discard_entries(TableFiles(self._store, context.paths), schema, entries)
-            raise failed[0]
+            raise
         warn_of_unwritten(context.paths.root, (p for adopted in done for p in adopted.problems))
         return context.in_sequence(entries)
 
