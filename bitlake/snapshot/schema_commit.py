@@ -18,7 +18,7 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import Names, TableSchema, assign_ids
 from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.versions import is_same_table
+from bitlake.snapshot.versions import existing_snapshots, is_same_table, snapshot_ids
 
 
 def write_schema(state: TableState, schema: TableSchema) -> bool:
@@ -69,7 +69,10 @@ def replaced_schema(
     comment: str | None = None,
     names: Names = Names.FOLDED,
 ) -> Iterator[TableSchema]:
-    """Replace a table's schema; the block overwrites its rows.  If the block fails, the old schema is restored.
+    """Replace a table's schema; the block overwrites its rows.
+
+    If this fails, the old schema is restored, unless rows of the new one are in the table: a commit may take place and
+    its response get lost.
 
     Raises :class:`InvalidRequest` for what CREATE TABLE refuses, :class:`UnsupportedFeature` for other partition
     columns, which Paimon does not replace either, and :class:`CommitConflict`.
@@ -93,13 +96,23 @@ def replaced_schema(
         options=declared.options,
         comment=declared.comment,
     )
-    _write(state, new)
     try:
+        _write(state, new)
         yield new
     except BaseException:
-        back = replace(old, id=new.id + 1, time_millis=new.time_millis, highest_field_id=new.highest_field_id)
-        _write(replace(state, schema=new), back)
+        if is_same_table(state.table_files, new) and not _is_overwritten(state, new):
+            back = replace(old, id=new.id + 1, time_millis=new.time_millis, highest_field_id=new.highest_field_id)
+            _write(replace(state, schema=new), back)
         raise
+
+
+def _is_overwritten(state: TableState, schema: TableSchema) -> bool:
+    """Whether an overwrite has been committed since the state was loaded, under this schema or a later one."""
+    last = 0 if state.snapshot is None else state.snapshot.id
+    later = (number for number in snapshot_ids(state.table_files) if number > last)
+    return any(
+        s.commit_kind == "OVERWRITE" and s.schema_id >= schema.id for s in existing_snapshots(state.table_files, later)
+    )
 
 
 def _write(state: TableState, schema: TableSchema) -> None:
