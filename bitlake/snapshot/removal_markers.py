@@ -259,7 +259,7 @@ class Line:
     @property
     def end(self) -> int:
         """The snapshots before this one expire: never the latest, whatever was announced before a rollback."""
-        return min(self.announced, *self.ids[-1:])
+        return min((self.announced, *self.ids[-1:]))
 
     @property
     def kept(self) -> list[int]:

@@ -281,6 +281,14 @@ def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     assert [s.id for s in table.history.snapshots()] == [2, 3], "the consumer still needs it"
 
 
+def test_a_consumer_of_a_table_without_snapshots(plain: bitlake.Lake) -> None:
+    """The first, empty micro-batch ended in a TypeError."""
+    table = plain.create_table("empty", SCHEMA)
+    reader = reader_of(plain, "empty", consumer_id="me")
+    reader.commit(latest(reader, reader.initialOffset()))
+    assert table.history.consumers() == {"me": 1}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
