@@ -303,7 +303,7 @@ class ChangeStream:
         are such changes.
         """
         if then.schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
-            base = self._table.scan_of(of_files(state, files, merged=True))
+            base = self._table.scan_of(of_files(state, files, merged=True)).with_level_0()
             return ChangeScan.of(base, kinded=True) if self._kinds else base
         before = _state_before(state, then)
         schema = in_vector_mode(state.schema, before.schema)
@@ -342,7 +342,7 @@ class ChangeStream:
             return scan.where(f"{ROW_KIND} IN ('+I', '+U')") if is_cross_partition(state.schema) else scan
         between = SnapshotRange(at.snapshot - 1, at.snapshot)
         delta = mode_of(then, between, "auto") == "delta"
-        base = self._table.scan_of(of_files(state, files, merged=delta))
+        base = self._table.scan_of(of_files(state, files, merged=delta)).with_level_0()
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
 
     def _then(self, state: TableState, at: StreamOffset) -> TableState:
