@@ -4,9 +4,10 @@ A stream reads step by step.  A :class:`StreamOffset` names the next unit of a s
 snapshot read, since a rollback gives ids to other snapshots, and so does a table created again.  The units of a
 snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
-stays valid; checkpoints keep it.  The new files of a snapshot are those of its changelog where the table wrote one
-then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys are unique over
-partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+stays valid; checkpoints keep it.  The end of the first step also holds the step's start, which a restarted query
+could not find again once there are newer snapshots.  The new files of a snapshot are those of its changelog where the
+table wrote one then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys are unique
+over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
 
 A changelog producer that waits for compactions has not emitted the rows of lower levels.  When the table gets another
 producer, the next snapshot's new files include the files of these levels.  When the table gets a producer that waits
@@ -66,26 +67,34 @@ class StreamOffset:
     full: bool = False
     read: str | None = field(default=None, compare=False)
     """The identity of the snapshot :attr:`last_read`; None if it is unknown."""
+    first: StreamOffset | None = field(default=None, compare=False)
+    """Where the first step of a stream began, in the offset of its end; None in all others."""
 
     @property
     def last_read(self) -> int:
         """The last snapshot that was read before, or is being read."""
         return self.snapshot if self.full or self.index else self.snapshot - 1
 
-    def to_dict(self) -> dict[str, int | str]:
+    def to_dict(self) -> dict[str, Any]:
         """The offset as a checkpoint stores it."""
-        kept: dict[str, int | str] = {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
-        return kept if self.read is None else {**kept, "read": self.read}
+        stored: dict[str, Any] = {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+        if self.read is not None:
+            stored["read"] = self.read
+        if self.first is not None:
+            stored["first"] = self.first.to_dict()
+        return stored
 
     @staticmethod
-    def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
+    def from_dict(stored: Mapping[str, Any]) -> StreamOffset:
         """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
-        numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
-        read = kept.get("read")
-        known = len(kept) == 3 + ("read" in kept) and (read is None or isinstance(read, str))
+        numbers = [stored.get(n) for n in ("snapshot", "index", "full")]
+        read, first = stored.get("read"), stored.get("first")
+        known = len(stored) == 3 + ("read" in stored) + ("first" in stored)
+        known = known and (read is None or isinstance(read, str)) and (first is None or isinstance(first, dict))
         if not known or not all(isinstance(n, int) and n >= 0 for n in numbers):
-            raise InvalidRequest(f"invalid stream offset {dict(kept)}; is this the checkpoint of another source?")
-        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]), read)
+            raise InvalidRequest(f"invalid stream offset {dict(stored)}; is this the checkpoint of another source?")
+        began = None if first is None else StreamOffset.from_dict(first)
+        return StreamOffset(int(stored["snapshot"]), int(stored["index"]), bool(stored["full"]), read, began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +197,8 @@ class ChangeStream:
             )
         _check_read(state, start)
         end = StreamOffset(last) if until is None or until.snapshot >= last else until
+        if start.full and end.snapshot <= start.snapshot:  # a snapshot was committed after ``until`` was taken
+            end = StreamOffset(start.snapshot + 1)
         if limits is None:
             # A step without news ends at the very same offset, whether or not that identifies a snapshot.
             return StreamStep(start if start == end else _identified(state, end), 0)
@@ -209,9 +220,13 @@ class ChangeStream:
         return StreamStep(start if at == start else _identified(state, at), rows)
 
     def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
-        """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
+        """The changes between two offsets, snapshot by snapshot, as scans of all columns.
+
+        Raises :class:`NotFound` if snapshots between them have expired, or were rolled back.
+        """
         state = self._state()
         _check_read(state, start)
+        _check_read(state, end)  # a step that is read again may have ended at a snapshot that was rolled back since
         at = start
         while (at.snapshot, at.index) < (end.snapshot, end.index):
             then = self._then(state, at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -249,7 +250,8 @@ def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
     everything = reader_of(plain, maxFilesPerTrigger="1")
     start = everything.initialOffset()
     end = everything.latestOffset(start, streams.admission.ReadAllAvailable())
-    assert end == {"snapshot": 5, "index": 0, "full": 0, "read": plain.table("t").snapshot.uuid}  # type: ignore[union-attr]
+    read = plain.table("t").snapshot.uuid  # type: ignore[union-attr]
+    assert end == {"snapshot": 5, "index": 0, "full": 0, "read": read, "first": start}
 
 
 @limited
@@ -287,6 +289,33 @@ def test_a_consumer_of_a_table_without_snapshots(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, "empty", consumer_id="me")
     reader.commit(latest(reader, reader.initialOffset()))
     assert table.history.consumers() == {"me": 1}
+
+
+@pytest.mark.parametrize("start", ["latest-full", "latest", "earliest"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_first_batch_begins_where_it_was_planned(plain: bitlake.Lake, start: str, restarted: bool) -> None:
+    """Spark asks for the initial offset again when it reads the first batch: rows before newer snapshots were lost."""
+    table = plain.table("t")
+    table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    reader = reader_of(plain, start=start)
+    reader.initialOffset()
+    first = json.loads(json.dumps(reader.initialOffset()))
+    table.append(batch(30))
+    end = json.loads(json.dumps(latest(reader, first)))
+    rows = [(30, "a")] if start == "latest" else [(i, "a") for i in range(31)]
+    table.append(batch(40))
+    reader = reader_of(plain, start=start) if restarted else reader
+    if limited_here or start != "latest" or not restarted:
+        assert rows_of(reader, reader.initialOffset(), end) == rows
+    following = json.loads(json.dumps(latest(reader, end)))
+    assert rows_of(reader, end, following) == [(40, "a")]
+    assert rows_of(reader, following, latest(reader, following)) == []
+    assert rows_of(reader, end, end) == [], "an empty batch does not begin there again"
+    table.maintenance.expire_snapshots()
+    if limited_here or start != "latest":
+        reader = reader_of(plain, start=start)
+        with pytest.raises(NotFound, match="expired|cannot begin at"):
+            rows_of(reader, reader.initialOffset(), end)
 
 
 @pytest.mark.parametrize(

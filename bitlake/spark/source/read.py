@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from bitlake import _clock
 from bitlake.codec.hashing import Int64s
-from bitlake.errors import InvalidRequest, reading_table
+from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
@@ -308,13 +308,22 @@ class _StreamReader(DataSourceStreamReader):
         self._table, kinds = stream_table(options)
         self._feed = ChangeStream(self._table, kinds=kinds)
         self._fields = {f.name: f for f in self._table.schema.fields}
+        self._initial: StreamOffset | None = None
         self._until: StreamOffset | None = None
         self._last_ms = _clock.now_ms()
 
     @one_message()
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
-        return self._first().to_dict()
+        """Where a query without a checkpoint begins.
+
+        Spark asks twice for it, before the first micro-batch is planned and before it is read.
+        """
+        return self._begin().to_dict()
+
+    def _begin(self) -> StreamOffset:
+        if self._initial is None:
+            self._initial = self._first()
+        return self._initial
 
     def _first(self) -> StreamOffset:
         options, feed = self._options, self._feed
@@ -339,7 +348,8 @@ class _StreamReader(DataSourceStreamReader):
     @one_message()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Return the parts that the tasks of a micro-batch read."""
-        first, last = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
+        last = StreamOffset.from_dict(end)
+        first = self._start(StreamOffset.from_dict(start), last)
         schema = self._table.schema
         keyed, moved = bool(schema.primary_keys), self._feed.moves_keys(first, last)
         apart = last
@@ -351,6 +361,19 @@ class _StreamReader(DataSourceStreamReader):
                 groups.setdefault(_place(part, moved) if keyed else len(groups), []).append(part)
         changes = [part for scan in self._scans(apart, last) for part in self._changes(scan)]
         return packed_groups([*groups.values(), *([changes] if changes else [])])
+
+    def _start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+        """Where the micro-batch that ends at ``end`` starts.
+
+        If the first micro-batch is read again after a restart, Spark asks for the initial offset again, but there may
+        be newer snapshots.  So the end of the first micro-batch holds its start.  PySpark 4.1 does not say which
+        micro-batch is the first one; if that begins with all rows, it takes those of the last snapshot before its end.
+        """
+        if start.first is None and end.first is not None:
+            return end.first
+        if start.full and not end.full and start.snapshot >= end.snapshot > 1:
+            return self._feed.at(end.snapshot - 1, full=True)
+        return start
 
     def _scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
         where = self._options.get("where")
@@ -410,6 +433,8 @@ class AllAtOnceReader(_StreamReader):
     @one_message()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the offset after all data available now."""
+        with contextlib.suppress(NotFound):  # a query with a checkpoint does not need where it once began
+            self._begin()
         return self._feed.latest().to_dict()
 
 
@@ -429,17 +454,22 @@ class LimitedReader(_StreamReader, _AvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
         at = StreamOffset.from_dict(start)
+        end = self._end(at, limit)
+        begins = at == self._initial and at.first is None and end != at
+        return (replace(end, first=at) if begins else end).to_dict()
+
+    def _end(self, at: StreamOffset, limit: Any) -> StreamOffset:
         if isinstance(limit, admission.ReadAllAvailable):
-            return self._feed.step(at, None, self._until).end.to_dict()
+            return self._feed.step(at, None, self._until).end
         limits = Limits(*[self._options.number(n, 1) for n in _LIMITS])
         step = self._feed.step(at, limits, self._until)
         least, delay = (self._options.number(n, 1) for n in ("minrowspertrigger", "maxtriggerdelayms"))
         if least is not None and delay is not None and self._until is None:
             now = _clock.now_ms()
             if step.rows < least and now - self._last_ms < delay:
-                return at.to_dict()
+                return at
             self._last_ms = now
-        return step.end.to_dict()
+        return step.end
 
     @one_message()
     def reportLatestOffset(self) -> dict[str, Any] | None:
