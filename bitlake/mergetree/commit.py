@@ -58,7 +58,7 @@ from bitlake.snapshot.index_files import IndexChange, IndexFiles
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
-from bitlake.write.commit import COMPACT_TRIES, OutcomeUnknown, commit
+from bitlake.write.commit import COMPACT_TRIES, commit
 from bitlake.write.commit_plan import CommitPlan, Overwrite, SequenceTaken, StreamBatch, WritableTable
 
 log = logging.getLogger("bitlake")
@@ -179,14 +179,14 @@ class Publisher:
     def replace_files(
         self, state: TableState, old: Sequence[ManifestEntry], changes: Sequence[BucketChange]
     ) -> Snapshot | None:
-        """Commit files written from the rows of files ``old`` in their place; on failure the caller deletes them."""
+        """Commit files written from the rows of files ``old`` in their place; they are deleted if it surely fails."""
         plan = CommitPlan(
             kind="COMPACT",
             adds=tuple(e for c in changes for e in c.new_files),
             deletes=tuple(old),
             changelog=tuple(e for c in changes for e in c.changelog),
         )
-        return self._commit(state, plan, None, None)
+        return self._commit(state, plan, None, partial(discard_changes, state, changes))
 
     # --- the two commits ---------------------------------------------------------------------------------------------
 
@@ -276,12 +276,19 @@ class Publisher:
             computed_on=state.snapshot_id if needs_lookup(state.schema) else None,
             read_uuid=None if state.snapshot is None else state.snapshot.uuid,
         )
+        surely_failed = False
+
+        def failed() -> None:
+            nonlocal surely_failed
+            surely_failed = True
+
         try:
-            return self._commit(state, plan, operation, None)
-        except (CommitConflict, OutcomeUnknown):
+            return self._commit(state, plan, operation, failed)
+        except CommitConflict:
             raise
         except BaseException:
-            discard_compactions(state, every)
+            if surely_failed:
+                discard_compactions(state, every)
             raise
 
     def _commit(

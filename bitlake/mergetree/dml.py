@@ -268,10 +268,10 @@ def place_postponed(
             bucketed = replace(state, schema=schema_with_buckets(state.schema, partition, files, live))
             rows = read_postponed(context, state.store, partition, files)
             changes += write_changes(bucketed, rows, publisher.user, compact=False)
-        return publisher.replace_files(state, [e for files in waiting.values() for e in files], changes)
     except BaseException:
         discard_changes(state, changes)
         raise
+    return publisher.replace_files(state, [e for files in waiting.values() for e in files], changes)
 
 
 # --- DELETE by rewriting files ----------------------------------------------------------------------------------------

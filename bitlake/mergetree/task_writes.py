@@ -11,6 +11,7 @@ the table's staging folder.  No snapshot names it, so orphan cleaning removes th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -18,7 +19,7 @@ from typing import overload
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store
 from bitlake.mergetree import dml
 from bitlake.mergetree.bucket import BucketChange
@@ -37,6 +38,8 @@ from bitlake.snapshot.table_files import discard_files
 from bitlake.write.commit_plan import Overwrite
 from bitlake.write.register_files import RegisterContext
 from bitlake.write.writer import with_defaults, write_rows
+
+log = logging.getLogger("bitlake")
 
 SEQUENCE_RANGE = 1 << 28
 """Sequence numbers of a task in each bucket, and so its most rows.  64 bits last for 10^7 batches of 3,000 tasks."""
@@ -148,14 +151,15 @@ def staged_rows(state: TableState, results: Iterable[TaskResult]) -> StagedRows:
 
 def compact_touched(table: MergeTreeTable, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
     """Run pending compactions of the buckets that tasks wrote to; a failure is left to the next writer."""
-    state = table.state()
-    if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:
-        return None
     touched = {(c.partition, c.bucket) for r in results for c in r.changes if c.bucket != POSTPONE_BUCKET}
-    entries = [e for e in entries_of_buckets(state, touched) if (e.partition, e.bucket) in touched]
     try:
+        state = table.state()
+        if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:
+            return None
+        entries = [e for e in entries_of_buckets(state, touched) if (e.partition, e.bucket) in touched]
         return dml.compact(table, state, entries, full=False, identifier=identifier) if entries else None
-    except StorageUnavailable:
+    except (StorageUnavailable, NotFound) as e:  # NotFound: the snapshot it was computed on has expired
+        log.warning("%s: the rows are written, but not yet compacted: %s", table.name, e)
         return None
 
 

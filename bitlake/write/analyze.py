@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +18,16 @@ import pyarrow.compute as pc
 
 from bitlake import _clock
 from bitlake.codec.sketches import DistinctSketch, sketch_hashes
-from bitlake.errors import BitlakeError, NotFound, UnsupportedFeature
+from bitlake.errors import NotFound, UnsupportedFeature
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import discard_files
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.casts import to_text
-from bitlake.write.commit import OutcomeUnknown, commit
+from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
 
 _LENGTHS = {
@@ -183,13 +185,8 @@ def save_statistics(state: TableState, rows: int, columns: Mapping[str, ColumnSt
     path = state.paths.statistics(name)
     state.store.write(path, dumps(content).encode())
     plan = CommitPlan("ANALYZE", statistics=name)
-    try:
-        published = commit(state.store, state.paths, plan, state.schema, user)
-    except OutcomeUnknown:
-        raise  # the snapshot may exist and name the file
-    except BitlakeError:
-        state.store.delete(path)
-        raise
+    discard = partial(discard_files, state.store, [path])
+    published = commit(state.store, state.paths, plan, state.schema, user, on_failure=discard)
     assert published is not None
     return published
 

@@ -503,10 +503,10 @@ def place_postponed(
         for count, files in counts.items():
             real = replace(state, schema=state.schema.with_options({"bucket": str(count)}))
             changes += write_placed(context, real, _rows(context, state, files), publisher.user)
-        return publisher.replace_files(state, [e for files in waiting.values() for e in files], changes)
     except BaseException:
         discard_changes(state, changes)
         raise
+    return publisher.replace_files(state, [e for files in waiting.values() for e in files], changes)
 
 
 def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEntry]) -> DataFrame:

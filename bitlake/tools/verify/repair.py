@@ -142,20 +142,23 @@ def carry_out(
     entries = [e for e, _ in work.files.values()]
     adds, made = _new_indexes(state, entries, indexes, runner)
     changes: list[IndexChange] = []
-    snapshot = None
+
+    def discard() -> None:
+        written = [index_path(state.paths, state.schema, e) for c in changes for e in c.new]
+        discard_files(state.store, [*made, *written])
+
     try:
         for slot, _ in work.buckets.values():
             changes.append(_new_hashes(state, slot))
-        if adds or changes:
-            deletes = tuple(replace(e, kind=EntryKind.DELETE) for e in entries)
-            commit_plan = CommitPlan(kind="COMPACT", adds=tuple(adds), deletes=deletes, index=tuple(changes))
-            outcome = commit(state.store, state.paths, commit_plan, state.schema, user)
-            snapshot = None if outcome is None else outcome.id
     except BaseException:
-        written = [index_path(state.paths, state.schema, e) for c in changes for e in c.new]
-        discard_files(state.store, [*made, *written])
+        discard()
         raise
-    return replace(plan, done=True, snapshot=snapshot)
+    outcome = None
+    if adds or changes:
+        deletes = tuple(replace(e, kind=EntryKind.DELETE) for e in entries)
+        commit_plan = CommitPlan(kind="COMPACT", adds=tuple(adds), deletes=deletes, index=tuple(changes))
+        outcome = commit(state.store, state.paths, commit_plan, state.schema, user, on_failure=discard)
+    return replace(plan, done=True, snapshot=None if outcome is None else outcome.id)
 
 
 class _Work:
