@@ -195,16 +195,24 @@ class PlanResolver:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
     def check_mode(self, latest: TableSchema) -> None:
-        """Raise :class:`CommitConflict` if deletion vectors were switched on or off since the plan was computed.
+        """Raise :class:`CommitConflict` if readers merge files otherwise than when the plan was computed.
 
-        Without them a compaction leaves older versions of rows in other files, and with them it marks those: readers
-        of the other mode would read wrong rows.
+        Without deletion vectors a compaction leaves older versions of rows in other files, and with them it marks
+        those.  A compaction that looks keys up writes rows that hide those of higher levels, and another writes rows
+        that are merged with them.  Readers of the other mode would read wrong rows.
         """
+        if not (self.plan.deletes or self.plan.index):
+            return
         modes = [s.opts.of(opt.DV_ENABLED) for s in (self.schema, latest)]
-        if modes[0] != modes[1] and (self.plan.deletes or self.plan.index):
+        if modes[0] != modes[1]:
             raise CommitConflict(
                 f"deletion vectors of table {self.paths.root} were switched {'on' if modes[1] else 'off'} meanwhile; "
                 "read it again and retry"
+            )
+        changed = opt.changed_lookup(self.schema.options, latest.options) if self.schema.primary_keys else None
+        if changed is not None:
+            raise CommitConflict(
+                f"option '{changed.name}' of table {self.paths.root} was changed meanwhile; read it again and retry"
             )
 
     def delta(self, latest: Snapshot | None) -> Delta:

@@ -411,6 +411,18 @@ def test_files_are_not_replaced_in_another_mode_of_deletion_vectors(tmp_path: Pa
     PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_mode(after)
 
 
+def test_files_are_not_replaced_after_compactions_began_or_ceased_to_look_keys_up(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    keyed = dataclasses.replace(schema, primary_keys=("k",))
+    plain, lookup, full = (keyed.with_options({"changelog-producer": p}) for p in ("none", "lookup", "full-compaction"))
+    compaction = CommitPlan("COMPACT", (), (entry("a"),))
+    for before, after in ((plain, lookup), (lookup, plain)):
+        PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_mode(after)
+        with pytest.raises(CommitConflict, match="option 'changelog-producer' of table .* was changed meanwhile"):
+            PlanResolver(STORE, paths, compaction, before).check_mode(after)
+    PlanResolver(STORE, paths, compaction, plain).check_mode(full)
+
+
 def test_rows_need_later_numbers_than_all_rows_of_their_bucket(tmp_path: Path) -> None:
     """The live files have the numbers 0 to 9."""
     paths, schema = make_table(tmp_path / "t")
