@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,9 @@ def connect(
 
     ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
     ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
-    local one, and does so again after that was stopped.  ``timezone`` is the zone of timestamp literals without one in
-    scans (SQL takes the session's): a name, or an offset such as ``+02:00`` or ``GMT+8``.
+    local one, and does so again after that was stopped.  ``timezone`` is the zone of timestamp literals without one, in
+    scans and in SQL; a session that was not started here has its own, which SQL takes.  It is a name, or an offset such
+    as ``+02:00`` or ``GMT+8``.
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
     (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment
@@ -108,7 +110,7 @@ def connect(
     opened = connect_catalog(catalog, folder, uri, catalog_options, storage_options, settings, external)
     opened.runtime = Runtime(Caches(CacheBudget.of(cache_bytes)), _recorder(record_scans, scan_log), progress)
     chosen = {"catalog": catalog, **({"uri": uri} if uri else {}), **catalog_options}
-    return Lake(folder, opened, spark, SessionState(database), timezone, external, dict(storage_options), chosen)
+    return Lake(folder, opened, spark, SessionState(database, timezone), external, dict(storage_options), chosen)
 
 
 def register(spark: SparkSession) -> None:
@@ -144,7 +146,6 @@ class Lake:
         catalog: Catalog,
         spark: SparkSession | None,
         session: SessionState,
-        timezone: str,
         external_paths: Sequence[str],
         storage_options: Mapping[str, str],
         catalog_options: Mapping[str, str],
@@ -155,7 +156,6 @@ class Lake:
         self._spark = spark
         self._engine: SparkEngine | None = None
         self._session = session
-        self._timezone = timezone
         self._external_paths = external_paths
         self._storage_options = storage_options
         self._catalog_options = catalog_options
@@ -165,7 +165,7 @@ class Lake:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for another process, also for its tables and scans: all but the Spark session."""
-        session = SessionState(self._session.database, dict(self._session.settings))
+        session = replace(self._session, settings=dict(self._session.settings), spark=None)
         return {**vars(self), "_spark": None, "_engine": None, "_session": session}
 
     def _repr_html_(self) -> str:
@@ -589,7 +589,7 @@ class Lake:
 
         storage = storage_spelling(self._path, self._storage_options)
         external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
-        own = {"warehouse": self._path, "timezone": self._timezone}
+        own = {"warehouse": self._path, "timezone": self._session.timezone}
         own["cache-bytes"] = str(self._catalog.runtime.caches.budget.size)
         return {**own, **external, **storage, **self._catalog_options}
 
@@ -650,7 +650,8 @@ class Lake:
                 from bitlake.spark.session import get_or_create
             except ModuleNotFoundError as e:
                 raise _spark_is_missing(e) from e
-            self._engine = SparkEngine(self._catalog, self._spark or get_or_create(), self._session)
+            spark = self._spark or get_or_create(timezone=self._session.timezone)
+            self._engine = SparkEngine(self._catalog, spark, self._session)
         return self._engine
 
     def _leave_stopped_session(self) -> None:
@@ -733,7 +734,7 @@ def core_table(lake: Lake, name: str) -> FileStoreTable:
     """Open the core's table of a name: see :meth:`Lake.table`."""
 
     def opened(identifier: Identifier) -> FileStoreTable:
-        return open_table(lake._catalog, identifier, timezone=lake._timezone, to_spark=lake._to_spark)
+        return open_table(lake._catalog, identifier, timezone=lake._session.timezone, to_spark=lake._to_spark)
 
     identifier = lake._identify(name)
     try:

@@ -135,6 +135,24 @@ def test_arguments_of_another_kind_say_what_is_wanted(tmp_path: Path, call: Any,
     assert lake.tables() == ["t"] and table.scan().to_arrow().num_rows == 2
 
 
+def test_sql_without_spark_reads_literals_in_the_lakes_zone(tmp_path: Path) -> None:
+    bitlake.connect(tmp_path).create_table("t", pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))}))
+    for zone, wall in (
+        ("UTC", "1970-01-01 00:00:00"),
+        ("Asia/Tokyo", "1970-01-01 09:00:00"),
+        ("-03:00", "1969-12-31 21:00:00"),
+    ):
+        lake = bitlake.connect(tmp_path, timezone=zone)
+        query = f"SELECT hour(at) FROM t WHERE at = TIMESTAMP '{wall}'"
+        assert lake.sql(query, engine="duckdb").fetchall() == [(int(wall[11:13]),)]
+        copied = pickle.loads(pickle.dumps(lake))
+        assert copied.sql(query, engine="duckdb").fetchall() == [(int(wall[11:13]),)]
+        lake.sql("SET TIME ZONE 'UTC'", engine="duckdb")
+        assert lake.sql("SELECT hour(at) FROM t", engine="duckdb").fetchall() == [(0,)]
+        lake.sql("RESET spark.sql.session.timeZone", engine="duckdb")
+        assert lake.sql(query, engine="duckdb").fetchall() == [(int(wall[11:13]),)]
+
+
 def test_times_are_read_in_the_lakes_zone_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     first = bitlake.connect(tmp_path).create_table("t", ROWS).snapshot
     assert first is not None

@@ -17,6 +17,8 @@ class SessionState:
     """The current database, and the settings of SET by their names."""
 
     database: str
+    timezone: str = "UTC"
+    """The zone of literals of time where no setting names one."""
     settings: dict[str, str] = field(default_factory=dict)
     spark: Session | None = None
     """The session of Spark's engine, once there is one: its settings and views then hold for all."""

@@ -205,7 +205,7 @@ class Session:
     @property
     def timezone(self) -> str:
         """The time zone in which literals of time without a zone are read."""
-        return self.settings.get(TIME_ZONE, "UTC")
+        return self.settings.get(TIME_ZONE, self.state.timezone)
 
     @property
     def wall_clocks(self) -> bool:

@@ -431,18 +431,15 @@ def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: st
         value = dt.datetime(value.year, value.month, value.day)
     if not isinstance(value, dt.datetime):
         raise _cannot(field, value)
-    try:
-        if value.tzinfo is None and not local:
-            value = literals.at_zone(value, tz)
-        elif value.tzinfo is not None and local:
-            # Spark turns the column into instants, which keeps order only away from changes of the clock.
-            offset = literals.steady_offset(value, tz)
-            if offset is None:
-                raise _cannot(field, value, "write a TIMESTAMP_NTZ literal")
-            value = value.astimezone(dt.UTC).replace(tzinfo=None) + offset
-        micros = literals.micros_of(value)
-    except OverflowError as e:
-        raise InvalidRequest(f"the timestamp {value} is out of range") from e
+    if value.tzinfo is None and not local:
+        value = value.replace(tzinfo=tz, fold=0)  # in a gap later by its length, in an overlap the earlier, as in Java
+    micros = literals.micros_of(value)
+    if value.tzinfo is not None and local:
+        # Spark turns the column into instants, which keeps order only away from changes of the clock.
+        offset = literals.steady_offset(value, tz)
+        if offset is None:
+            raise _cannot(field, value, "write a TIMESTAMP_NTZ literal")
+        micros += offset // literals.MICRO
     unit = timestamp_unit(kind.precision)
     if unit == "ms":
         return _scaled(micros, 1000)

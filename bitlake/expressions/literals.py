@@ -6,6 +6,7 @@ Formats: Spark's ``SparkDateTimeUtils.stringToDate`` and ``stringToTimestamp``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 import zoneinfo
@@ -71,6 +72,11 @@ _SPECIAL = {
 }
 
 
+_OF_UTC = ("Z", "UTC", "GMT", "UT", "Etc/UTC")
+_OF_THE_MACHINE = ("localtime", "posixrules")
+"""Files beside those of the zones, which Java does not know."""
+
+
 def zone(name: str) -> dt.tzinfo:
     """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``, ``GMT+8``), as Spark reads them.
 
@@ -85,8 +91,10 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def _zone(name: str) -> dt.tzinfo | None:
-    if name.upper() in ("Z", "UTC", "GMT", "UT", "ETC/UTC"):
+    if name in _OF_UTC:
         return UTC
+    if name in _OF_THE_MACHINE or name.startswith(("posix/", "right/")):
+        return None
     match = _OFFSET.fullmatch(name)
     if match is not None:
         sign, (hours, minutes, seconds) = match[1], (int(match[part] or 0) for part in (2, 4, 5))
@@ -186,8 +194,8 @@ def days(value: dt.date) -> int:
 
 def micros_of(value: dt.datetime) -> int:
     """Microseconds since the epoch: of the instant if aware, else of the wall clock as if it were UTC."""
-    naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-    return (naive - EPOCH) // MICRO
+    offset = value.utcoffset() or dt.timedelta()  # the instant may be before year 1 or after 9999
+    return (value.replace(tzinfo=None) - EPOCH - offset) // MICRO
 
 
 def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
@@ -197,10 +205,10 @@ def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
 
 def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
     """The zone's offset if it is the same for two days around an instant, so that order of wall clocks is kept."""
-    try:
-        offsets = {(instant + dt.timedelta(hours=12 * h)).astimezone(tz).utcoffset() for h in range(-4, 5)}
-    except OverflowError:
-        return None
+    offsets = set()
+    for half_day in range(-4, 5):
+        with contextlib.suppress(OverflowError):  # before year 1 or after 9999
+            offsets.add((instant + dt.timedelta(hours=12 * half_day)).astimezone(tz).utcoffset())
     return offsets.pop() if len(offsets) == 1 else None
 
 

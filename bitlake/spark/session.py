@@ -100,12 +100,12 @@ class SessionConf:
         return values
 
 
-def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
+def get_or_create(app_name: str = "bitlake", timezone: str = "UTC", **conf: str) -> SparkSession:
     """The active Spark session, or a new local one set up for bitlake.
 
-    A new session uses every core of this machine, this interpreter for Python workers, UTC, and Spark's classes where
-    they are kept (:mod:`bitlake.spark.class_archive`).  ``conf`` adds to or overrides its configuration (dots in names
-    written as ``__``, or pass ``**{"spark.x": "y"}``).
+    A new session uses every core of this machine, this interpreter for Python workers, ``timezone``, and Spark's
+    classes where they are kept (:mod:`bitlake.spark.class_archive`).  ``conf`` adds to or overrides its configuration
+    (dots in names written as ``__``, or pass ``**{"spark.x": "y"}``).
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -125,7 +125,7 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.session.timeZone": timezone,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Small machines: 200 shuffle partitions for a few MB cost more than the work.
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),

@@ -172,6 +172,10 @@ Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
 
 _COMPACT = 18
+_LONGEST = 4_300
+"""Python reads no longer numbers from text by default."""
+_LAST_COUNT = (1 << 63) - 1
+_COUNTED = {1: "seconds", 1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 
 
 def cast_values(array: Array, source: DataType, target: AtomicType, timezone: str = "UTC") -> Array:
@@ -326,10 +330,19 @@ def _milliseconds(array: Array) -> np.ndarray[Any, Any]:
 
 
 def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nulls: np.ndarray[Any, Any]) -> Array:
-    """int64 counts of 1/``unit`` seconds as a timestamp type."""
+    """int64 counts of 1/``unit`` seconds as a timestamp type; raises :class:`ValueError` for those beyond its range."""
     to = UNITS_PER_SECOND[wanted.unit]
-    scaled = values * (to // unit) if to >= unit else values // (unit // to)
-    return pa.array(scaled, pa.int64(), mask=nulls).cast(wanted)
+    if to < unit:
+        return pa.array(values // (unit // to), pa.int64(), mask=nulls).cast(wanted)
+    limit = _LAST_COUNT // (to // unit)
+    beyond = ((values > limit) | (values < -limit)) & ~nulls
+    if beyond.any():
+        raise _beyond(f"{values[beyond][0]} {_COUNTED[unit]} after 1970-01-01", wanted.unit)
+    return pa.array(values * (to // unit), pa.int64(), mask=nulls).cast(wanted)
+
+
+def _beyond(what: str, unit: str) -> ValueError:
+    return ValueError(f"{what} is out of the range of {_COUNTED[UNITS_PER_SECOND[unit]]} in 64 bits")
 
 
 def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
@@ -406,12 +419,16 @@ def _fit_bytes(array: Array, target: AtomicType) -> Array:
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
 _INTEGER = r"^[+-]?[0-9]*(\.[0-9]*)?$"
-_DIGITS = re.compile(r"[0-9]+")
+_WHOLE = re.compile(r"-?[0-9]+")
+_NOT_FINITE = r"[nN]"
+"""Arrow takes words for them that Java refuses, such as ``inf`` and ``nan``."""
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?")
-_TIME = re.compile(r"\s*(\d{1,2})\s*(?::\s*(\d{1,2})\s*(?::\s*(\d{1,2})(?:\.(\d+))?\s*)?)?")
-_TIMESTAMP = re.compile(r"(\d{4,9})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?")
+_DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?", re.ASCII)
+_TIME = re.compile(r"\s*(\d{1,2})\s*(?::\s*(\d{1,2})\s*(?::\s*(\d{1,2})(?:\.(\d+))?\s*)?)?", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(\d{4,9})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?", re.ASCII
+)
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _CONTEXT = Context(prec=100, rounding=ROUND_HALF_UP)
 
@@ -540,9 +557,11 @@ def _parse_integers(array: Array, target: AtomicType) -> Array:
 
 def _parse_doubles(array: Array, target: AtomicType) -> Array:
     try:
-        return array.cast(arrow_type(target))
+        if not pc.any(pc.match_substring_regex(array, _NOT_FINITE)).as_py():
+            return array.cast(arrow_type(target))
     except pa.ArrowInvalid:
-        return by_distinct(array, _parse_double, pa.string()).cast(arrow_type(target))
+        pass
+    return by_distinct(array, _parse_double, pa.string()).cast(arrow_type(target))
 
 
 def _parse_double(text: str) -> str:
@@ -565,19 +584,32 @@ def _parse_decimal(text: str, target: AtomicType) -> Decimal | None:
     return made if made.copy_abs() < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
 
 
+def _bare_number(text: str, bits: int) -> int:
+    """The count that Paimon takes a bare number for."""
+    if len(text) > _LONGEST or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+        raise ValueError(f"'{text}' is out of the range of {bits} bits")
+    return int(text)
+
+
 def _parse_date(text: str) -> int:
-    if _DIGITS.fullmatch(text):
-        return int(text)  # epoch days, as Paimon takes a bare number
+    if _WHOLE.fullmatch(text):
+        return _bare_number(text, 32)  # epoch days
     match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
     if match is None:
         raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
-    year, month, day = (int(part or 1) for part in match.groups())
-    return dt.date(year, month, day).toordinal() - _EPOCH
+    return _epoch_day(text, *(int(part or 1) for part in match.groups()))
+
+
+def _epoch_day(text: str, year: int, month: int, day: int) -> int:
+    try:
+        return dt.date(year, month, day).toordinal() - _EPOCH
+    except (ValueError, OverflowError) as e:
+        raise ValueError(f"invalid date in '{text}'; expected a day of the years 1 to 9999") from e
 
 
 def _parse_time(text: str) -> int:
-    if _DIGITS.fullmatch(text):
-        return int(text)
+    if _WHOLE.fullmatch(text):
+        return _bare_number(text, 32)  # milliseconds
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
@@ -590,10 +622,10 @@ def _parse_time(text: str) -> int:
 def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
     """Counts of ``unit``, truncated to the precision; a bare number counts units of the precision."""
     per_second = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
-    if local and _DIGITS.fullmatch(text):
+    if local and _WHOLE.fullmatch(text):
         if precision not in (0, 3, 6, 9):
             raise ValueError(f"'{text}' cannot be read as a TIMESTAMP of precision {precision}")
-        return int(text) * per_second // int(10**precision)
+        return _in_range(text, _bare_number(text, 64) * per_second // int(10**precision), unit)
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
@@ -601,9 +633,16 @@ def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
     hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
-    days = dt.date(year, month, day).toordinal() - _EPOCH
+    days = _epoch_day(text, year, month, day)
     nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
-    return (days * 86_400 + hour * 3600 + minute * 60 + second) * per_second + nanos * per_second // 10**9
+    seconds = days * 86_400 + hour * 3600 + minute * 60 + second
+    return _in_range(text, seconds * per_second + nanos * per_second // 10**9, unit)
+
+
+def _in_range(text: str, count: int, unit: str) -> int:
+    if not -_LAST_COUNT <= count <= _LAST_COUNT:
+        raise _beyond(f"'{text}'", unit)
+    return count
 
 
 def _all_good(array: Array, good: Array, what: str) -> None:

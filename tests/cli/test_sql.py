@@ -48,6 +48,13 @@ def test_statements_from_a_pipe_as_csv(cli: Cli) -> None:
     ]  # fmt: skip
 
 
+def test_literals_are_read_in_the_zone_of_the_option(cli: Cli) -> None:
+    query = "SELECT hour(TIMESTAMP '2024-07-01 00:00:00Z') AS h"
+    assert cli("--timezone", "Asia/Tokyo", "sql", "--engine", "duckdb", query, "--json").json["statements"][0][
+        "rows"
+    ] == [[9]]
+
+
 def test_what_is_no_command_line(cli: Cli) -> None:
     cli("sql", "SELECT 1", "--file", "x.sql", code=2)
     cli("sql", "  -- nothing", code=2)

@@ -326,6 +326,24 @@ def test_dates_at_the_ends_of_the_calendar(zone: str, text: str, instant: dt.dat
         assert found == [d for d in days if compare(op, Fraction(d * DAY - shift), Fraction(micros))]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+@pytest.mark.parametrize("wall", [dt.datetime(9999, 12, 31, 23, 59, 59), dt.datetime(1, 1, 1)])
+def test_timestamps_at_the_ends_of_the_calendar(zone: str, wall: dt.datetime) -> None:
+    """Far dates stand for "never" and "always"; their instants may be in the year 10000 or before year 1."""
+    local = (wall - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    offset = ZoneInfo(zone).utcoffset(wall)
+    assert offset is not None
+    instant = local - offset // dt.timedelta(microseconds=1)
+    aware = wall.replace(tzinfo=ZoneInfo(zone))
+    cases = [("ntz", local, wall), ("ltz", instant, wall), ("ntz", local, aware), ("ltz", instant, aware)]
+    for column, micros, value in cases:
+        for op in Op:
+            bound = bind(Comparison(column, op, value), FIELDS, zone)
+            near = range(micros - 1, micros + 2)
+            found = [at for at in near if truth(bound, {column: at}) is True]
+            assert found == [at for at in near if compare(op, Fraction(at), Fraction(micros))]
+
+
 def test_a_text_that_is_no_date_is_named() -> None:
     with pytest.raises(InvalidRequest, match="column 'day' of type DATE .* '2024-01-0'; .* YYYY-MM-DD"):
         bind(parse_predicate("day = '2024-01-0'"), FIELDS)

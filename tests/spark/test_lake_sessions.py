@@ -42,8 +42,14 @@ def test_a_lake_without_a_session_of_its_own_takes_the_next_one(
 ) -> None:
     # Every statement ended in an AttributeError of PySpark's, and caches held frames of the first session.
     sessions = [spark.newSession(), spark.newSession()]
-    monkeypatch.setattr(session, "get_or_create", lambda: sessions[len(stopped.sessions)])
-    lake = bitlake.connect(tmp_path)
+    asked: list[str] = []
+
+    def started(timezone: str) -> Any:
+        asked.append(timezone)
+        return sessions[len(stopped.sessions)]
+
+    monkeypatch.setattr(session, "get_or_create", started)
+    lake = bitlake.connect(tmp_path, timezone="Asia/Tokyo")
     table = lake.create_table("t", ROWS)
     scan = table.scan(where="a = 2")
     for number, current in enumerate(sessions):
@@ -53,6 +59,7 @@ def test_a_lake_without_a_session_of_its_own_takes_the_next_one(
         assert lake.sql("SELECT sum(a) FROM t", engine="duckdb").fetchall() == [(3,)]
         if not number:
             stopped.sessions.append(current)
+    assert asked == ["Asia/Tokyo", "Asia/Tokyo"]
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -59,14 +59,14 @@ CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     (
         "STRING",
         "DATE",
-        ["2024-02-29", "2024-1", "19000"],
-        [dt.date(2024, 2, 29), dt.date(2024, 1, 1), dt.date(2022, 1, 8)],
+        ["2024-02-29", "2024-1", "19000", "-5"],
+        [dt.date(2024, 2, 29), dt.date(2024, 1, 1), dt.date(2022, 1, 8), dt.date(1969, 12, 27)],
     ),
     (
         "STRING",
         "TIMESTAMP(3)",
-        ["2024-02-29 01:02:03.4567", "1000"],
-        [T(2024, 2, 29, 1, 2, 3, 456000), T(1970, 1, 1, 0, 0, 1)],
+        ["2024-02-29 01:02:03.4567", "1000", "-1"],
+        [T(2024, 2, 29, 1, 2, 3, 456000), T(1970, 1, 1, 0, 0, 1), T(1969, 12, 31, 23, 59, 59, 999000)],
     ),
     ("STRING", "TIME(3)", ["01:02:03.4", "1:2"], [dt.time(1, 2, 3, 400000), dt.time(1, 2)]),
     ("STRING", "BYTES", ["é"], ["é".encode()]),
@@ -105,12 +105,13 @@ def test_values(source: str, target: str, values: list[Any], wanted: list[Any]) 
 BAD = [
     ("INT", ["", "-", "x", "1.x", "2147483648"]),
     ("TINYINT", ["128"]),
-    ("DOUBLE", ["", "one", "0x"]),
+    ("DOUBLE", ["", "one", "0x", "inf", "-infinity", "nan"]),
     ("DECIMAL(5, 2)", ["", " 1", "1,5"]),
     ("BOOLEAN", ["", "2", "maybe"]),
-    ("DATE", ["", "2024-02-30", "x"]),
-    ("TIME(3)", ["25:00:00", "x"]),
-    ("TIMESTAMP(6)", ["", "2024-13-01", "2024-01-01 25:00:00"]),
+    ("DATE", ["", "2024-02-30", "x", "9" * 10, "9" * 30, "9" * 5_000, "99999999999-1-1", "\u0661-1-1"]),
+    ("TIME(3)", ["25:00:00", "x", "9" * 10, "\u0661:00"]),
+    ("TIMESTAMP(6)", ["", "2024-13-01", "2024-01-01 25:00:00", "9" * 30, "\u0661" * 4 + "-01-01"]),
+    ("TIMESTAMP(9)", ["9999-12-31", "1677-09-21", "9" * 20]),
     (LTZ, ["1000"]),
 ]
 
@@ -120,6 +121,23 @@ def test_texts_that_are_no_value(target: str, texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(ValueError):
             cast_values(pa.array([text]), parse_type("STRING"), parse_type(target))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "value"),
+    [
+        ("DATE", "TIMESTAMP(9)", dt.date(9999, 12, 31)),
+        ("TIMESTAMP(3)", "TIMESTAMP(7)", T(1600, 1, 1)),
+        (LTZ, "TIMESTAMP(9) WITH LOCAL TIME ZONE", T(3000, 1, 1, tzinfo=dt.UTC)),
+        ("BIGINT", "TIMESTAMP(6)", 1 << 50),
+        ("BIGINT", "TIMESTAMP(0)", -(1 << 63)),
+    ],
+)
+def test_times_that_64_bits_do_not_hold(source: str, target: str, value: Any) -> None:
+    """They came out as other times: 9999-12-31 in 1816."""
+    kind = parse_type(source)
+    with pytest.raises(ValueError, match="seconds after 1970-01-01 is out of the range of .*seconds in 64 bits"):
+        cast_values(pa.array([None, value], arrow_type(kind)), kind, parse_type(target))
 
 
 def test_nested_values_as_text() -> None:
