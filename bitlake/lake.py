@@ -25,6 +25,7 @@ from bitlake.metadata.paths import DeferredRoots, split_paths
 from bitlake.progress import job
 from bitlake.runtime import DEFAULT_CACHE_BYTES, CacheBudget, Caches, LocalRunner, Recorder, Runtime
 from bitlake.table import open_table
+from bitlake.types.time_zone import zone
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:
@@ -758,11 +759,7 @@ def _recorder(wanted: bool | str | None, folder: str | os.PathLike[str] | None) 
 def _check_session(spark: object, timezone: str) -> None:
     if spark is not None and not (hasattr(spark, "conf") and hasattr(spark, "sql")):
         raise InvalidRequest(f"spark must be a SparkSession, such as SparkSession.builder.getOrCreate(), not {spark!r}")
-    if timezone != "UTC":
-        # Imported lazily: other lakes need no literals before their first scan.
-        from bitlake.expressions.literals import zone
-
-        zone(timezone)
+    zone(timezone)
 
 
 def _external(spark: SparkSession | None, settings: Mapping[str, str], paths: Sequence[str] | None) -> Sequence[str]:

@@ -23,9 +23,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
 from bitlake.engine import SessionState
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, cast, constant
-from bitlake.expressions.literals import zone
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
@@ -57,7 +55,8 @@ from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
 from bitlake.table.history import TableHistory
-from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
+from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type, time_zone
+from bitlake.types.time_zone import zone
 from bitlake.write.commit_plan import Overwrite
 
 if TYPE_CHECKING:
@@ -403,7 +402,7 @@ class Session:
             raise NeedsSpark(f"the time {expression}") from e
         if at is None:
             raise InvalidRequest(f"AS OF takes a time, and {expression} is NULL")
-        return literals.micros_of(at) // 1000
+        return time_zone.micros_of(at) // 1000
 
     # --- what Spark does in another way, or alone --------------------------------------------------------------------
 

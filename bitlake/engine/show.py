@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.catalog.catalog import Identifier
 from bitlake.engine.partitions import existing_partition, partition_spec
@@ -29,7 +28,19 @@ from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
 from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
+from bitlake.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+    arrow_type,
+    parse_type,
+)
+from bitlake.types.casts import cast_values
 from bitlake.types.datatypes import TIMESTAMPS
 
 DESCRIBED: Columns = {"col_name": str, "data_type": str, "comment": str}
@@ -126,11 +137,11 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
         return "null"
     if kind.root not in TIMESTAMPS:
         return render_value(kind, value, legacy=False)
+    text: str
     if kind.root is Root.TIMESTAMP_LTZ:
-        digits = 6 if kind.precision is None else kind.precision
-        unit = "ms" if digits <= 3 else "us" if digits <= 6 else "ns"
-        value = pc.local_timestamp(pa.scalar(value, pa.timestamp(unit, timezone))).value
-    text = render_value(kind, value, legacy=False)
+        text = cast_values(pa.array([value], arrow_type(kind)), kind, parse_type("STRING"), timezone)[0].as_py()
+    else:
+        text = render_value(kind, value, legacy=False)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

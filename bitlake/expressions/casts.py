@@ -19,10 +19,11 @@ from bitlake.errors import EvaluationFailed
 from bitlake.expressions import literals, wall_clock
 from bitlake.expressions.terms import Kernel, Refused, Typed, mask_of
 from bitlake.lazy_modules import compute as pc
+from bitlake.types import time_zone
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import BINARIES, FLOATS, INTEGER_BITS, INTEGERS, AtomicType, Root
 
-_DAY = wall_clock.MICROS_PER_DAY
+_DAY = time_zone.MICROS_PER_DAY
 _FIRST_DAY, _LAST_DAY = literals.days(dt.date.min), literals.days(dt.date.max)
 
 
@@ -38,7 +39,7 @@ def cast_typed(term: Typed, to: AtomicType, zone: str, explicit: bool = False) -
         return Typed(term.function, to, term.arguments, term.parameter, sql) if explicit else term
     if _converter(source, to) is None:
         raise Refused(f"a cast of {source} to {to} is not evaluated")
-    if {source.root, to.root} & {Root.TIMESTAMP_LTZ} and to.root is not Root.DATE and not wall_clock.is_fixed(zone):
+    if {source.root, to.root} & {Root.TIMESTAMP_LTZ} and to.root is not Root.DATE and not time_zone.is_fixed(zone):
         raise Refused(f"a wall clock of {zone} is not always one instant")
     return Typed("cast", to, (term,), zone, sql)
 
@@ -214,7 +215,7 @@ def _date_to_timestamp(array: pa.Array, source: AtomicType, to: AtomicType, zone
     days = array.view(pa.int32()).cast(pa.int64())
     wall = pc.multiply_checked(days, _DAY)
     if to.root is Root.TIMESTAMP_LTZ:
-        wall = pc.subtract_checked(wall, wall_clock.fixed_offset(zone))
+        wall = pc.subtract_checked(wall, time_zone.fixed_offset(zone))
     return wall.view(pa.timestamp("us")).view(arrow_type(to))
 
 
@@ -223,6 +224,6 @@ def _to_date(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> 
 
 
 def _between_timestamps(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
-    offset = wall_clock.fixed_offset(zone)
+    offset = time_zone.fixed_offset(zone)
     move = pc.subtract_checked if to.root is Root.TIMESTAMP_LTZ else pc.add_checked
     return move(array.view(pa.int64()), offset).view(arrow_type(to))

@@ -31,7 +31,7 @@ from bitlake.expressions.tree import (
     Predicate,
     like_literal,
 )
-from bitlake.expressions.wall_clock import MICROS_PER_DAY
+from bitlake.types.time_zone import MICROS_PER_DAY
 
 if TYPE_CHECKING:
     from bitlake.expressions.spark_dialect import Args

@@ -17,6 +17,7 @@ import numpy as np
 from sqlglot import exp
 
 from bitlake.expressions import literals
+from bitlake.types import time_zone
 
 _WIDE = Context(prec=76, traps=[InvalidOperation, Inexact])
 _INT_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
@@ -185,7 +186,7 @@ def _to_time(value: Any, kind: str, tz: str) -> dt.date | dt.datetime:
     if not isinstance(value, dt.datetime):
         raise NotConstant
     if instant:
-        return value if value.tzinfo is not None else literals.at_zone(value, literals.zone(tz))
+        return value if value.tzinfo is not None else time_zone.at_zone(value, time_zone.zone(tz))
     if value.tzinfo is not None:
         raise NotConstant
     return value
@@ -258,14 +259,14 @@ def _shift(value: Any, interval: exp.Interval, sign: int, tz: str) -> Any:
         return value.astimezone(dt.UTC) + sign * amount * _UNITS[name]
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
         return _calendar(value, name, sign * amount)
-    zone = literals.zone(tz)
+    zone = time_zone.zone(tz)
     wall = value.astimezone(zone)
     moved = _calendar(wall.replace(tzinfo=None), name, sign * amount)
     assert isinstance(moved, dt.datetime)
     late = moved.replace(tzinfo=zone, fold=1).utcoffset()
     if moved.replace(tzinfo=zone, fold=0).utcoffset() != late:
         raise NotConstant  # a gap or an overlap of the clock: Java keeps the former offset where it can
-    return literals.at_zone(moved, zone)
+    return time_zone.at_zone(moved, zone)
 
 
 def _calendar(value: dt.date, unit: str, amount: int) -> dt.date:

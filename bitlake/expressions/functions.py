@@ -40,8 +40,9 @@ from bitlake.expressions.terms import (
     mask_of,
     text_argument,
 )
-from bitlake.expressions.wall_clock import MICROS_PER_DAY, civil, days_from_civil, month_length
+from bitlake.expressions.wall_clock import civil, days_from_civil, month_length
 from bitlake.lazy_modules import compute as pc
+from bitlake.types import time_zone
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import (
     BINARIES,
@@ -54,6 +55,7 @@ from bitlake.types.datatypes import (
     MapType,
     Root,
 )
+from bitlake.types.time_zone import MICROS_PER_DAY
 from bitlake.types.utf8 import is_utf8
 
 
@@ -369,7 +371,7 @@ def _bind_date_trunc(arguments: Sequence[Typed], zone: str) -> Bound:
     unit, a = arguments
     if a.root not in (Root.DATE, *TIMESTAMPS):
         raise Refused(f"{a.sql} is {a.type}, and not a timestamp")
-    if not wall_clock.is_fixed(zone):
+    if not time_zone.is_fixed(zone):
         raise Refused(f"a wall clock of {zone} is not always one instant")
     return [cast_typed(a, TIMESTAMP, zone)], TIMESTAMP, (_unit_of(unit, {**_WORDS, **_CLOCK_WORDS}), zone)
 
@@ -382,7 +384,7 @@ def _date_trunc(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     else:
         days = wall // MICROS_PER_DAY
         cut = (days if unit == "day" else truncated_days(days, unit)) * MICROS_PER_DAY
-    found = cut - wall_clock.fixed_offset(zone)
+    found = cut - time_zone.fixed_offset(zone)
     if bool(np.any(found > wall_clock.raw(arrays[0]))):  # wrapped around
         raise EvaluationFailed(f"{term.sql}: the timestamp is out of range in some row")
     return pa.array(found, pa.int64(), mask=mask_of(arrays[0])).view(arrow_type(TIMESTAMP))
@@ -399,7 +401,7 @@ def shift_typed(term: Typed, months: int, micros: int, zone: str, sql: str) -> T
         return Typed("shift", DATE, (term,), (months, micros, zone), sql)
     if term.root not in TIMESTAMPS:
         raise Refused(f"{term.sql} is {term.type}, to which no interval is added")
-    if term.root is Root.TIMESTAMP_LTZ and not wall_clock.is_fixed(zone) and (months or abs(micros) >= MICROS_PER_DAY):
+    if term.root is Root.TIMESTAMP_LTZ and not time_zone.is_fixed(zone) and (months or abs(micros) >= MICROS_PER_DAY):
         raise Refused(f"days of {zone} are not all of one length")
     kind = TIMESTAMP if term.root is Root.TIMESTAMP_LTZ else TIMESTAMP_NTZ
     return Typed("shift", kind, (term,), (months, micros, zone), sql)
@@ -421,7 +423,7 @@ def _shift(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
         if bool(np.any(values // MICROS_PER_DAY != later)):
             raise EvaluationFailed(f"{term.sql}: the timestamp is out of range in some row")
         if term.root is Root.TIMESTAMP_LTZ:
-            values = values - wall_clock.fixed_offset(zone)
+            values = values - time_zone.fixed_offset(zone)
         return pa.array(values, pa.int64(), mask=mask_of(a)).view(arrow_type(term.type))
     try:
         return pc.add_checked(a.view(pa.int64()), micros).view(arrow_type(term.type))

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
-from bitlake.expressions import wall_clock
 from bitlake.expressions.casts import sql_type
 from bitlake.expressions.functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.json_path import path_text
@@ -47,6 +46,7 @@ from bitlake.expressions.tree import (
     Predicate,
     RowTest,
 )
+from bitlake.types import time_zone
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, MapType, Root
 from bitlake.types.utf8 import is_utf8
 
@@ -231,9 +231,9 @@ def _zones(term: Typed) -> Iterator[str]:
 
 
 def _zone_name(zone: str) -> str:
-    if not wall_clock.is_fixed(zone):
+    if not time_zone.is_fixed(zone):
         return zone
-    minutes = wall_clock.fixed_offset(zone) // 60_000_000
+    minutes = time_zone.fixed_offset(zone) // 60_000_000
     return "UTC" if minutes == 0 else f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions import literals, wall_clock
+from bitlake.expressions import literals
 from bitlake.expressions.functions import CLOCK_UNITS
 from bitlake.expressions.terms import Typed
 from bitlake.expressions.tree import (
@@ -41,7 +41,8 @@ from bitlake.expressions.tree import (
     Wild,
     like_pieces,
 )
-from bitlake.expressions.wall_clock import MICROS_PER_DAY, days_from_civil
+from bitlake.expressions.wall_clock import days_from_civil
+from bitlake.types import time_zone
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import (
     BINARIES,
@@ -55,6 +56,7 @@ from bitlake.types.datatypes import (
     Root,
     is_scalar,
 )
+from bitlake.types.time_zone import MICROS_PER_DAY
 
 
 def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated: bool, timezone: str) -> Predicate:
@@ -392,8 +394,8 @@ def _date_span(field: DataField, value: Any, timezone: str) -> Span:
         value = parsed
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
-            return _scaled(literals.micros_of(value), 86_400_000_000)
-        return _midnight_span(value, literals.zone(timezone))
+            return _scaled(time_zone.micros_of(value), 86_400_000_000)
+        return _midnight_span(value, time_zone.zone(timezone))
     if isinstance(value, dt.date):
         day = literals.days(value)
         return day, day + 1
@@ -412,15 +414,15 @@ def _midnight_span(instant: dt.datetime, tz: dt.tzinfo) -> Span:
         # At the ends of the calendar Python has no day to step to; clocks do not change there.
         away = dt.timedelta(days=4 if instant.year == 1 else -4)
         offset = (instant + away).astimezone(tz).utcoffset() or dt.timedelta()
-        return _scaled(literals.micros_of(instant) + offset // dt.timedelta(microseconds=1), 86_400_000_000)
+        return _scaled(time_zone.micros_of(instant) + offset // dt.timedelta(microseconds=1), 86_400_000_000)
 
 
 def _midnight(day: dt.date, tz: dt.tzinfo) -> dt.datetime:
-    return literals.at_zone(dt.datetime(day.year, day.month, day.day), tz)
+    return time_zone.at_zone(dt.datetime(day.year, day.month, day.day), tz)
 
 
 def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: str) -> Span:
-    tz = literals.zone(timezone)
+    tz = time_zone.zone(timezone)
     local = kind.root is Root.TIMESTAMP
     if isinstance(value, str):
         parsed = literals.parse_timestamp(value)
@@ -433,13 +435,13 @@ def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: st
         raise _cannot(field, value)
     if value.tzinfo is None and not local:
         value = value.replace(tzinfo=tz, fold=0)  # in a gap later by its length, in an overlap the earlier, as in Java
-    micros = literals.micros_of(value)
+    micros = time_zone.micros_of(value)
     if value.tzinfo is not None and local:
         # Spark turns the column into instants, which keeps order only away from changes of the clock.
-        offset = literals.steady_offset(value, tz)
+        offset = time_zone.steady_offset(value, tz)
         if offset is None:
             raise _cannot(field, value, "write a TIMESTAMP_NTZ literal")
-        micros += offset // literals.MICRO
+        micros += offset // time_zone.MICRO
     unit = timestamp_unit(kind.precision)
     if unit == "ms":
         return _scaled(micros, 1000)
@@ -591,8 +593,8 @@ def _cast_range(source: Typed, to: Typed, low: int | None, high: int | None) -> 
     last = None if high is None else (high + 1) * MICROS_PER_DAY - 1
     if source.root is Root.TIMESTAMP:
         return first, last
-    if wall_clock.is_fixed(to.parameter):
-        return _moved(first, last, -wall_clock.fixed_offset(to.parameter))
+    if time_zone.is_fixed(to.parameter):
+        return _moved(first, last, -time_zone.fixed_offset(to.parameter))
     # No clock is a day away from UTC.
     return None if first is None else first - MICROS_PER_DAY, None if last is None else last + MICROS_PER_DAY
 

@@ -6,59 +6,20 @@ Formats: Spark's ``SparkDateTimeUtils.stringToDate`` and ``stringToTimestamp``.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import re
-import zoneinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from bitlake import arguments
-from bitlake.errors import InvalidRequest
+from bitlake.types.time_zone import find_zone
 
-UTC = dt.UTC
-EPOCH = dt.datetime(1970, 1, 1)
 EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
-MICRO = dt.timedelta(microseconds=1)
 
 _DATE = re.compile(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?\s*", re.ASCII)
 _TIMESTAMP = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(\S+)?)?\s*", re.ASCII
 )
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
-_OFFSET = re.compile(
-    # Without colons, each part has two digits.  Spark also reads +8:5.
-    r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?:(:|(?<=\d\d))(\d\d|(?<=:)\d$)(?:\3(\d\d))?)?",
-    re.ASCII,
-)
-_SHORT_ZONES = {
-    "ACT": "Australia/Darwin",
-    "AET": "Australia/Sydney",
-    "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo",
-    "AST": "America/Anchorage",
-    "BET": "America/Sao_Paulo",
-    "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare",
-    "CNT": "America/St_Johns",
-    "CST": "America/Chicago",
-    "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa",
-    "ECT": "Europe/Paris",
-    "IET": "America/Indiana/Indianapolis",
-    "IST": "Asia/Kolkata",
-    "JST": "Asia/Tokyo",
-    "MIT": "Pacific/Apia",
-    "NET": "Asia/Yerevan",
-    "NST": "Pacific/Auckland",
-    "PLT": "Asia/Karachi",
-    "PNT": "America/Phoenix",
-    "PRT": "America/Puerto_Rico",
-    "PST": "America/Los_Angeles",
-    "SST": "Pacific/Guadalcanal",
-    "VST": "Asia/Ho_Chi_Minh",
-}
-"""Java's short names of time zones, which Spark takes; EST, HST and MST are names of the tz database."""
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _SPECIAL = {
@@ -70,42 +31,6 @@ _SPECIAL = {
     "-infinity": float("-inf"),
     "-inf": float("-inf"),
 }
-
-
-_OF_UTC = ("Z", "UTC", "GMT", "UT", "Etc/UTC")
-_OF_THE_MACHINE = ("localtime", "posixrules")
-"""Files beside those of the zones, which Java does not know."""
-
-
-def zone(name: str) -> dt.tzinfo:
-    """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``, ``GMT+8``), as Spark reads them.
-
-    Raises :class:`InvalidRequest` if it is unknown.
-    """
-    known_zone = _zone(arguments.text("a time zone", name))
-    if known_zone is None:
-        raise InvalidRequest(
-            f"unknown time zone '{name}'; give a name such as 'Europe/Paris' or an offset like '+02:00'"
-        )
-    return known_zone
-
-
-def _zone(name: str) -> dt.tzinfo | None:
-    if name in _OF_UTC:
-        return UTC
-    if name in _OF_THE_MACHINE or name.startswith(("posix/", "right/")):
-        return None
-    match = _OFFSET.fullmatch(name)
-    if match is not None:
-        sign, (hours, minutes, seconds) = match[1], (int(match[part] or 0) for part in (2, 4, 5))
-        offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        if offset > dt.timedelta(hours=18) or minutes > 59 or seconds > 59:
-            return None
-        return dt.timezone(-offset if sign == "-" else offset)
-    try:
-        return zoneinfo.ZoneInfo(_SHORT_ZONES.get(name, name))
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return None
 
 
 def parse_date(text: str) -> dt.date | None:
@@ -129,7 +54,7 @@ def parse_timestamp(text: str) -> dt.datetime | None:
     year, month, day, hour, minute, second, fraction, where = match.groups()
     tz: dt.tzinfo | None = None
     if where is not None:
-        tz = _zone(where)
+        tz = find_zone(where)
         if tz is None:
             return None
     micros = int((fraction or "0")[:6].ljust(6, "0"))
@@ -190,26 +115,6 @@ def parse_decimal(text: str) -> Decimal | None:
 def days(value: dt.date) -> int:
     """Days since the epoch."""
     return value.toordinal() - EPOCH_DAY
-
-
-def micros_of(value: dt.datetime) -> int:
-    """Microseconds since the epoch: of the instant if aware, else of the wall clock as if it were UTC."""
-    offset = value.utcoffset() or dt.timedelta()  # the instant may be before year 1 or after 9999
-    return (value.replace(tzinfo=None) - EPOCH - offset) // MICRO
-
-
-def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
-    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java."""
-    return wall.replace(tzinfo=tz, fold=0).astimezone(UTC)
-
-
-def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
-    """The zone's offset if it is the same for two days around an instant, so that order of wall clocks is kept."""
-    offsets = set()
-    for half_day in range(-4, 5):
-        with contextlib.suppress(OverflowError):  # before year 1 or after 9999
-            offsets.add((instant + dt.timedelta(hours=12 * half_day)).astimezone(tz).utcoffset())
-    return offsets.pop() if len(offsets) == 1 else None
 
 
 def is_missing(value: Any) -> bool:

@@ -35,6 +35,7 @@ from bitlake.expressions.terms import (
     literal_type,
 )
 from bitlake.expressions.text_functions import TOKEN_LISTS
+from bitlake.types import time_zone
 from bitlake.types.datatypes import AtomicType, Root
 
 NameOf = Callable[[exp.Expr], str]
@@ -425,7 +426,7 @@ def nondeterministic_part(tree: exp.Expr) -> str | None:
 def with_time(tree: exp.Expr, now_ms: int, tz: str) -> exp.Expr:
     """An expression whose clocks are literals of one moment, as the clocks of ``tz`` show it."""
     instant = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-    wall = instant.astimezone(literals.zone(tz)).replace(tzinfo=None)
+    wall = instant.astimezone(time_zone.zone(tz)).replace(tzinfo=None)
 
     def fixed(node: exp.Expr) -> exp.Expr:
         name = node.name.lower() if isinstance(node, exp.Anonymous) and not node.expressions else ""

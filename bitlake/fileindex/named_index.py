@@ -17,11 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions import literals
 from bitlake.expressions.indexed import parse_indexed, zone_of
 from bitlake.expressions.tree import IndexedExpression
 from bitlake.fileindex.source import index_source
-from bitlake.types import DataField, DataType
+from bitlake.types import DataField, DataType, time_zone
 
 NAMED = "bitlake.index."
 """The prefix of the options."""
@@ -144,7 +143,7 @@ def _named(
     zone = own.pop(TIMEZONE, None)
     try:
         if zone is not None:
-            literals.zone(zone)
+            time_zone.zone(zone)
         column = parse_indexed(text, fields, zone or "UTC")
     except (InvalidRequest, NotFound) as e:
         raise InvalidRequest(f"{where}: {e}") from e

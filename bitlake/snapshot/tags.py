@@ -30,7 +30,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CorruptError, InvalidRequest, NotFound
-from bitlake.expressions import literals
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.options import TAG_DEFAULT_RETAINED, Options
@@ -43,6 +42,7 @@ from bitlake.snapshot.references import Needed, listed_entries, metadata_files
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import discard_files, not_through_links
+from bitlake.types import time_zone
 
 log = logging.getLogger("bitlake")
 
@@ -456,4 +456,4 @@ def _time(snapshot: Snapshot, mode: str, zone: tzinfo | None) -> datetime | None
 
 def _zone(name: str | None) -> tzinfo | None:
     """A time zone by name or offset; None is the local one."""
-    return None if name is None else literals.zone(name.strip())
+    return None if name is None else time_zone.zone(name.strip())

@@ -14,11 +14,12 @@ from datetime import UTC, date, datetime
 
 from bitlake import arguments
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.literals import python_value, zone
+from bitlake.expressions.literals import python_value
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids, tag_names
+from bitlake.types.time_zone import zone
 
 Time = int | str | datetime | date
 """A time: milliseconds since the epoch, ISO text, or a Python value; without a zone, it is in the table's zone."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import REPORTED, BitlakeError, EvaluationFailed
-from bitlake.expressions import literals
 from bitlake.formats.conform import rebased
 from bitlake.runtime import CacheName, Caches
 from bitlake.scan.scan import TableScan
@@ -24,7 +23,7 @@ from bitlake.sql.duckdb_values import NotTranslatable, identifier
 from bitlake.sql.spark_types import OPAQUE
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit
-from bitlake.types import DataField
+from bitlake.types import DataField, time_zone
 
 if TYPE_CHECKING:
     from bitlake.sql.duckdb_binding import DirectView
@@ -137,14 +136,23 @@ def _connection(timezone: str, caches: Caches) -> Any:
 
 
 def _zone_name(timezone: str) -> str:
-    """Return DuckDB's name of a time zone.  DuckDB takes an offset only in the form ``GMT+02:00``."""
-    zone = literals.zone(timezone)
+    """Return DuckDB's name of a time zone.
+
+    DuckDB takes an offset only in the form ``GMT+02:00``.  Python, which it asks for values of rows, does not know that
+    form: whole hours have names that both know.
+    """
+    zone = time_zone.zone(timezone)
     if not isinstance(zone, dt.timezone):
         return getattr(zone, "key", timezone)
     minutes, seconds = divmod(int(zone.utcoffset(None).total_seconds()), 60)
     if seconds:
         raise NotTranslatable(timezone, "DuckDB has no time zones with seconds")
-    return f"GMT{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else "UTC"
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    if not rest and -12 <= minutes // 60 <= 14:
+        return f"Etc/GMT{'+' if minutes < 0 else '-'}{hours}"  # POSIX counts to the west
+    return f"GMT{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
 
 
 def _named(connection: Any, source: str, names: Sequence[str], with_clause: str = "") -> Any:

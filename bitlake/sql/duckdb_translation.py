@@ -17,7 +17,6 @@ from typing import Any
 from sqlglot import exp
 
 from bitlake._clock import now_ms
-from bitlake.expressions import literals
 from bitlake.expressions.literal_lists import ListNode, LiteralList
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import spark_types as ty
@@ -26,6 +25,7 @@ from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ord
 from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, stored_value, widen
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import STRINGS, SqlText
+from bitlake.types import time_zone
 from bitlake.types.datatypes import DataField
 
 _JOINS = {
@@ -85,7 +85,7 @@ def translate(
 
 def today(timezone: str) -> dt.date:
     """The session's date."""
-    return dt.datetime.fromtimestamp(now_ms() / 1000, literals.zone(timezone)).date()
+    return dt.datetime.fromtimestamp(now_ms() / 1000, time_zone.zone(timezone)).date()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
@@ -29,7 +30,7 @@ from bitlake.formatting import DAY_MS
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
-from bitlake.types import arrow_type
+from bitlake.types import arrow_type, time_zone
 from bitlake.types.arrow import UNITS_PER_SECOND
 from bitlake.types.datatypes import (
     BINARIES,
@@ -197,7 +198,7 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
         return _fit_bytes(array.cast(pa.binary()), target)
     if a in STRINGS:
         parsed = parse(array, target)
-        return parsed if b is not Root.TIMESTAMP_LTZ else _in_zone(parsed, target, timezone)
+        return parsed if b is not Root.TIMESTAMP_LTZ else _moved(parsed, timezone, to_clocks=False)
     if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
         return _cast_times(array, source, target, timezone)
     if b is Root.DECIMAL:
@@ -283,17 +284,18 @@ def _cast_times(array: Array, source: AtomicType, target: AtomicType, timezone: 
     wanted = arrow_type(target)
     nulls = _nulls(array)
     if a not in TIMESTAMPS:
-        if a in INTEGERS:
-            return _from_unit(_numpy(array.cast(pa.int64())), 1, wanted, nulls)
-        ms = _numpy(array.cast(pa.int32())).astype(np.int64) * (DAY_MS if a is Root.DATE else 1)
-        local = _from_unit(ms, 1000, pa.timestamp(wanted.unit), nulls)
-        return local if b is Root.TIMESTAMP else _in_zone(local, target, timezone)
+        counts = _numpy(array.cast(pa.int64() if a in INTEGERS else pa.int32())).astype(np.int64)
+        moved = _from_unit(counts * (DAY_MS if a is Root.DATE else 1), 1 if a in INTEGERS else 1000, wanted, nulls)
+        if b is Root.TIMESTAMP or a is Root.TIME:
+            return moved
+        # Paimon takes the clock that shows a number's instant for the instant.
+        return _moved(moved, timezone, to_clocks=a in INTEGERS).cast(wanted)
     if b in TIMESTAMPS:
         moved = array
         if a is not b:
-            moved = _in_zone(array, None, timezone) if b is Root.TIMESTAMP_LTZ else _local(array, timezone)
+            moved = _moved(array, timezone, to_clocks=b is Root.TIMESTAMP)
         return _truncated(moved, source, target)
-    local = array if a is Root.TIMESTAMP or b in INTEGERS else _local(array, timezone)
+    local = array if a is Root.TIMESTAMP or b in INTEGERS else _moved(array, timezone, to_clocks=True)
     ms = _milliseconds(local)
     if b is Root.DATE:
         return pa.array((ms // DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
@@ -345,14 +347,15 @@ def _beyond(what: str, unit: str) -> ValueError:
     return ValueError(f"{what} is out of the range of {_COUNTED[UNITS_PER_SECOND[unit]]} in 64 bits")
 
 
-def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
-    """Convert wall clock times of a zone to instants; for a time that occurs twice, to the first."""
-    instants = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
-    return instants.cast(pa.timestamp(instants.type.unit, "UTC") if target is None else arrow_type(target))
-
-
-def _local(array: Array, timezone: str) -> Array:
-    return pc.local_timestamp(array.cast(pa.timestamp(array.type.unit, timezone)))
+def _moved(array: Array, timezone: str, *, to_clocks: bool) -> Array:
+    """Instants as the clocks of a zone show them, or clocks as instants: of a time that occurs twice the first."""
+    per_second, counts = UNITS_PER_SECOND[array.type.unit], _numpy(array.cast(pa.int64()))
+    micros = counts // (per_second // 1_000_000) if per_second > 1_000_000 else counts * (1_000_000 // per_second)
+    offsets = (time_zone.offsets_of_instants if to_clocks else time_zone.offsets_of_clocks)(timezone, micros)
+    offsets = offsets // 1000 * (per_second // 1000)  # whole seconds
+    moved = counts + offsets if to_clocks else counts - offsets
+    unit = array.type.unit
+    return pa.array(moved, pa.int64(), mask=_nulls(array)).cast(pa.timestamp(unit, None if to_clocks else "UTC"))
 
 
 # --- texts and bytes --------------------------------------------------------------------------------------------------
@@ -360,7 +363,7 @@ def _local(array: Array, timezone: str) -> Array:
 
 def _to_text_in_zone(array: Array, source: AtomicType, timezone: str) -> Array:
     if source.root is Root.TIMESTAMP_LTZ:
-        array = _local(array, timezone)
+        array = _moved(array, timezone, to_clocks=True)
     return to_text(array, source)
 
 
@@ -633,6 +636,8 @@ def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
     hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
+    if 0 < month < 13 and day < 32:  # Java takes day 31 of a shorter month for its last
+        day = min(day, monthrange(year, month)[1])
     days = _epoch_day(text, year, month, day)
     nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
     seconds = days * 86_400 + hour * 3600 + minute * 60 + second

@@ -165,6 +165,25 @@ def test_offsets_are_time_zones_of_queries(zone: str, hour: int, minute: int, tm
     where = f"at = TIMESTAMP '{'1969-12' if day == 31 else '1970-01'}-{day:02} {hour:02}:{minute:02}:00'"
     answer = lake.sql(f"SELECT hour(at), minute(at) FROM t WHERE {where}", engine="duckdb").fetchall()
     assert answer == [(hour, minute)]
+    values = lake.sql("SELECT at FROM t", engine="duckdb")
+    if minute:  # Python knows no zone by DuckDB's name of such an offset
+        assert values.to_arrow_table()["at"].cast(pa.int64()).to_pylist() == [0]
+    else:
+        assert [at.timestamp() for (at,) in values.fetchall()] == [0]
+
+
+@pytest.mark.parametrize(("zone", "hour"), [("GMT+8", 8), ("PST", 17), ("America/New_York", 20)])
+def test_clocks_of_a_zone_in_partitions_and_changed_columns(zone: str, hour: int, tmp_path: Path) -> None:
+    """By Java's names of zones, and by summer time after 2037, which Arrow does not know."""
+    lake = bitlake.connect(tmp_path, timezone=zone)
+    july = dt.datetime(2050, 7, 2, tzinfo=dt.UTC)
+    lake.create_table("t", pa.table({"at": pa.array([july], pa.timestamp("us", "UTC")), "k": [1]}), partition_by=["at"])
+    day = 2 if hour == 8 else 1
+    shown = lake.sql("SHOW PARTITIONS t", engine="duckdb")["partition"].to_pylist()
+    assert shown == [f"at=2050-07-0{day} {hour:02}%3A00%3A00"]
+    changed = lake.create_table("u", pa.table({"at": pa.array([july, None], pa.timestamp("us", "UTC"))}))
+    changed.alter_column("at", type=pa.timestamp("us"))
+    assert changed.scan().to_arrow()["at"].to_pylist() == [dt.datetime(2050, 7, day, hour), None]
 
 
 def test_duckdb_has_no_offsets_with_seconds(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import EvaluationFailed, InvalidRequest
-from bitlake.expressions import literals, wall_clock
+from bitlake.expressions import wall_clock
 from bitlake.expressions.assignment import new_values
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate
@@ -172,17 +172,6 @@ def test_constants_are_taken_as_far_as_their_meaning_is_certain(accepted: str, r
     bind(parse_predicate(accepted, "UTC"), FIELDS, "UTC")
     with pytest.raises(InvalidRequest):
         bind(parse_predicate(refused, "UTC"), FIELDS, "UTC")
-
-
-@pytest.mark.parametrize("name", ["+18:00", "-18:00", "+05:30", "+17:59", "+5"])
-def test_offsets_of_zones(name: str) -> None:
-    assert literals.zone(name).utcoffset(None) is not None
-
-
-@pytest.mark.parametrize("name", ["+18:01", "-19:00", "+10:60", "+99:00", "Europe/Nowhere"])
-def test_unknown_zones_and_offsets(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="unknown time zone"):
-        literals.zone(name)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from decimal import Decimal
 from typing import Any
 
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 from sqlglot import parse_one
 
-from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literals import (
     days,
-    micros_of,
     parse_bool,
     parse_date,
     parse_decimal,
@@ -23,9 +20,8 @@ from bitlake.expressions.literals import (
     parse_integer,
     parse_time,
     parse_timestamp,
-    steady_offset,
-    zone,
 )
+from bitlake.types.time_zone import micros_of
 
 
 @pytest.mark.parametrize(
@@ -281,16 +277,6 @@ def test_days_that_end_in_a_change_of_the_clock_are_not_constants(text: str, exp
 
 
 @pytest.mark.parametrize(
-    ("name", "minutes"),
-    [("+5", 300), ("-5", -300), ("+05:30", 330), ("-0530", -330), ("+18:00", 1080), ("-18:00", -1080), ("Z", 0)]
-    + [("GMT+8", 480), ("UTC-03:30", -210), ("UT+02", 120), ("GMT-0", 0), ("+02:30:30", 150.5), ("-023030", -150.5)]
-    + [("UT", 0), ("+8:5", 485), ("-08:0", -480)],
-)
-def test_offsets_of_time_zones(name: str, minutes: float) -> None:
-    assert zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
-
-
-@pytest.mark.parametrize(
     ("text", "date"),
     [
         ("2026", dt.date(2026, 1, 1)),
@@ -354,39 +340,6 @@ def test_the_epoch() -> None:
     assert days(dt.date(1970, 1, 2)) == 1 and days(dt.date(1969, 12, 31)) == -1
     assert micros_of(dt.datetime(1970, 1, 1, 0, 0, 1)) == 1_000_000
     assert micros_of(dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))) == -3_599_000_000
-
-
-def test_an_offset_is_steady_for_two_days_around_an_instant() -> None:
-    """Clocks of Berlin change on 2026-03-29 at 01:00 UTC."""
-    berlin, hour = zone("Europe/Berlin"), dt.timedelta(hours=1)
-    change = dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
-    for before in (1e-6, 1, 12 * 3600, 48 * 3600):
-        assert steady_offset(change - dt.timedelta(seconds=before), berlin) is None
-        assert steady_offset(change + dt.timedelta(seconds=before) - dt.timedelta(seconds=1e-6), berlin) is None
-    moment, two_days = dt.timedelta(microseconds=1), dt.timedelta(hours=48)
-    assert steady_offset(change - two_days - moment, berlin) == hour
-    assert steady_offset(change + two_days, berlin) == 2 * hour
-    assert steady_offset(dt.datetime(9999, 12, 31, tzinfo=dt.UTC), berlin) == hour
-    assert steady_offset(dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.UTC) == dt.timedelta()
-
-
-def test_short_names_of_time_zones_are_those_of_java() -> None:
-    """As ``SELECT timestamp_seconds(0)`` on Spark, where India's zone is IST, and Dhaka's BST."""
-    at = dt.datetime(2024, 7, 15, 12, tzinfo=dt.UTC)
-    hours = {"PST": -7, "CST": -5, "IST": 5.5, "JST": 9, "ACT": 9.5, "AET": 10, "BST": 6, "EST": -5}
-    assert {name: at.astimezone(zone(name)).utcoffset() for name in hours} == {
-        name: dt.timedelta(hours=h) for name, h in hours.items()
-    }
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["+18:01", "-19", "+02:60", "+02:30:60", "+18:00:01", "+1:5:00", "+800", "+08:0015", "+0800:15"]
-    + ["No/Town", "UTC8", "", "utc", "localtime", "posixrules", "posix/UTC", "right/UTC", "z", "pst"],
-)
-def test_unknown_time_zones_are_named(name: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"unknown time zone '{re.escape(name)}'"):
-        zone(name)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_clocks_show_what_they_show_of_single_timestamps(zone: str, day: str) ->
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Tokyo", long("America/New_York")])
 def test_a_column_of_all_centuries(zone: str) -> None:
-    first, last = dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9989, 12, 31, 23, 59, 59, 999999, dt.UTC)
+    first, last = dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, 23, 59, 59, 999999, dt.UTC)
     for middle in (1700, 1839, 1840, 1844, 1890, 1945, 1969, 1970, 2019, 2020, 2100):
         wanted = [(dt.datetime(middle, 7, 1, tzinfo=dt.UTC) - EPOCH) // MICRO, (first - EPOCH) // MICRO]
         assert wall_micros(instants(*wanted), Root.TIMESTAMP_LTZ, zone).tolist() == [shown(i, zone) for i in wanted]
@@ -86,8 +86,6 @@ def test_a_column_of_all_centuries(zone: str) -> None:
     assert wall_micros(instants(before_christ), Root.TIMESTAMP_LTZ, zone).tolist() == [before_christ + solar_time]
     end = (last - EPOCH) // MICRO
     assert wall_micros(instants(end, None), Root.TIMESTAMP_LTZ, zone)[0] == shown(end, zone)
-    with pytest.raises(EvaluationFailed, match="after year 9989"):
-        wall_micros(instants(end + 1), Root.TIMESTAMP_LTZ, zone)
 
 
 @pytest.mark.parametrize(("zone", "seconds"), [("+05:30", 19_800), ("-18:00", -64_800), ("UTC", 0)])

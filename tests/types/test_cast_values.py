@@ -79,7 +79,10 @@ CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("INT", "TIMESTAMP(3)", [5], [T(1970, 1, 1, 0, 0, 5)]),
     ("DATE", "TIMESTAMP(6)", [dt.date(2024, 7, 1)], [T(2024, 7, 1)]),
     ("TIME(3)", "TIMESTAMP(6)", [dt.time(1, 2)], [T(1970, 1, 1, 1, 2)]),
+    ("STRING", "TIMESTAMP(3)", ["2024-04-31 01:00:00", "2023-02-31"], [T(2024, 4, 30, 1), T(2023, 2, 28)]),
     # in Tokyo, nine hours ahead
+    ("INT", LTZ, [5], [T(1970, 1, 1, 9, 0, 5, tzinfo=dt.UTC)]),
+    ("TIME(3)", LTZ, [dt.time(1, 2)], [T(1970, 1, 1, 1, 2, tzinfo=dt.UTC)]),
     (LTZ, "TIMESTAMP(6)", [T(2024, 7, 1, 22, tzinfo=dt.UTC)], [T(2024, 7, 2, 7)]),
     (LTZ, "DATE", [T(2024, 7, 1, 22, tzinfo=dt.UTC)], [dt.date(2024, 7, 2)]),
     (LTZ, "STRING", [T(2024, 7, 1, 22, tzinfo=dt.UTC)], ["2024-07-02 07:00:00.000000"]),

@@ -15,7 +15,6 @@ from bitlake.catalog import connect_catalog, open_store_for
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, parse_object_name
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.literals import zone
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
@@ -31,6 +30,7 @@ from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.system_tables.tables import SystemTable
 from bitlake.table import open_table
+from bitlake.types.time_zone import zone
 
 PLACE = tuple(
     "path warehouse database table branch catalog uri catalog-key timezone external-paths cache-bytes".split()
