@@ -96,8 +96,9 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
         except StorageUnavailable:
             if not _exists(state, name):
                 raise
-            store.delete_dir(folder)
-            raise _taken(state, name) from None
+            if store.dir_exists(folder):  # else it was renamed, and only the response was lost
+                store.delete_dir(folder)
+                raise _taken(state, name) from None
     if tag is not None:
         _check_tag(state, name, tag, text)
     return True

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
+from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.io.local import LocalStore
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot import branches, tags
@@ -129,6 +131,14 @@ def test_a_branch_of_a_tag_outlives_tag_and_expiry(table: Table) -> None:
     assert table.scan().count() == 3
     branches.delete_branch(table._core.state(), "next")
     assert table.scan().count() == 3
+
+
+def test_a_branch_whose_rename_is_done_though_its_response_is_lost_exists(table: Table) -> None:
+    """It was reported as another writer's."""
+    store = FaultyStore(LocalStore(), 0, after=True, only=frozenset({"rename"}))
+    state = replace(table._core.state(), store=store)
+    assert branches.create_branch(state, "b") and store.failed
+    assert list(table.history.branches()) == ["b"]
 
 
 def test_branches_that_cannot_be_made(table: Table) -> None:
