@@ -314,7 +314,7 @@ class Lake:
         try:
             table.append(rows)
         except BaseException:
-            self.drop_table(table.name, if_exists=True)
+            self._catalog.drop_unwritten(self._catalog.find(self._identify(table.name)))
             raise
 
     def read(self, name: str, where: Where | None = None, **scan: Any) -> DataFrame:

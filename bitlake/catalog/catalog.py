@@ -27,7 +27,7 @@ from bitlake.metadata.schema import Names, TableSchema, near
 from bitlake.runtime import Runtime
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import has_schema, latest_schema
+from bitlake.snapshot.versions import has_schema, latest_schema, latest_snapshot_id
 from bitlake.types import DataField
 from bitlake.types.datatypes import field_from_json, field_to_json
 
@@ -241,6 +241,14 @@ class Catalog(ABC):
     @abstractmethod
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table and its files; raises :class:`NotFound` unless ``if_exists``."""
+
+    def drop_unwritten(self, name: Identifier) -> None:
+        """Drop a table that was created for rows whose write failed, unless it has a snapshot.
+
+        Then another writer has written to it, or the rows were committed and the response got lost.
+        """
+        if self.table_exists(name) and latest_snapshot_id(self.table_files(name)) is None:
+            self.drop_table(name, if_exists=True)
 
     @abstractmethod
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:

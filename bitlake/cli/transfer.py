@@ -435,7 +435,7 @@ def import_files(
         bad = BadRows(skip_bad)
         written, snapshot = _write_rows(target, sources, overwrite, bad)
     except BaseException:
-        if created:
+        if created and target.snapshot is None:  # else another writer's rows are in it, or these after all
             run.lake().drop_table(table)
         raise
     document = {

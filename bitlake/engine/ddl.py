@@ -229,7 +229,7 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
         table.check_writable(state, keyed=True)
         count = rows.store(table, state, "CREATE_TABLE_AS_SELECT")
     except BaseException:
-        session.catalog.drop_table(name, if_exists=True)
+        session.catalog.drop_unwritten(name)
         raise
     return result(COUNTS, [(count, count)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +142,25 @@ def test_a_job_of_tasks_whose_compaction_cannot_begin(tmp_path: Path, monkeypatc
     monkeypatch.setattr(task_writes, "entries_of_buckets", fails)
     snapshot = task_writes.commit_tasks(table._core, job, [result])
     assert snapshot is not None and snapshot.id == 1 and ids(table) == [1, 2]
+
+
+def test_a_created_table_that_another_writer_has_written_to_stays(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(1).to_batches()
+        bitlake.connect(str(tmp_path)).table("t").append(rows(7))
+        raise ValueError("no more rows")
+
+    with pytest.raises(ValueError, match="no more rows"):
+        lake.create_table("t", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    assert ids(lake.table("t")) == [7]
+
+
+def test_a_table_as_a_query_whose_rows_were_committed_all_the_same_stays(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    lake.create_table("s", SCHEMA).append(rows(1, 2))
+    lake._catalog.store = AnswersLost()
+    with pytest.raises(OutcomeUnknown, match="its files are kept"):
+        lake.sql("CREATE TABLE t TBLPROPERTIES ('commit.max-retries' = '0') AS SELECT * FROM s", engine="duckdb")
+    assert ids(bitlake.connect(str(tmp_path)).table("t")) == [1, 2]

@@ -550,7 +550,7 @@ def _copy(a: Arguments) -> None:
     try:
         a.session.scanned_rows(source.scan_of(state, where)).store(target, target.state(), "WRITE")
     except BaseException:
-        a.session.catalog.drop_table(a.session.identify(names[0]), if_exists=True)
+        a.session.catalog.drop_unwritten(a.session.identify(names[0]))
         raise
 
 

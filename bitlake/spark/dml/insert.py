@@ -106,7 +106,7 @@ def write_dataframe(
         return store(context, table, state, named, "WRITE" if scope is None else "OVERWRITE", scope)
     except BaseException:
         if not exists:
-            context.catalog.drop_table(name, if_exists=True)
+            context.catalog.drop_unwritten(name)
         raise
 
 

@@ -161,7 +161,7 @@ def start_stream(
         target.check(spark, frame)
     except BaseException:
         if created:
-            target.catalog.drop_table(target.name, if_exists=True)
+            target.catalog.drop_unwritten(target.name)
         raise
     writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
     if query is not None:
