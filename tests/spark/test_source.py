@@ -420,6 +420,25 @@ def test_what_other_tasks_wrote_goes_with_a_failed_job(lake: bitlake.Lake, tmp_p
     assert table.scan().to_arrow().column("id").to_pylist() == [1]
 
 
+def test_rows_that_were_committed_after_a_rollback_or_expired_stay(tmp_path: Path) -> None:
+    """Their snapshot has a lower id than the one that the job began with, or is gone while its files are live."""
+    for name in ("rollback", "expiry"):
+        table = bitlake.connect(str(tmp_path)).create_table(name, SCHEMA)
+        for n in range(3):
+            table.append(pa.table({"id": [n]}))
+        writer = BitlakeDataSource({"path": table.path}).writer(T.StructType().add("id", "long"), False)
+        done = [writer.write(iter(pa.table({"id": [9]}).to_batches()))]
+        if name == "rollback":
+            table.history.rollback(1)
+        writer.commit(done)
+        if name == "expiry":
+            table.append(pa.table({"id": [10]}))
+            table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=datetime.timedelta(0))
+        writer.abort(done)  # the answer to the commit was lost
+        ids = sorted(table.scan().to_arrow().column("id").to_pylist())
+        assert ids == ([0, 9] if name == "rollback" else [0, 1, 2, 9, 10])
+
+
 def test_a_task_that_fails_leaves_nothing(spark: Any, written: bitlake.Lake) -> None:
     table = written.create_table("fails", SCHEMA)
     half = "CASE WHEN id = 90 THEN raise_error('bad row') ELSE 'x' END AS v"

@@ -220,9 +220,14 @@ def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
 
 
 def _names_none(state: TableState, user: str) -> bool:
-    """Return whether no snapshot after a state is of a user; False if that cannot be determined."""
+    """Return whether no snapshot is of a user that writes from a state on; False if that cannot be determined.
+
+    After a rollback, or a table's replacement, the user's snapshot may have a lower id than the state's.
+    """
     try:
-        ids = [i for i in snapshot_ids(state.table_files) if i > (state.snapshot_id or 0)]
+        ids = snapshot_ids(state.table_files)
+        if ids and ids[0] > (state.snapshot_id or 0) + 1:
+            return False  # it may have expired, while the latest snapshot has its files
         return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)
     except BitlakeError:
         return False
