@@ -140,7 +140,20 @@ def comparison(field: DataField, kind: AtomicType, op: Op, value: Any, timezone:
         return Comparison(field.name, op, _of_type(field, value, made, bool))
     if kind.root in BINARIES:
         return Comparison(field.name, op, _of_type(field, value, value, bytes))
-    return _between(field, op, span(field, kind, value, timezone), limits(kind))
+    found, limit = span(field, kind, value, timezone), limits(kind)
+    if kind.root in TIMESTAMPS and timestamp_unit(kind.precision) == "ns":
+        low, high = found
+        if low > limit[1] or high <= limit[0]:
+            return _beyond_nanoseconds(field.name, op, limit[1] if low > limit[1] else limit[0])
+    return _between(field, op, found, limit)
+
+
+def _beyond_nanoseconds(name: str, op: Op, edge: int) -> Predicate:
+    """A comparison with a time that nanoseconds in 64 bits do not hold, and a file may: reading that file says so."""
+    reached = Op.GE if edge > 0 else Op.LE
+    if op in (Op.EQ, reached, Op.GT if edge > 0 else Op.LT):
+        return Comparison(name, reached, edge)
+    return IsNull(name, True)
 
 
 def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negated: bool, timezone: str) -> Predicate:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
-from bitlake.errors import CorruptError, NotFound
+from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of, reader_for
@@ -316,6 +316,8 @@ def _naming(store: Store, task: FileTask) -> Iterator[None]:
         yield
     except CorruptError as e:
         raise _within(e, task.path) from e
+    except UnsupportedFeature as e:
+        raise UnsupportedFeature(f"{e} (in {task.path})") from e
     except NotFound as e:
         raise (NotFound(f"{e} ({task.path})") if store.exists(task.path) else _gone(task.path)) from e
 

@@ -119,6 +119,11 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or any(holds(kind.field(i).type, test) for i in range(kind.num_fields))
 
 
+def is_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a timestamp of nanoseconds."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
 def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | None = None) -> DataType:
     """The Paimon type that holds an Arrow type's values.
 

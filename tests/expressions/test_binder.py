@@ -344,6 +344,16 @@ def test_timestamps_at_the_ends_of_the_calendar(zone: str, wall: dt.datetime) ->
             assert found == [at for at in near if compare(op, Fraction(at), Fraction(micros))]
 
 
+def test_times_that_nanoseconds_do_not_hold_may_be_in_a_file() -> None:
+    """Other engines write them as INT96; a file with them must be read, to refuse it."""
+    ends = {"3000-01-01": Comparison("ns", Op.GE, (1 << 63) - 1), "1600-01-01": Comparison("ns", Op.LE, -(1 << 63))}
+    reaching = {"3000-01-01": (Op.EQ, Op.GT, Op.GE), "1600-01-01": (Op.EQ, Op.LT, Op.LE)}
+    for far, end in ends.items():
+        for op in Op:
+            bound = bind(parse_predicate(f"ns {op.value} '{far}'"), FIELDS)
+            assert bound == (end if op in reaching[far] else IsNull("ns", True))
+
+
 def test_a_text_that_is_no_date_is_named() -> None:
     with pytest.raises(InvalidRequest, match="column 'day' of type DATE .* '2024-01-0'; .* YYYY-MM-DD"):
         bind(parse_predicate("day = '2024-01-0'"), FIELDS)

@@ -25,7 +25,9 @@ from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.footer import MAGIC, Column, ColumnChunk, Footer
+from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
+from bitlake.types.arrow import holds, is_nanoseconds
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"
@@ -86,13 +88,14 @@ def mini_file(
     return pa.py_buffer(b"".join(body))
 
 
-def open_mini(file: pa.Buffer, coded: Sequence[str] = ()) -> pq.ParquetFile:
+def open_mini(file: pa.Buffer, coded: Sequence[str] = (), int96_unit: str | None = None) -> pq.ParquetFile:
     """Open a small file, with the columns ``coded`` read as dictionaries; raises :class:`CorruptError`."""
     try:
         return pq.ParquetFile(
             pa.BufferReader(file),
             pre_buffer=False,
             read_dictionary=list(coded) or None,
+            coerce_int96_timestamp_unit=int96_unit,
         )
     except DECODE_ERRORS as e:
         raise decode_error(e, "footer") from e
@@ -103,6 +106,58 @@ def decode_error(e: Exception, what: str) -> CorruptError | UnsupportedFeature:
     if isinstance(e, pa.ArrowNotImplementedError):
         return UnsupportedFeature(f"Parquet {what}: {e}")
     return CorruptError(f"Parquet {what}: {e}")
+
+
+# --- INT96 ------------------------------------------------------------------------------------------------------------
+
+_FIRST_MICROS, _LAST_MICROS = -(1 << 63) // 1000 + 1, (1 << 63) // 1000
+
+
+def check_nanoseconds(columns: pa.Table | pa.RecordBatch) -> None:
+    """Raise :class:`UnsupportedFeature` for a time, in microseconds, that nanoseconds in 64 bits do not hold.
+
+    Arrow reads INT96, the nanoseconds of a day and the day, as 64 bits, and shows what does not fit as another time:
+    9999-12-31 as a day of 1816.
+    """
+    for name, column in zip(columns.schema.names, columns.columns, strict=True):
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            for times in _times(chunk):
+                bounds = pc.min_max(times.cast(pa.int64()))
+                for micros in (bounds["min"].as_py(), bounds["max"].as_py()):
+                    if micros is not None and not _FIRST_MICROS <= micros <= _LAST_MICROS:
+                        when = pc.strftime(pa.scalar(micros, pa.timestamp("us"))).as_py()
+                        raise UnsupportedFeature(
+                            f"column '{name}' holds {when}, and 64 bits hold nanoseconds from 1677-09-21 to "
+                            "2262-04-11; rewrite the file with a column of microseconds"
+                        )
+
+
+def _times(array: pa.Array) -> Iterator[pa.Array]:
+    """The arrays of timestamps in an array."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        yield array
+    elif pa.types.is_struct(kind):
+        for child in array.flatten():
+            yield from _times(child)
+    elif pa.types.is_map(kind):
+        yield from _times(array.keys)
+        yield from _times(array.items)
+    elif pa.types.is_list(kind):
+        yield from _times(array.flatten())
+
+
+def _int96_columns(file: pq.ParquetFile, order: Sequence[str] | None) -> list[str]:
+    """The columns to read that hold INT96."""
+    wide = [f.name for f in file.schema_arrow if holds(f.type, is_nanoseconds) and (order is None or f.name in order)]
+    if not wide:
+        return []
+    leaves = (file.schema.column(i) for i in range(len(file.schema)))
+    stored = {leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
+    return [name for name in wide if name in stored]
+
+
+# --- chunks of small files --------------------------------------------------------------------------------------------
 
 
 def _chunk(footer: Footer, chunk: MiniChunk, at: int, length: int) -> bytes:
@@ -226,8 +281,15 @@ def read_columns(
     with file:
         order = _order(file, columns)
         groups = list(range(file.num_row_groups)) if row_groups is None else list(row_groups)
+        int96 = _int96_columns(file, order)
+        twin: Iterator[pa.RecordBatch] = iter(())
+        if int96:
+            micros = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit="us")
+            twin = micros.iter_batches(batch_size, row_groups=groups, columns=int96, use_threads=use_threads)
         try:
             for batch in file.iter_batches(batch_size, row_groups=groups, columns=order, use_threads=use_threads):
+                if int96:
+                    check_nanoseconds(next(twin))
                 if batch.num_rows:
                     yield batch if order is None or batch.schema.names == order else batch.select(order)
         except DECODE_ERRORS as e:

@@ -27,7 +27,14 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.formats.parquet.decode import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
+from bitlake.formats.parquet.decode import (
+    DECODE_ERRORS,
+    MiniChunk,
+    check_nanoseconds,
+    decode_error,
+    mini_file,
+    open_mini,
+)
 from bitlake.formats.parquet.footer import BYTE_ARRAY, INT96, Column, FetchRanges, Footer
 from bitlake.formats.parquet.gather import (
     BLOCK_BYTES,
@@ -376,7 +383,9 @@ def _by_pyarrow(
     # pyarrow reads a column until its chunks end, or as many values as the row groups have rows: give it the longest.
     groups = [(max(c[k].values for c in chunks), [c[k] for c in chunks]) for k in range(len(plans))]
     coded = [o.column.name for o in opened if o.coded and o.number in minis]
-    reader = open_mini(mini_file(footer, columns, groups), coded).reader
+    mini = mini_file(footer, columns, groups)
+    _check_int96(footer, mini, columns)
+    reader = open_mini(mini, coded).reader
     decoded = _decoded(reader, columns, [[c.values for c in of_column] for of_column in chunks])
     for i, column, values in zip(left, columns, decoded, strict=True):
         choices = [plan.choices[i] for plan in plans]
@@ -389,6 +398,21 @@ def _by_pyarrow(
         else:
             taken = _take(values, np.concatenate([c.positions + base for c, base in zip(choices, before)]))
         out[column.name] = taken.cast(taken.type.value_type) if column.name in coded else taken
+
+
+def _check_int96(footer: Footer, file: pa.Buffer, columns: Sequence[Column]) -> None:
+    """Raise :class:`UnsupportedFeature` for a time in a small file that nanoseconds do not hold."""
+    stored = [
+        column.name
+        for column in columns
+        if any(footer.leaves[leaf].physical == INT96 for leaf in range(column.leaf, column.leaf_end))
+    ]
+    for name in stored:  # their lengths may differ
+        try:
+            values = open_mini(file, int96_unit="us").read([name], use_threads=False)
+        except DECODE_ERRORS as e:
+            raise decode_error(e, f"column '{name}'") from e
+        check_nanoseconds(values)
 
 
 def _decoded(reader: Any, columns: Sequence[Column], values: Sequence[Sequence[int]]) -> list[pa.ChunkedArray]:
@@ -428,7 +452,7 @@ def decode_nested(footer: Footer, nested: Sequence[Column], plans: Sequence[Grou
         # pyarrow decodes nested dictionaries of one row group only.
         for k in range(len(groups)) if coded else [slice(None)]:
             some, chosen = ([groups[k]], [choices[k]]) if isinstance(k, int) else (groups, choices)
-            table = _decoded_table(mini_file(footer, columns, some), columns, some, coded)
+            table = _decoded_table(footer, columns, some, coded)
             _take_nested(footer, table, chosen, [count for count, _ in some], out)
 
 
@@ -480,12 +504,14 @@ def _coded_leaves(
 
 
 def _decoded_table(
-    file: pa.Buffer,
+    footer: Footer,
     columns: Sequence[Column],
     groups: Sequence[tuple[int, Sequence[MiniChunk]]],
     coded: Sequence[str],
 ) -> pa.Table:
     """All columns of a small file of these row groups."""
+    file = mini_file(footer, columns, groups)
+    _check_int96(footer, file, columns)
     try:
         table = open_mini(file, coded).read(use_threads=False)
     except DECODE_ERRORS as e:

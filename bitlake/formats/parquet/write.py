@@ -63,7 +63,7 @@ from bitlake.formats.parquet.footer import footer_stats
 from bitlake.io.local import failure
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
-from bitlake.types.arrow import arrow_schema, holds
+from bitlake.types.arrow import arrow_schema, holds, is_nanoseconds
 from bitlake.types.datatypes import DataField
 
 ROW_GROUP_ROWS = 1 << 20
@@ -149,7 +149,7 @@ class ParquetWriter:
             "data_page_size": _PAGE_END_BYTES,
             "write_batch_size": _BATCH_VALUES,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.
-            "use_deprecated_int96_timestamps": any(holds(k, _is_nanoseconds) for k in self._schema.types),
+            "use_deprecated_int96_timestamps": any(holds(k, is_nanoseconds) for k in self._schema.types),
             "data_page_version": "1.0",
             "dictionary_pagesize_limit": dictionary_bytes,
         }
@@ -292,10 +292,6 @@ def _leaves(path: str, kind: pa.DataType) -> list[str]:
     else:
         return [path]
     return [leaf for field in inner for leaf in _leaves(f"{path}.{field.name}", field.type)]
-
-
-def _is_nanoseconds(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 # --- pages of clusters ------------------------------------------------------------------------------------------------
