@@ -201,6 +201,7 @@ class PlanResolver:
         those.  A compaction that looks keys up writes rows that hide those of higher levels, and another writes rows
         that are merged with them.  Readers of the other mode would read wrong rows.
         """
+        self._check_changelog(latest)
         if not (self.plan.deletes or self.plan.index):
             return
         modes = [s.opts.of(opt.DV_ENABLED) for s in (self.schema, latest)]
@@ -213,6 +214,19 @@ class PlanResolver:
         if changed is not None:
             raise CommitConflict(
                 f"option '{changed.name}' of table {self.paths.root} was changed meanwhile; read it again and retry"
+            )
+
+    def _check_changelog(self, latest: TableSchema) -> None:
+        """Raise :class:`CommitConflict` if streams would look for the rows in a changelog that the plan lacks.
+
+        Streams read a snapshot by the changelog producer of its schema, which is the latest one.
+        """
+        old, new = (s.opts.of(opt.CHANGELOG_PRODUCER) for s in (self.schema, latest))
+        expected = {"APPEND": ("input",), "COMPACT": ("lookup", "full-compaction")}.get(self.plan.kind, ())
+        if old != new and new in expected and self.plan.adds and self.schema.primary_keys:
+            raise CommitConflict(
+                f"option '{opt.CHANGELOG_PRODUCER.name}' of table {self.paths.root} was changed meanwhile; "
+                "read it again and retry"
             )
 
     def delta(self, latest: Snapshot | None) -> Delta:

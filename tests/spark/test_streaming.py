@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from pyspark.sql import types as T
 import bitlake
 from bitlake import _clock
 from bitlake.catalog.catalog import Identifier
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound
 from bitlake.mergetree.task_writes import TaskResult
 from bitlake.snapshot.consumers import consumers
 from bitlake.spark.source import read as streams
@@ -374,8 +375,7 @@ def writer_of(lake: bitlake.Lake, table: str, **options: str) -> StreamWriter:
 
 
 def message(writer: StreamWriter, *ids: int, v: str = "n") -> Message:
-    made = writer.write(iter(batch(*ids, v=v).to_batches()))
-    return Message(made.result, "query")
+    return replace(writer.write(iter(batch(*ids, v=v).to_batches())), query="query")
 
 
 @pytest.mark.parametrize("table", ["t", "k", "dynamic", "across"])
@@ -398,13 +398,28 @@ def test_a_batch_is_committed_once(plain: bitlake.Lake, table: str) -> None:
     assert not list(Path(plain.table(table).path).rglob("*.arrow")), "what tasks staged is gone"
 
 
+def test_a_batch_written_for_another_changelog_is_refused(plain: bitlake.Lake) -> None:
+    """The batch had no changelog, but its snapshot had the new schema: streams of the table lost its rows."""
+    table = plain.table("k")
+    table.alter_options({"changelog-producer": "none"})
+    late = message(writer_of(plain, "k"), 7)
+    table.alter_options({"changelog-producer": "input"})
+    offset = {"snapshot": table.snapshot.id + 1, "index": 0, "full": 0}  # type: ignore[union-attr]
+    committer = writer_of(plain, "k")
+    with pytest.raises(CommitConflict, match="option 'changelog-producer' of table .* was changed meanwhile"):
+        committer.commit([late], 0)
+    committer.commit([message(writer_of(plain, "k"), 7)], 0)
+    reader = reader_of(plain, "k")
+    assert rows_of(reader, offset, latest(reader, offset)) == [(7, "n")]
+
+
 def test_an_aborted_batch_leaves_nothing(plain: bitlake.Lake) -> None:
     table = plain.table("t")
     files = {p.name for p in Path(table.path).rglob("*.parquet")}
     writer = writer_of(plain, "t")
     writer.abort([message(writer, 100), None], 0)
     assert {p.name for p in Path(table.path).rglob("*.parquet")} == files
-    writer.commit([Message(message(writer).result, None)], 0)
+    writer.commit([replace(message(writer), query=None)], 0)
     assert len(table.history.snapshots()) == 3, "an empty batch makes no snapshot"
 
 
@@ -414,7 +429,7 @@ def test_sinks_that_cannot_be(plain: bitlake.Lake) -> None:
         source.streamWriter(T.StructType(), True)
     writer = writer_of(plain, "t")
     with pytest.raises(InvalidRequest, match="'commit-user'"):
-        writer.commit([Message(message(writer, 1).result, None)], 0)
+        writer.commit([replace(message(writer, 1), query=None)], 0)
     assert isinstance(message(writer, 1).load(), TaskResult)
 
 
@@ -499,7 +514,7 @@ def test_batches_of_the_sink_may_bring_columns(plain: bitlake.Lake) -> None:
     rows = pa.record_batch([[7], pa.array([5], pa.int32()), ["+I"]], names=["id", "more", "kind"])
     for _ in range(2):  # Spark makes a writer for each batch, and where it commits
         writer = BitlakeDataSource(options).streamWriter(types, False)
-    writer.commit([Message(writer.write(iter([rows])).result, "query")], 0)
+    writer.commit([replace(writer.write(iter([rows])), query="query")], 0)
     assert plain.table("k").schema.field_names == ("id", "v", "more")
     found = plain.table("k").scan(where="id = 7").to_arrow().to_pylist()
     assert found == [{"id": 7, "v": None, "more": 5}]

@@ -423,6 +423,26 @@ def test_files_are_not_replaced_after_compactions_began_or_ceased_to_look_keys_u
     PlanResolver(STORE, paths, compaction, plain).check_mode(full)
 
 
+def test_rows_are_not_added_without_the_changelog_that_streams_read(tmp_path: Path) -> None:
+    """Streams read a snapshot by the latest producer, as its schema says, and lost rows that it had no changelog of."""
+    paths, schema = make_table(tmp_path / "t")
+    keyed = dataclasses.replace(schema, primary_keys=("k",))
+    none, produced, full = (keyed.with_options({"changelog-producer": p}) for p in ("none", "input", "full-compaction"))
+    refused = [
+        ("APPEND", none, produced),
+        ("APPEND", full, produced),
+        ("COMPACT", none, full),
+        ("COMPACT", produced, full),
+    ]
+    for kind, before, after in refused:
+        resolver = PlanResolver(STORE, paths, CommitPlan(kind, (entry("a"),)), before)
+        with pytest.raises(CommitConflict, match="option 'changelog-producer' of table .* was changed meanwhile"):
+            resolver.check_mode(after)
+        resolver.check_mode(before)
+    for kind, before, after in [("APPEND", none, full), ("COMPACT", none, produced), ("OVERWRITE", none, produced)]:
+        PlanResolver(STORE, paths, CommitPlan(kind, (entry("a"),)), before).check_mode(after)
+
+
 def test_rows_need_later_numbers_than_all_rows_of_their_bucket(tmp_path: Path) -> None:
     """The live files have the numbers 0 to 9."""
     paths, schema = make_table(tmp_path / "t")

@@ -15,7 +15,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -57,10 +57,11 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Message(WriterCommitMessage):
-    """The result of a task, pickled, and its streaming query."""
+    """The result of a task, pickled, its streaming query, and the schema that its files were written with."""
 
     result: bytes
     query: str | None
+    schema: int
 
     def load(self) -> task_writes.TaskResult:
         """Return the result of the task."""
@@ -99,7 +100,8 @@ class _Writing:
         context = TaskContext.get()
         number = 0 if context is None else context.partitionId()
         result = task_writes.write_task(self._job, number, iterator)
-        return Message(dumps(result), None if context is None else context.getLocalProperty(_QUERY))
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        return Message(dumps(result), query, self._job.state.schema.id)
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
@@ -156,7 +158,10 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             task_writes.discard_tasks(self._job.state, results)
             task_writes.compact_touched(table, results, batchId)
             return
-        # Tasks planned on the state that the writer was made with, which another process made.
+        # Tasks planned on the state of a writer that another process made.  If the table was altered since then, the
+        # commit checks the schema with which they wrote.
+        [schema] = state.schemas({m.schema for m in messages if m is not None}).values()
+        state = replace(state, schema=schema)
         job = task_writes.TaskJob(state, self._job.user, False, self._job.kinds)
         with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
             task_writes.commit_tasks(table, job, results, None, batchId)
