@@ -22,16 +22,16 @@ _MEMORY_UNITS = {
 }
 # In nanoseconds; a bare number is milliseconds, as in Paimon.
 _DURATION_UNITS = {
-    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
-    **dict.fromkeys(("µs", "us", "micro", "microsecond", "microseconds"), 1_000),
-    **dict.fromkeys(("", "ms", "milli", "millisecond", "milliseconds"), 1_000_000),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000_000_000),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 1_000),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1_000_000),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000_000_000),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * 1_000_000_000),
     **dict.fromkeys(("h", "hour", "hours"), 3600 * 1_000_000_000),
     **dict.fromkeys(("d", "day", "days"), 86400 * 1_000_000_000),
 }
-_QUANTITY = re.compile(r"^\s*(\d+)\s*([A-Za-zµ]*)\s*$")
-_INT = re.compile(r"^[+-]?\d{1,19}$")
+_QUANTITY = re.compile(r"\s*([0-9]{1,19})\s*([A-Za-zµ]*)\s*")
+_INT = re.compile(r"[+-]?[0-9]{1,19}")
 _STATS = re.compile(r"^\s*(none|counts|full|truncate\(\s*(\d{1,9})\s*\))\s*$", re.IGNORECASE)
 
 
@@ -80,7 +80,7 @@ class Option(Generic[T]):
 
 def parse_int(text: str) -> int:
     """A decimal integer."""
-    if not _INT.match(text.strip()):
+    if not _INT.fullmatch(text):
         raise ValueError(text)
     return int(text)
 
@@ -118,7 +118,7 @@ def parse_file_prefix(text: str) -> str:
 
 def parse_bool(text: str) -> bool:
     """``true`` or ``false`` in any case."""
-    word = text.strip().lower()
+    word = text.lower()
     if word not in ("true", "false"):
         raise ValueError(text)
     return word == "true"
@@ -126,12 +126,12 @@ def parse_bool(text: str) -> bool:
 
 def parse_memory(text: str) -> int:
     """A size such as ``128 mb`` in bytes; a bare number is bytes, units are powers of 1024."""
-    return _quantity(text, _MEMORY_UNITS)
+    return _quantity(text, _MEMORY_UNITS, 1)
 
 
 def parse_duration_ms(text: str) -> int:
     """A duration such as ``1 h`` in whole milliseconds; a bare number is milliseconds."""
-    return _quantity(text, _DURATION_UNITS) // 1_000_000
+    return _quantity(text, _DURATION_UNITS, 1_000_000)
 
 
 def timedelta_of(ms: int) -> timedelta:
@@ -139,11 +139,16 @@ def timedelta_of(ms: int) -> timedelta:
     return timedelta(milliseconds=min(ms, timedelta.max // timedelta(milliseconds=1)))
 
 
-def _quantity(text: str, units: dict[str, int]) -> int:
-    match = _QUANTITY.match(text)
-    if match is None or match.group(2).lower() not in units:
+def _quantity(text: str, units: dict[str, int], divisor: int) -> int:
+    """A number times its unit, in ``divisor`` units; both must fit in Java's long, as in Paimon."""
+    match = _QUANTITY.fullmatch(text)
+    unit = None if match is None else units.get(match[2].lower())
+    if match is None or unit is None:
         raise ValueError(text)
-    return int(match.group(1)) * units[match.group(2).lower()]
+    number = int(match[1])
+    if max(number, number * unit // divisor) > LONG_MAX:
+        raise ValueError(text)
+    return number * unit // divisor
 
 
 def parse_stats_mode(text: str) -> StatsMode:
@@ -184,13 +189,12 @@ def parse_bucket(text: str) -> int:
 
 def word(*allowed: str) -> Kind[str]:
     """One of some words, in any case; the value is the word as declared."""
-    by_key = {w.lower().replace("_", "-"): w for w in allowed}
+    by_key = {w.lower(): w for w in allowed}
 
     def parse(text: str) -> str:
-        key = text.strip().lower().replace("_", "-")
-        if key not in by_key:
+        if text.lower() not in by_key:
             raise ValueError(text)
-        return by_key[key]
+        return by_key[text.lower()]
 
     return Kind(parse, "one of " + ", ".join(allowed))
 
@@ -257,7 +261,3 @@ EXTERNAL_PATHS = Kind(
     parse_external_paths, "absolute URIs with commas between, such as 's3://bucket/folder', without '..'"
 )
 WEIGHTS = Kind(parse_weights, "whole numbers ≥ 1 with commas between")
-PERIOD_FORMAT = Kind(
-    word("with-dashes", "without-dashes", "without-dashes-and-spaces").parse,
-    "one of with_dashes, without_dashes, without_dashes_and_spaces",
-)

@@ -348,7 +348,9 @@ TAG_CREATION_PERIOD_DURATION = _unset("tag.creation-period-duration", kind.DURAT
 """How long a period is, instead of the words."""
 TAG_CREATION_DELAY = _option("tag.creation-delay", kind.DURATION, "0 ms")
 """How late rows of a period may still come."""
-TAG_PERIOD_FORMATTER = _option("tag.period-formatter", kind.PERIOD_FORMAT, "with_dashes")
+TAG_PERIOD_FORMATTER = _option(
+    "tag.period-formatter", kind.word("with_dashes", "without_dashes", "without_dashes_and_spaces"), "with_dashes"
+)
 """How a period is written as a tag's name."""
 TAG_NUM_RETAINED = _unset("tag.num-retained-max", kind.at_least(1))
 """How many tags made by commits there may be."""

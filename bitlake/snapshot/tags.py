@@ -300,8 +300,8 @@ _EPOCH = datetime(1970, 1, 1)
 BATCH = "batch"
 _BATCH_PREFIX = "batch-write-"
 _NEVER = -(1 << 63)
-_DAYS = {"with-dashes": "%Y-%m-%d", "without-dashes": "%Y%m%d", "without-dashes-and-spaces": "%Y%m%d"}
-_HOURS = {"with-dashes": "%Y-%m-%d %H", "without-dashes": "%Y%m%d %H", "without-dashes-and-spaces": "%Y%m%d%H"}
+_DAYS = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
+_HOURS = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class Periods:
                 return Periods(timedelta(days=1), _DAYS[form])
             case "hourly":
                 return Periods(timedelta(hours=1), _HOURS[form])
-        return Periods(timedelta(hours=2), _HOURS["with-dashes"])
+        return Periods(timedelta(hours=2), _HOURS["with_dashes"])
 
     def name(self, start: datetime) -> str:
         """The name of the tag of the period that begins at a time."""

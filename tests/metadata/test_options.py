@@ -44,10 +44,36 @@ def test_quantities() -> None:
     for count in (1, 10**7):
         for unit, millis in (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)):
             assert parse_duration_ms(f"{count} {unit}") == count * millis
-        assert parse_duration_ms(f"{10**6 * count} ns") == count == parse_duration_ms(f"{1000 * count} us")
+        assert parse_duration_ms(f"{10**6 * count} ns") == count == parse_duration_ms(f"{1000 * count} µs")
     assert [parse_duration_ms(t) for t in ("5", "5 s", "1h", "2 min", "1 d")] == [5, 5000, 3600000, 120000, 86400000]
-    small = ["999999 ns", "1000000 nanoseconds", "999 us", "1000 µs", "2500 micro", "7 ms", "7 milli", "3 m", "2 hours"]
+    small = ["999999 ns", "1000000 nanoseconds", "999 µs", "1000 µs", "2500 micro", "7 ms", "7 milli", "3 m", "2 hours"]
     assert [parse_duration_ms(t) for t in small] == [0, 1, 0, 1, 2, 7, 7, 180000, 7200000]
+    plural = ["1000000 nanos", "1000 micros", "1 millis", "2 secs"]
+    assert [parse_duration_ms(t) for t in plural] == [1, 1, 1, 2000]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("snapshot.time-retained", "10 us"),
+        ("snapshot.time-retained", "9223372036854775807 s"),
+        ("snapshot.time-retained", "9223372036854775808 ns"),
+        ("snapshot.time-retained", "\u0661 h"),
+        ("target-file-size", "9223372036854775807 kb"),
+        ("target-file-size", "\u0661 mb"),
+        ("num-levels", " 5"),
+        ("num-levels", "\u0665"),
+        ("deletion-vectors.enabled", " true"),
+        ("merge-engine", "partial_update"),
+        ("merge-engine", " first-row"),
+        ("tag.period-formatter", "with-dashes"),
+    ],
+)
+def test_texts_that_paimon_refuses(name: str, text: str) -> None:
+    """Paimon (Java) could not open a table with such an option."""
+    option = next(v for v in vars(o).values() if isinstance(v, o.Option) and v.name == name)
+    with pytest.raises(InvalidRequest, match=f"option '{name}' = "):
+        option.read(text)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +303,7 @@ WORDED = {
     "tag.automatic-creation": "none",
     "tag.batch.customized-name": None,
     "tag.creation-period": "daily",
-    "tag.period-formatter": "with-dashes",
+    "tag.period-formatter": "with_dashes",
     "type": "table",
     "metadata.iceberg.format-version": 2,
     "metadata.iceberg.manifest-compression": "snappy",
