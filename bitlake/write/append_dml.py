@@ -63,7 +63,10 @@ from bitlake.write.writer import write_rows
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """Files of one bucket to write again as one sequence of rows; picklable."""
+    """Files of one bucket to write again as one sequence of rows; picklable.
+
+    ``writer`` begins the names of the new files, so that they can be found if the job fails.
+    """
 
     tasks: tuple[FileTask, ...]
     partition: tuple[object, ...]
@@ -134,7 +137,9 @@ def _rewrite_group(
     types = output_schema(schema, names)
     request = ReadRequest(schema, names, None)
     factory = DataFileFactory(paths, schema, store)
-    file_names = _job_file_names(schema, job.writer)
+    # A task can run twice at once.  With one name for both, the run that Spark stops could truncate or delete the file
+    # of the other.
+    file_names = _job_file_names(schema, f"{job.writer}-{_clock.new_uuid()[:8]}")
     with DataFileWriter(factory, job.partition, job.bucket, file_names, job.group_bytes) as writer:
         for task in job.tasks:
             for table in read_file(store, task, request, ReadCounts()):
@@ -158,7 +163,7 @@ def _discard_job(state: TableState, job: RewriteJob) -> None:
     factory = DataFileFactory(state.paths, state.schema, state.store)
     name = next(_job_file_names(state.schema, job.writer))
     folder = factory.path(job.partition, job.bucket, name).rsplit("/", 1)[0]
-    prefix = name.removesuffix(f"0.{file_format(state.schema)}")
+    prefix = name.removesuffix(f"0.{file_format(state.schema)}")  # of all runs of the job's task
     discard_files(state.store, [f"{folder}/{f.name}" for f in state.store.list(folder) if f.name.startswith(prefix)])
 
 

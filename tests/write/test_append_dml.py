@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from store_wrappers import WRITES, FaultyStore
 import bitlake
 from bitlake.errors import BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata.manifest import FileSource
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot.manifests import index_entries
 from bitlake.table.table import Table
@@ -255,3 +257,26 @@ def test_a_statement_waits_before_it_runs_again(monkeypatch: pytest.MonkeyPatch)
         assert all(0 <= wait <= bound for wait, bound in zip(waits[-4:], [2, 4, 8, 10], strict=True))
     assert len(waits) == 200
     assert most[0] < most[1] < most[2]
+
+
+def test_a_second_run_of_a_task_leaves_the_files_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark runs slow tasks twice at once (speculation), and stops the run that is not done first."""
+    table = table_of(tmp_path, {})
+    fill(table, 3)
+    state = table._core.state()
+
+    class Twice:
+        def run(self, items: Sequence[Any], fn: Callable[[Any], Any]) -> list[Any]:
+            first = [fn(item) for item in items]
+            monkeypatch.setattr(append_dml.DataFileFactory, "entry", interrupted)
+            for item in items:
+                with pytest.raises(KeyboardInterrupt):
+                    fn(item)
+            return first
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    groups = [[e] for e in state.entries()]
+    new = append_dml.rewrite(state, groups, {}, Twice(), FileSource.COMPACT)
+    assert len(new) == 3 and {e.file.file_name for group in new for e in group} <= written(table)
