@@ -2,7 +2,8 @@
 
 1. A new schema changes the option ``bucket``.  Readers continue; writes into the old buckets are refused from now on.
    A rescale that is interrupted here is completed by calling it again (or by INSERT OVERWRITE).
-2. All rows of one snapshot, level 0 included, are written into the new buckets and replace the table, unless another
+2. Rows that the changelog does not show yet are compacted, since an overwrite has none: streams would lose them.
+3. All rows of one snapshot, level 0 included, are written into the new buckets and replace the table, unless another
    snapshot was committed meanwhile (by a writer that read the schema before): then they are read and written again.
 
 Cost: reads and writes every row of the table, or of the partitions rescaled.
@@ -44,6 +45,7 @@ def rescale(table: MergeTreeTable, buckets: int, rewrite: Rewrite | None = None)
             return False
         if all(e.total_buckets == buckets for e in state.entries()):
             return True
+        state = dml.compact_pending(table, state)
         (rewrite or _rewrite_here(table))(state, _overwrite_of(state))
         return False
 
@@ -66,6 +68,7 @@ def rescale_partitions(table: MergeTreeTable, buckets: int, where: str, rewrite:
     def spread(state: TableState) -> bool:
         if all(e.total_buckets == buckets for e in table.partition_files(state, where)):
             return True
+        state = dml.compact_pending(table, state)
         changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
         rewrite(changed, _overwrite_of(state, dynamic=bool(state.schema.partition_keys)))
         return False

@@ -295,6 +295,21 @@ def test_all_rows_of_a_snapshot_come_though_another_one_followed(table: Table) -
         assert ids(told(feed, start, feed.step(start, limits, until).end)) == list(range(51))
 
 
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changes_that_wait_for_a_compaction_come_before_a_rescale(lake: bitlake.Lake, producer: str) -> None:
+    """The overwrite merged them into the new buckets, and no changelog ever had them."""
+    table = keyed(lake, changelog_producer=producer, write_only="true")
+    feed = ChangeStream(table._core, kinds=True)
+    start = feed.full()
+    table.upsert(batch(1, 2))
+    table.maintenance.compact(full=True)
+    table.upsert(batch(2, 3, v="b"), ["-D", "+I"])
+    table.maintenance.rescale(3)
+    rows = [(kind, key) for kind, key, _ in told(feed, start, feed.latest())]
+    assert sorted(rows) == [("+I", 1), ("+I", 2), ("+I", 3), ("-D", 2)]
+    assert ids([tuple(r.values()) for r in table.scan().to_arrow().to_pylist()]) == [1, 3]
+
+
 def test_offsets_of_former_versions_are_taken(table: Table) -> None:
     feed = ChangeStream(table._core, kinds=False)
     for at in (StreamOffset(6), StreamOffset(3), StreamOffset(5, 0, True)):
