@@ -445,14 +445,26 @@ class JdbcCatalog(Catalog):
                 if cheap and not interrupted:
                     self.store.rename(source, target)
                     moved = True
-        except BaseException:
-            if moved:
-                self.store.rename(target, source)
-            elif not cheap:
-                self.store.delete_dir(target)
-            raise
+        except BaseException as e:
+            if isinstance(e, AlreadyExists | NotFound) or not self._is_renamed(old, new):
+                if moved:
+                    self.store.rename(target, source)
+                elif not cheap:
+                    self.store.delete_dir(target)
+                raise
+            if not isinstance(e, StorageUnavailable):
+                raise
         if not cheap:
             self.store.delete_dir(source)
+
+    def _is_renamed(self, old: Identifier, new: Identifier) -> bool:
+        """Whether a rename that failed took effect: the database may commit, and its response get lost.
+
+        Raises :class:`StorageUnavailable` if the database cannot tell; no file is then moved or deleted.  The same
+        rename completes it, except in a bucket, where both folders stay.
+        """
+        with self._database.transaction() as t:
+            return self._has_table(t, new) and not self._has_table(t, old)
 
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table with everything in its folder; raises :class:`NotFound` unless ``if_exists``."""

@@ -14,7 +14,9 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -314,6 +316,30 @@ def test_a_rename_that_fails_leaves_one_whole_table(tmp_path: Path, fail_at: int
     else:
         assert whole.tables("default") == ["u"]
         assert lake.table("u").scan().count() == 3
+
+
+@pytest.mark.parametrize("cheap", [True, False])
+def test_a_rename_whose_transaction_lost_its_response_is_done(
+    tmp_path: Path, cheap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files went back, or were deleted, and the catalog named a table without files."""
+    monkeypatch.setattr("bitlake.catalog.jdbc.has_cheap_rename", lambda store, path: cheap)
+    database = open_database(f"sqlite:///{tmp_path}/c.db")
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    lake.create_table("t", SCHEMA).append(ROWS)
+    lost = []
+
+    @contextmanager
+    def begin(write: bool) -> Iterator[Any]:
+        with database._begin(write) as execute:
+            yield execute
+        if write and not lost:
+            lost.append(True)
+            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    catalog = JdbcCatalog(LocalStore(), f"{tmp_path}/wh", replace(database, _begin=begin))
+    catalog.rename_table(Identifier("default", "t"), Identifier("default", "u"))
+    assert lost and lake.tables() == ["u"] and lake.table("u").scan().count() == 3
 
 
 def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
