@@ -173,7 +173,7 @@ def literal(value: Any) -> str:
         case float():
             made = f"{value!r}D"
         case Decimal() if value.is_finite():
-            whole, _, part = f"{abs(value):f}".partition(".")
+            whole, _, part = f"{value.copy_abs():f}".partition(".")
             digits = max(len(whole.lstrip("0")) + len(part), 1)
             return f"CAST('{value:f}' AS DECIMAL({digits}, {len(part)}))"
         case str():

@@ -6,8 +6,8 @@ one row for each file that holds its key, so there are few calls, each over whol
 
 The state of a function that selects one of its inputs is a row number; values are read once, at the end.  The states
 of ``sum``, ``product``, ``bool_and`` and ``bool_or`` are numbers; other functions hold Python values.  Integers are
-exact, and an overflow is an error; decimals with more digits than the type allows become NULL, as in Paimon; floats are
-added in their own precision.
+exact, and an overflow is an error.  So is a sum of decimals of up to 18 digits with more digits than its type; sums of
+wider decimals, and products, become NULL, as in Paimon.  Floats are added in their own precision.
 
 Source of what each function does: index-format spec, section 10.
 """
@@ -238,6 +238,8 @@ class IgnoreRetract:
 
 
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
+_COMPACT = 18
+"""Digits of a decimal that Paimon holds in 64 bits."""
 
 
 class Numbers:
@@ -319,17 +321,21 @@ class Arithmetic(Numbers):
 
     def _check(self, over: npt.NDArray[np.bool_]) -> None:
         if over.any():
-            raise InvalidRequest(f"aggregate function '{self._name}': the result is too large for {self._type}")
+            raise _too_large(self._name, self._type)
 
 
 def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
-    """The ``agg`` and ``retract`` functions of ``sum`` or ``product`` over Python decimals of the column's type."""
+    """The ``agg`` and ``retract`` functions of ``sum`` or ``product`` over Python decimals of the column's type.
+
+    What is too large becomes NULL, as in Paimon.  Sums of up to 18 digits may be too large on the way, as there.
+    """
     step = Decimal(1).scaleb(-column.type.scale)
-    limit = Decimal(10) ** (column.type.precision - column.type.scale)
+    exact = name == "sum" and column.type.precision <= _COMPACT
+    limit = Decimal(1 << 63).scaleb(-column.type.scale) if exact else _limit(column.type)
 
     def fit(value: Decimal) -> Decimal | None:
         rounded = value.quantize(step, context=_EXACT)
-        return rounded if abs(rounded) < limit else None
+        return rounded if rounded.copy_abs() < limit else None
 
     def agg(held: Decimal | None, new: Decimal | None) -> Decimal | None:
         if held is None or new is None:
@@ -347,6 +353,26 @@ def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
         return fit(_EXACT.divide(held, new))
 
     return agg, retract
+
+
+class Decimals(PythonValues):
+    """``sum`` and ``product`` of decimals."""
+
+    def finish(self) -> pa.Array:
+        """Return the results; raises :class:`InvalidRequest` for one that has more digits than the column."""
+        limit = _limit(self._column.type)
+        if any(value is not None and value.copy_abs() >= limit for value in self._values):
+            raise _too_large(self._name, self._column.type)
+        return super().finish()
+
+
+def _limit(kind: pa.DataType) -> Decimal:
+    """The least decimal with too many digits before the point."""
+    return Decimal(1).scaleb(kind.precision - kind.scale)
+
+
+def _too_large(name: str, kind: pa.DataType) -> InvalidRequest:
+    return InvalidRequest(f"aggregate function '{name}': the result is too large for {kind}")
 
 
 class Booleans(CannotRetract, Numbers):
@@ -392,7 +418,7 @@ def _accumulator(function: Function, column: pa.Array, groups: int) -> Accumulat
         return Extreme(column, groups, name)
     if name in ("sum", "product"):
         if pa.types.is_decimal(kind):
-            return PythonValues(column, groups, name, *_decimal_functions(column, name))
+            return Decimals(column, groups, name, *_decimal_functions(column, name))
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return Arithmetic(column, groups, name)
         raise _wrong_type(name, "numbers", kind)

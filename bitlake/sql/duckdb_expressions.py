@@ -610,7 +610,9 @@ def _negative(e: Expressions, node: exp.Neg) -> Value:
         made = e.value(inner)
         assert isinstance(made.literal, int | Decimal)
         kind = made.type if isinstance(node.this, exp.Paren) else None
-        return number(-made.literal, kind, f"-{made.name}" if kind is None else None)
+        # The minus of a Decimal rounds to 28 digits.
+        negated = made.literal.copy_negate() if isinstance(made.literal, Decimal) else -made.literal
+        return number(negated, kind, f"-{made.name}" if kind is None else None)
     value = e.require(node, e.value(node.this), "number")
     return Value(cast_sql(f"-{value.sql}", value.type), value.type, named("(- {})", value))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -184,6 +185,16 @@ def test_clocks_of_a_zone_in_partitions_and_changed_columns(zone: str, hour: int
     changed = lake.create_table("u", pa.table({"at": pa.array([july, None], pa.timestamp("us", "UTC"))}))
     changed.alter_column("at", type=pa.timestamp("us"))
     assert changed.scan().to_arrow()["at"].to_pylist() == [dt.datetime(2050, 7, day, hour), None]
+
+
+def test_decimals_keep_all_38_digits(tmp_path: Path) -> None:
+    """Python rounds the minus and the absolute value of a Decimal to 28 digits."""
+    lake = bitlake.connect(tmp_path)
+    value = Decimal("-1234567890123456789012345678.1234567891")
+    lake.create_table("t", pa.table({"d": pa.array([value], pa.decimal128(38, 10))}))
+    for wanted, args in ((str(value), None), ("-:d", {"d": value.copy_abs()})):
+        assert lake.sql(f"SELECT {wanted} AS d", args, engine="duckdb").fetchall() == [(value,)]
+        assert lake.sql(f"SELECT d FROM t WHERE d = {wanted}", args, engine="duckdb").fetchall() == [(value,)]
 
 
 def test_duckdb_has_no_offsets_with_seconds(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def fold(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...] 
         ("sum", pa.int8(), [100, None, 27], 127),
         ("sum", pa.float32(), [0.5, 0.25], 0.75),
         ("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("99.99")], Decimal("999.99")),
-        ("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")], None),
+        ("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00"), Decimal("-1.00")], Decimal("999.00")),
+        ("sum", pa.decimal128(19, 2), [Decimal(10**17 - 1), Decimal(1), Decimal("-1.00")], Decimal("-1.00")),
         ("product", pa.int32(), [3, -4, None], -12),
         ("product", pa.decimal128(6, 2), [Decimal("1.25"), Decimal("1.25")], Decimal("1.56")),
         ("product", pa.float64(), [0.5, 4.0], 2.0),
@@ -57,6 +58,13 @@ def fold(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...] 
 )
 def test_functions(name: str, kind: pa.DataType, values: list[Any], wanted: Any) -> None:
     assert fold(name, kind, values) == wanted
+
+
+def test_a_sum_with_more_digits_than_its_type_is_an_error() -> None:
+    """Paimon stores 1000.00 in a DECIMAL(5, 2); as NULL it would be lost, and later rows were a sum of their own."""
+    with pytest.raises(InvalidRequest, match=r"'sum': the result is too large for decimal128\(5, 2\)"):
+        fold("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")])
+    assert fold("product", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")]) is None
 
 
 def test_options_of_functions() -> None:

@@ -167,19 +167,24 @@ def test_functions_that_cannot_retract_say_so_for_a_row_alone(name: str) -> None
     assert state.finish().to_pylist() == [None]
 
 
-def test_decimals_keep_their_digits_and_round_half_up() -> None:
-    """A result with more digits than the type has becomes NULL."""
-    kind = pa.decimal128(4, 2)
+FOUR_DIGITS = pa.decimal128(4, 2)
 
-    def of(name: str, back: bool, first: str, second: str) -> Any:
+
+def test_decimals_keep_their_digits_and_round_half_up() -> None:
+    """A product with more digits than the type has becomes NULL."""
+
+    def of(name: str, back: bool, first: str, second: str, kind: Any = FOUR_DIGITS) -> Any:
         state = accumulator(Function(name, {}), pa.array([Decimal(first), Decimal(second)], kind), 1)
         one = np.zeros(1, np.int64)
         state.agg(one, one)
         (state.retract if back else state.agg)(one, one + 1)
         return state.finish().to_pylist()[0]
 
-    assert of("sum", False, "99.98", "0.01") == Decimal("99.99") and of("sum", False, "99.99", "0.01") is None
-    assert of("sum", True, "-99.98", "0.01") == Decimal("-99.99") and of("sum", True, "-99.99", "0.01") is None
+    assert of("sum", False, "99.98", "0.01") == Decimal("99.99")
+    assert of("sum", True, "-99.98", "0.01") == Decimal("-99.99")
+    wide, most = pa.decimal128(38, 10), Decimal("9999999999999999999999999999.9999999999")
+    assert of("sum", False, str(most), "0", wide) == most
+    assert of("sum", False, str(most), "0.0000000001", wide) is None
     assert of("product", False, "0.05", "0.10") == Decimal("0.01") and of("product", False, "0.05", "0.09") == Decimal(
         "0.00"
     )
