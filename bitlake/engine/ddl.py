@@ -223,9 +223,9 @@ def create_table(session: Session, statement: st.CreateTable) -> pa.Table:
     )
     if rows is None or not created:
         return nothing()
-    table = session.session_table(name)
-    state = table.state()
     try:
+        table = session.session_table(name)
+        state = table.state()
         table.check_writable(state, keyed=True)
         count = rows.store(table, state, "CREATE_TABLE_AS_SELECT")
     except BaseException:

@@ -12,6 +12,7 @@ from caches import forget
 
 import bitlake
 from bitlake.errors import StorageUnavailable
+from bitlake.io.base import WHOLE_FILE_BYTES
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import task_writes
 from bitlake.table.table import Table
@@ -164,3 +165,21 @@ def test_a_table_as_a_query_whose_rows_were_committed_all_the_same_stays(tmp_pat
     with pytest.raises(OutcomeUnknown, match="its files are kept"):
         lake.sql("CREATE TABLE t TBLPROPERTIES ('commit.max-retries' = '0') AS SELECT * FROM s", engine="duckdb")
     assert ids(bitlake.connect(str(tmp_path)).table("t")) == [1, 2]
+
+
+def test_a_table_as_a_query_that_cannot_be_opened_is_not_left_behind(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+
+    class Fails(LocalStore):
+        failed = False
+
+        def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
+            if path.endswith("/t/schema/schema-0") and not self.failed:
+                self.failed = True
+                raise StorageUnavailable("no answer in time")
+            return super().read(path, limit)
+
+    lake._catalog.store = Fails()
+    with pytest.raises(StorageUnavailable, match="no answer in time"):
+        lake.sql("CREATE TABLE t AS SELECT 1 AS id", engine="duckdb")
+    assert bitlake.connect(str(tmp_path)).tables() == []

@@ -89,9 +89,9 @@ def write_dataframe(
         context.catalog.create_table(
             name, columns_of_frame(frame), partition_keys=partition_by, options=options, names=context.names
         )
-    table = context.session_table(name)
-    state = table.state()
     try:
+        table = context.session_table(name)
+        state = table.state()
         table.check_writable(state, keyed=True)
         how = merging(context, name, table, merge)
         context.names.check(table.name, state.schema.field_names)
