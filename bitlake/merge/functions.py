@@ -29,6 +29,7 @@ from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.merge.keys import order_codes
 from bitlake.schema.merge_spec import Function
+from bitlake.types.utf8 import is_blank
 
 
 class Accumulator(Protocol):
@@ -453,28 +454,20 @@ def _wrong_type(name: str, supported: str, kind: pa.DataType) -> InvalidRequest:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-_NO_BREAK = frozenset("\x85\u00a0\u2007\u202f")
-"""Characters that are spaces to Python, and not to Java's ``Character.isWhitespace``."""
-
-
-def _blank(text: str | None) -> bool:
-    return text is None or not (text.strip() or _NO_BREAK.intersection(text))
-
-
 def _listagg(function: Function) -> _Change:
     delimiter = function.options.get("list-agg-delimiter", ",")
     separator = delimiter or " "
     distinct = function.flag("distinct")
 
     def agg(held: str | None, new: str | None) -> str | None:
-        if new is None or _blank(new):
+        if new is None or is_blank(new):
             return held
-        if held is None or _blank(held):
+        if held is None or is_blank(held):
             return new
         if not distinct:
             return f"{held}{delimiter}{new}"
         parts = dict.fromkeys(held.split(separator))
-        more = [t for t in dict.fromkeys(new.split(separator)) if t not in parts and not _blank(t)]
+        more = [t for t in dict.fromkeys(new.split(separator)) if t not in parts and not is_blank(t)]
         return delimiter.join([held, *more])
 
     return agg

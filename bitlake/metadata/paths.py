@@ -21,6 +21,7 @@ from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.casts import java_float
 from bitlake.types.datatypes import FLOATS, TIMESTAMPS
+from bitlake.types.utf8 import decoded_text, is_blank
 
 POSTPONE_BUCKET = -2
 _DIGITS = re.compile(r"^\d{1,19}$")
@@ -294,7 +295,7 @@ def partition_spec(
     for field, value in zip(fields, values, strict=True):
         assert isinstance(field.type, AtomicType)
         text = "" if value is None else render_value(field.type, value, legacy=legacy)
-        out[field.name] = text if text.strip() else default_name
+        out[field.name] = default_name if is_blank(text) else text
     return out
 
 
@@ -310,11 +311,11 @@ def render_value(made: AtomicType, value: Any, *, legacy: bool = True) -> str:
     if root is Root.DATE:
         return str(value) if legacy else _date(value)
     if root is Root.TIME:
-        return str(value) if legacy else _clock_text(value * 1_000_000, made.precision or 0)
+        return str(value) if legacy else _time(value, made.precision or 0)
     if root in TIMESTAMPS:
         return _timestamp(made, value, legacy)
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return decoded_text(value)
     return str(value)
 
 
@@ -334,6 +335,12 @@ def _date(days: int) -> str:
     full = year + era * 400 + (month <= 2)
     sign = "-" if full < 0 else "+" if full > 9999 else ""
     return f"{sign}{abs(full):04d}-{month:02d}-{day - (153 * shifted + 2) // 5 + 1:02d}"
+
+
+def _time(millis: int, digits: int) -> str:
+    """A time of day without zeros at the end of its fraction, which has at least one digit."""
+    whole, point, fraction = _clock_text(millis * 1_000_000, digits).partition(".")
+    return f"{whole}{point}{fraction.rstrip('0') or '0'}" if point else whole
 
 
 def _clock_text(nanos: int, digits: int) -> str:

@@ -46,6 +46,7 @@ from bitlake.types.datatypes import (
     Root,
     RowType,
 )
+from bitlake.types.utf8 import decoded_text
 
 _NUMERIC = INTEGERS | FLOATS | {Root.DECIMAL}
 _DATETIME = TIMESTAMPS | {Root.DATE, Root.TIME}
@@ -530,11 +531,11 @@ def decimals_of(array: Array, target: AtomicType) -> Array:
 
 
 def text_of_bytes(array: Array) -> Array:
-    """Bytes taken for UTF-8; what is not, is replaced."""
+    """Bytes taken for UTF-8; what is not, is replaced as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        return by_distinct(array.cast(pa.binary()), lambda b: b.decode("utf-8", "replace"), pa.string())
+        return by_distinct(array.cast(pa.binary()), decoded_text, pa.string())
 
 
 def _parse_booleans(array: Array) -> Array:

@@ -27,10 +27,15 @@ def java_text(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return pa.chunked_array([java_text(chunk) for chunk in values.chunks], values.type)
     invalid = _invalid_rows(values)
     stored = values.take(pa.array(invalid)).cast(pa.binary()).to_pylist()
-    decoded = [_SURROGATE.sub(_REPLACEMENT, value).decode("utf-8", "replace") for value in stored]
+    decoded = [decoded_text(value) for value in stored]
     mask = np.zeros(len(values), bool)
     mask[invalid] = True
     return pc.replace_with_mask(values, pa.array(mask), pa.array(decoded, values.type))
+
+
+def decoded_text(value: bytes) -> str:
+    """One value of :func:`java_text`."""
+    return _SURROGATE.sub(_REPLACEMENT, value).decode("utf-8", "replace")
 
 
 def _invalid_rows(text: pa.Array, first: int = 0) -> list[int]:
@@ -50,6 +55,15 @@ def _is_decoded(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+_NO_BREAK = frozenset("\x85\u00a0\u2007\u202f")
+"""Characters that are spaces to Python, and not to Java's ``Character.isWhitespace``."""
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether a text is None, or holds nothing but what Java calls whitespace."""
+    return text is None or not (text.strip() or _NO_BREAK.intersection(text))
 
 
 def is_utf8(values: pa.Array | pa.ChunkedArray) -> bool:

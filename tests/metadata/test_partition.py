@@ -49,7 +49,11 @@ def path_of(made: str, value: Any, *, legacy: bool = True) -> str:
         ("STRING", 'x y:%"#?é中^', "x y%3A%25%22%23%3Fé中%5E", "x y%3A%25%22%23%3Fé中%5E"),
         ("STRING", " ", "__DEFAULT_PARTITION__", "__DEFAULT_PARTITION__"),
         ("STRING", None, "__DEFAULT_PARTITION__", "__DEFAULT_PARTITION__"),
+        ("STRING", "\u00a0", "\u00a0", "\u00a0"),
+        ("STRING", "\u2003\t", "__DEFAULT_PARTITION__", "__DEFAULT_PARTITION__"),
+        ("BYTES", b"\xf0W\xed\xb1", "\ufffdW\ufffd", "\ufffdW\ufffd"),
         ("TIME(3)", 3723004, "3723004", "01%3A02%3A03.004"),
+        ("TIME(3)", 30371000, "30371000", "08%3A26%3A11.0"),
     ],
 )
 def test_rendering(made: str, value: Any, legacy: str, plain: str) -> None:

@@ -48,7 +48,7 @@ CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("TIMESTAMP(4)", "STRING", [T(2024, 2, 29, 1, 2, 3, 450000)], ["2024-02-29 01:02:03.4500"]),
     ("TIME(3)", "STRING", [dt.time(1, 2, 3, 450000), dt.time(1, 2)], ["01:02:03.45", "01:02:00.0"]),
     ("STRING", "CHAR(3)", ["héllo", "a"], ["hél", "a  "]),
-    ("BYTES", "STRING", [b"abc", b"\xff"], ["abc", "\ufffd"]),
+    ("BYTES", "STRING", [b"abc", b"\xff", b"\xed\xaa"], ["abc", "\ufffd", "\ufffd"]),
     ("VARBINARY(3)", "BINARY(2)", [b"a", b"abc"], [b"a\0", b"ab"]),
     # from text
     ("STRING", "INT", ["1", "+2.9", "-003", "."], [1, 2, -3, 0]),
