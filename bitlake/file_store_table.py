@@ -36,7 +36,7 @@ from bitlake.scan.incremental import ChangeScan
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.schema.create import check_schema_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null
-from bitlake.schema.validation import check_reading
+from bitlake.schema.validation import check_partition_expiry, check_reading
 from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries, files_of_partitions
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
@@ -290,6 +290,7 @@ class FileStoreTable:
             check_lookup(state, options)
             declares = any(index_name(key) is not None for key in texts)
             check_schema_options(self.name, state.schema, options, declares=declares)
+            check_partition_expiry(texts, state.schema.partition_keys)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
         texts = opt.option_texts(set)

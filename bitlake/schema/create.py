@@ -15,7 +15,7 @@ from bitlake.formats.file_format import CODECS, check_format
 from bitlake.iceberg.schema import check_publishable
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names, TableSchema, assign_ids, check_struct_names
-from bitlake.schema.validation import check_combinations, check_honoured, check_reading
+from bitlake.schema.validation import check_combinations, check_honoured, check_partition_expiry, check_reading
 from bitlake.types import (
     AtomicType,
     DataField,
@@ -93,6 +93,7 @@ def new_schema(
     primary_keys = tuple(known[names.key(k)] for k in primary_keys)
     check_options(table, chosen, fields, partition_keys, primary_keys)
     check_reading(chosen)
+    check_partition_expiry(chosen, partition_keys)
     named = opt.branch_option(chosen)
     if named is not None:
         raise InvalidRequest(

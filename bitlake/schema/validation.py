@@ -366,6 +366,16 @@ def check_honoured(options: Mapping[str, str]) -> None:
             )
 
 
+def check_partition_expiry(options: Mapping[str, str], partition_keys: Sequence[str]) -> None:
+    """Refuse to set the expiry of partitions where there are none; raises :class:`InvalidRequest`.
+
+    Paimon 1.4 cannot open such a table.  Later versions ignore the option, and so do writes to a table of theirs.
+    """
+    name = opt.PARTITION_EXPIRATION_TIME.name
+    if name in options and not partition_keys:
+        raise InvalidRequest(f"option '{name}' needs a table with partitions")
+
+
 def check_reading(options: Mapping[str, str]) -> None:
     """Refuse to set options that would show readers another state of the table: bitlake's readers do not look at them.
 
