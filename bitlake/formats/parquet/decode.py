@@ -14,6 +14,7 @@ start at the same rows), so each is decoded on its own, never as a table.
 from __future__ import annotations
 
 import base64
+import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -157,6 +158,18 @@ def _int96_columns(file: pq.ParquetFile, order: Sequence[str] | None) -> list[st
     return [name for name in wide if name in stored]
 
 
+def _checked(batches: Iterator[pa.RecordBatch], twin: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches whose INT96 columns, read as microseconds by ``twin``, pass :func:`check_nanoseconds`."""
+    ahead = 0
+    for batch in batches:
+        while ahead < batch.num_rows:  # dictionaries and long texts end batches early, of all columns only
+            some = next(twin)
+            check_nanoseconds(some)
+            ahead += some.num_rows
+        ahead -= batch.num_rows
+        yield batch
+
+
 # --- chunks of small files --------------------------------------------------------------------------------------------
 
 
@@ -281,17 +294,17 @@ def read_columns(
     with file:
         order = _order(file, columns)
         groups = list(range(file.num_row_groups)) if row_groups is None else list(row_groups)
+        batches = file.iter_batches(batch_size, row_groups=groups, columns=order, use_threads=use_threads)
         int96 = _int96_columns(file, order)
-        twin: Iterator[pa.RecordBatch] = iter(())
-        if int96:
-            micros = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit="us")
-            twin = micros.iter_batches(batch_size, row_groups=groups, columns=int96, use_threads=use_threads)
         try:
-            for batch in file.iter_batches(batch_size, row_groups=groups, columns=order, use_threads=use_threads):
+            with contextlib.ExitStack() as stack:
                 if int96:
-                    check_nanoseconds(next(twin))
-                if batch.num_rows:
-                    yield batch if order is None or batch.schema.names == order else batch.select(order)
+                    micros = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit="us")
+                    twin = stack.enter_context(micros).iter_batches(batch_size, row_groups=groups, columns=int96)
+                    batches = _checked(batches, twin)
+                for batch in batches:
+                    if batch.num_rows:
+                        yield batch if order is None or batch.schema.names == order else batch.select(order)
         except DECODE_ERRORS as e:
             raise decode_error(e, "pages") from e
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 
 import numpy as np
@@ -63,3 +64,14 @@ def test_the_first_and_the_last_time_that_fit(value: dt.datetime) -> None:
     wanted = (value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1) * 1000
     assert whole["flat"].cast(pa.int64())[7].as_py() == wanted
     assert read_at(data, [7, 8], ["flat"])["flat"].cast(pa.int64())[0].as_py() == wanted
+
+
+def test_files_with_dictionaries_of_several_row_groups() -> None:
+    """Their batches end at row groups, and those of the times alone do not: building an index failed."""
+    for value, fails in ((NEAR, False), (FAR, True)):
+        times = [dt.datetime(2024, 1, 1)] * (ROWS - 1) + [value]
+        table = pa.table({"at": pa.array(times, pa.timestamp("us")), "text": [f"{i % 7}" for i in range(ROWS)]})
+        data = parquet(table, use_deprecated_int96_timestamps=True, row_group_size=1_001)
+        batches = read_columns(pa.BufferReader(data), read_dictionary=["text"], batch_size=1_500)
+        with pytest.raises(UnsupportedFeature, match="9999") if fails else contextlib.nullcontext():
+            assert sum(b.num_rows for b in batches) == ROWS
