@@ -21,7 +21,7 @@ from bitlake.fileindex.named_index import index_name
 from bitlake.io import Store
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher, stream_batch
-from bitlake.mergetree.deletion_vector_mode import check_lookup
+from bitlake.mergetree.deletion_vector_mode import check_lookup_change
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.manifest import ManifestEntry
@@ -287,7 +287,7 @@ class FileStoreTable:
             check_reading(texts)
             check_branch_option(state, options)
             check_postponed(state, options)
-            check_lookup(state, options)
+            check_lookup_change(state, options)
             declares = any(index_name(key) is not None for key in texts)
             check_schema_options(self.name, state.schema, options, declares=declares)
             check_partition_expiry(texts, state.schema.partition_keys)

@@ -74,6 +74,16 @@ second to start, was overtaken by quick writers at each of its tries."""
 # --- publishing -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _SureFailure:
+    """Notes the call of ``on_failure`` of a commit: nothing is visible, so the commit's files may be deleted."""
+
+    noted: bool = False
+
+    def __call__(self) -> None:
+        self.noted = True
+
+
 @dataclass(frozen=True, slots=True)
 class Publisher:
     """Commits what writers and compactions of one table return.
@@ -179,7 +189,7 @@ class Publisher:
     def replace_files(
         self, state: TableState, old: Sequence[ManifestEntry], changes: Sequence[BucketChange]
     ) -> Snapshot | None:
-        """Commit files written from the rows of files ``old`` in their place; they are deleted if it surely fails."""
+        """Commit files written from the rows of files ``old`` in their place; deletes them if it surely failed."""
         plan = CommitPlan(
             kind="COMPACT",
             adds=tuple(e for c in changes for e in c.new_files),
@@ -206,12 +216,6 @@ class Publisher:
             adds = upgrade_levels(state.schema, adds)
         if not adds and not changelog and not index and (overwrite is None or overwrite.dynamic):
             return None, False
-        surely_failed = False
-
-        def failed() -> None:
-            nonlocal surely_failed
-            surely_failed = True
-
         for tries_left in reversed(range(COMPACT_TRIES)):
             plan = CommitPlan(
                 kind="APPEND" if overwrite is None else "OVERWRITE",
@@ -219,13 +223,14 @@ class Publisher:
                 overwrite=overwrite,
                 changelog=tuple(changelog),
                 index=index,
-                known=_known_hashes(state, adds, index) if overwrite is None else (),
+                hash_indexes=_used_hash_indexes(state, adds, index) if overwrite is None else (),
                 sequences=_first_sequences(adds) if overwrite is None else {},
                 alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
                 read_uuid=None if state.snapshot is None else state.snapshot.uuid,
                 batch=stream_batch(state, self.user, self.identifier),
             )
             renumbered: list[ManifestEntry] | None = None
+            failed = _SureFailure()
             try:
                 return self._commit(state, plan, operation, failed), tries_left < COMPACT_TRIES - 1
             except SequenceTaken:
@@ -233,13 +238,13 @@ class Publisher:
                     raise
                 renumbered = self._renumber(state, adds, FREE_NUMBERS if tries_left < COMPACT_TRIES - 1 else 0)
             finally:
-                if surely_failed:
+                if failed.noted:
                     kept = set() if renumbered is None else {e.identity for e in (*renumbered, *changelog)}
                     unused = [e for e in (*adds, *changelog) if e.identity not in kept]
                     discard_entries(state.table_files, state.schema, unused)
-                if surely_failed and renumbered is None:
+                if failed.noted and renumbered is None:
                     IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
-            adds, surely_failed = renumbered, False
+            adds = renumbered
         raise AssertionError("the last try returns or raises")
 
     def _renumber(self, state: TableState, adds: Sequence[ManifestEntry], free: int) -> list[ManifestEntry]:
@@ -276,18 +281,13 @@ class Publisher:
             computed_on=state.snapshot_id if needs_lookup(state.schema) else None,
             read_uuid=None if state.snapshot is None else state.snapshot.uuid,
         )
-        surely_failed = False
-
-        def failed() -> None:
-            nonlocal surely_failed
-            surely_failed = True
-
+        failed = _SureFailure()
         try:
             return self._commit(state, plan, operation, failed)
         except CommitConflict:
-            raise
+            raise  # the caller tries again with the compactions that are still valid
         except BaseException:
-            if surely_failed:
+            if failed.noted:
                 discard_compactions(state, every)
             raise
 
@@ -455,10 +455,10 @@ def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> 
         return tuple(replace(e, kind=entry.kind) for e in writer.finish())
 
 
-def _known_hashes(
+def _used_hash_indexes(
     state: TableState, adds: Sequence[ManifestEntry], index: Sequence[IndexChange]
 ) -> tuple[IndexFileEntry, ...]:
-    """The HASH indexes of the state for the buckets of new files whose keys all were in them."""
+    """The HASH indexes of a state in the buckets of new files, where these bring no key that an index lacks."""
     if state.schema.num_buckets != -1:
         return ()
     slots = {(e.partition, e.bucket) for e in adds} - {c.slot for c in index if c.index_type == HASH}

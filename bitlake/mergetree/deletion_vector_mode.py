@@ -7,11 +7,14 @@ schema, created only if absent:
 
 1. compact fully, until the latest snapshot is settled: readers see the same rows, a crash leaves the table unchanged;
 2. create the schema with the option changed: **the switch**.  Compactions computed before it are refused from now on
-   (:meth:`bitlake.write.commit_plan.PlanResolver.check_mode`); rows written to level 0 count in both modes;
+   (:meth:`bitlake.write.commit_plan.PlanResolver.check_options`); rows written to level 0 count in both modes;
 3. publish an empty snapshot.  A writer that read the schema before the switch, and has not committed yet, loses the
    race for the snapshot's id and reads the schema again: the table can no longer be changed in the old mode;
 4. if such a writer was faster: compact fully (on), or switch back and start again (off), since without vectors the rows
    that it deleted would come back.  Rows that came into level 0 meanwhile are compacted, so that readers see them (on).
+
+Options that decide whether compactions look up keys also change how readers merge levels; no switch settles the table
+then, and :func:`check_lookup_change` refuses the change of a table that is not settled.
 
 Append tables have no versions: they can be switched on as they are, and are settled when no vector deletes a row.
 :func:`drop_all_vectors` settles them: a compaction leaves files with few deleted rows, and before vectors are switched
@@ -109,11 +112,11 @@ def _do_not_overlap(schema: TableSchema, files: list[ManifestEntry]) -> bool:
     return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())
 
 
-def check_lookup(state: TableState, options: Mapping[str, str]) -> None:
+def check_lookup_change(state: TableState, options: Mapping[str, str]) -> None:
     """Raise :class:`InvalidRequest` if changed options would make readers merge rows of several levels differently.
 
-    Where compactions look keys up, a row above level 0 is complete, and readers ignore the rows of its key in higher
-    levels.  Elsewhere readers merge all of them.  Paimon allows the change and reads wrong rows; the next full
+    If compactions look up keys, a row above level 0 is complete, and readers ignore rows of its key in higher levels.
+    Otherwise, readers merge all of these rows.  Paimon allows the change and reads wrong rows; the next full
     compaction makes them permanent.
     """
     old, new = state.schema, opt.Options(options)

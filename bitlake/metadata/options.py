@@ -643,8 +643,8 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
 def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:
     """Refuse options of a session or of one call that the table cannot take, by :func:`check_alter` and one more rule.
 
-    No compaction precedes such a change, so a changelog is refused with which readers merge rows of several levels
-    differently.  ALTER checks the levels instead (:func:`bitlake.mergetree.deletion_vector_mode.check_lookup`).
+    No compaction precedes such a change, so an option is refused if it would make readers merge rows of several levels
+    differently.  ALTER checks the levels instead (:func:`bitlake.mergetree.deletion_vector_mode.check_lookup_change`).
     """
     check_alter(old, new, True)
     changed, before = changed_lookup(old, new), Options(old)
@@ -654,7 +654,7 @@ def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:
 
 
 def needs_lookup(options: Options) -> bool:
-    """Whether compactions look keys up in the levels above, so that level 0 is forced up at every one."""
+    """Whether compactions look up keys in the levels above; each one then compacts all of level 0."""
     return (
         options.of(DV_ENABLED)
         or options.of(MERGE_ENGINE) == "first-row"
@@ -664,7 +664,7 @@ def needs_lookup(options: Options) -> bool:
 
 
 def changed_lookup(old: Mapping[str, str], new: Mapping[str, str]) -> Option[Any] | None:
-    """The option whose change makes compactions look keys up, or no longer; None if they do as before."""
+    """The option whose change makes compactions start or stop looking up keys; None if neither."""
     before, after = Options(old), Options(new)
     if needs_lookup(before) == needs_lookup(after):
         return None

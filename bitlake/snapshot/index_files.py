@@ -256,11 +256,14 @@ class IndexFiles:
             raise
         return update
 
-    def check_known(self, latest: Sequence[IndexFileEntry], known: Iterable[IndexFileEntry]) -> None:
-        """Raise :class:`CommitConflict` if a bucket's HASH index has lost hashes, as after an overwrite."""
+    def check_hashes_kept(self, latest: Sequence[IndexFileEntry], used: Iterable[IndexFileEntry]) -> None:
+        """Raise :class:`CommitConflict` if the latest HASH index of a bucket lacks hashes of the one that a plan used.
+
+        An overwrite, for example, removes hashes.
+        """
         table = TableFiles(self.store, self.paths)
         current = {(e.partition, e.bucket): e for e in latest if e.index_type == HASH}
-        for before in known:
+        for before in used:
             after = current.get((before.partition, before.bucket))
             if after is not None and after.file_name == before.file_name:
                 continue

@@ -97,10 +97,10 @@ class CommitPlan:
     the commit unless the table's latest schema still has this id.
 
     ``changelog`` holds changelog files; an overwrite has none, as in Paimon.  ``index`` holds at most one change for
-    each (partition, bucket, type).  ``known`` are the HASH indexes that chose the buckets of rows and that no change
-    replaces, since they hold all the keys: a newer one without some of them is a conflict.  ``sequences`` are the
-    lowest sequence numbers of new rows by bucket: a live file that reaches them, and whose key range overlaps a new
-    file's, is a conflict (:class:`SequenceTaken`).
+    each (partition, bucket, type).  ``hash_indexes`` are the HASH indexes that assigned rows to buckets and that no
+    change replaces, since they hold all keys already: a newer one that lacks any of their hashes is a conflict.
+    ``sequences`` are the lowest sequence numbers of new rows by bucket: a live file that reaches them, and whose key
+    range overlaps a new file's, is a conflict (:class:`SequenceTaken`).
 
     ``computed_on`` is the id of the snapshot (0: none yet) in which a compaction looked up old rows: a newer file above
     level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
@@ -118,7 +118,7 @@ class CommitPlan:
     requires_schema: int | None = None
     changelog: tuple[ManifestEntry, ...] = ()
     index: tuple[IndexChange, ...] = ()
-    known: tuple[IndexFileEntry, ...] = ()
+    hash_indexes: tuple[IndexFileEntry, ...] = ()
     computed_on: int | None = None
     sequences: Mapping[Slot, int] = field(default_factory=dict)
     alone_since: int | None = None
@@ -194,12 +194,13 @@ class PlanResolver:
         if both is not None:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
-    def check_mode(self, latest: TableSchema) -> None:
-        """Raise :class:`CommitConflict` if readers merge files otherwise than when the plan was computed.
+    def check_options(self, latest: TableSchema) -> None:
+        """Raise :class:`CommitConflict` if options by which files are read have changed since the plan was computed.
 
-        Without deletion vectors a compaction leaves older versions of rows in other files, and with them it marks
-        those.  A compaction that looks keys up writes rows that hide those of higher levels, and another writes rows
-        that are merged with them.  Readers of the other mode would read wrong rows.
+        Readers of tables follow the latest schema.  Without deletion vectors, a compaction leaves older versions of
+        rows in other files; with them, it marks these versions as deleted.  A compaction that looks up keys writes
+        rows that replace those of higher levels; without lookup, readers merge both.  Readers in the other mode would
+        return wrong rows.
         """
         self._check_changelog(latest)
         if not (self.plan.deletes or self.plan.index):
@@ -212,22 +213,22 @@ class PlanResolver:
             )
         changed = opt.changed_lookup(self.schema.options, latest.options) if self.schema.primary_keys else None
         if changed is not None:
-            raise CommitConflict(
-                f"option '{changed.name}' of table {self.paths.root} was changed meanwhile; read it again and retry"
-            )
+            raise self._option_changed(changed)
 
     def _check_changelog(self, latest: TableSchema) -> None:
-        """Raise :class:`CommitConflict` if streams would look for the rows in a changelog that the plan lacks.
+        """Raise :class:`CommitConflict` if streams would read the rows from a changelog that the plan does not have.
 
-        Streams read a snapshot by the changelog producer of its schema, which is the latest one.
+        A snapshot has the latest schema, and streams read it by the changelog producer of its schema.
         """
         old, new = (s.opts.of(opt.CHANGELOG_PRODUCER) for s in (self.schema, latest))
         expected = {"APPEND": ("input",), "COMPACT": ("lookup", "full-compaction")}.get(self.plan.kind, ())
         if old != new and new in expected and self.plan.adds and self.schema.primary_keys:
-            raise CommitConflict(
-                f"option '{opt.CHANGELOG_PRODUCER.name}' of table {self.paths.root} was changed meanwhile; "
-                "read it again and retry"
-            )
+            raise self._option_changed(opt.CHANGELOG_PRODUCER)
+
+    def _option_changed(self, option: opt.Option[Any]) -> CommitConflict:
+        return CommitConflict(
+            f"option '{option.name}' of table {self.paths.root} was changed meanwhile; read it again and retry"
+        )
 
     def delta(self, latest: Snapshot | None) -> Delta:
         """Resolve the plan against ``latest`` (None: no snapshot) after all checks; may write index files.
@@ -245,9 +246,9 @@ class PlanResolver:
             )
         self._check_batch(latest)
         self._check_alone(latest)
-        if plan.known and (latest is None or plan.read_uuid is None or latest.uuid != plan.read_uuid):
+        if plan.hash_indexes and (latest is None or plan.read_uuid is None or latest.uuid != plan.read_uuid):
             files = IndexFiles(self.store, self.paths, self.schema)
-            files.check_known(index_entries(self.table_files, latest), plan.known)
+            files.check_hashes_kept(index_entries(self.table_files, latest), plan.hash_indexes)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not (plan.checked or bucketed or plan.sequences or plan.shared):
             return Delta(plan.adds, self._index(latest, (), plan.adds))
