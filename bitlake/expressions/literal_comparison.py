@@ -140,19 +140,20 @@ def comparison(field: DataField, kind: AtomicType, op: Op, value: Any, timezone:
         return Comparison(field.name, op, _of_type(field, value, made, bool))
     if kind.root in BINARIES:
         return Comparison(field.name, op, _of_type(field, value, value, bytes))
-    found, limit = span(field, kind, value, timezone), limits(kind)
-    if kind.root in TIMESTAMPS and timestamp_unit(kind.precision) == "ns":
-        low, high = found
-        if low > limit[1] or high <= limit[0]:
-            return _beyond_nanoseconds(field.name, op, limit[1] if low > limit[1] else limit[0])
-    return _between(field, op, found, limit)
+    (low, high), (least, greatest) = span(field, kind, value, timezone), limits(kind)
+    if kind.root in TIMESTAMPS and timestamp_unit(kind.precision) == "ns" and (low > greatest or high <= least):
+        return _beyond_nanoseconds(field.name, op, greatest if low > greatest else least)
+    return _between(field, op, (low, high), (least, greatest))
 
 
-def _beyond_nanoseconds(name: str, op: Op, edge: int) -> Predicate:
-    """A comparison with a time that nanoseconds in 64 bits do not hold, and a file may: reading that file says so."""
-    reached = Op.GE if edge > 0 else Op.LE
-    if op in (Op.EQ, reached, Op.GT if edge > 0 else Op.LT):
-        return Comparison(name, reached, edge)
+def _beyond_nanoseconds(name: str, op: Op, limit: int) -> Predicate:
+    """A comparison with a time beyond ``limit``, the first or the last one that nanoseconds in 64 bits represent.
+
+    Files of other engines may hold such times.  The predicate selects these files, so that reading one raises an error.
+    """
+    towards = Op.GE if limit > 0 else Op.LE
+    if op in (Op.EQ, towards, Op.GT if limit > 0 else Op.LT):
+        return Comparison(name, towards, limit)
     return IsNull(name, True)
 
 
@@ -407,7 +408,7 @@ def _date_span(field: DataField, value: Any, timezone: str) -> Span:
         value = parsed
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
-            return _scaled(time_zone.micros_of(value), 86_400_000_000)
+            return _scaled(time_zone.micros_of(value), MICROS_PER_DAY)
         return _midnight_span(value, time_zone.zone(timezone))
     if isinstance(value, dt.date):
         day = literals.days(value)
@@ -427,7 +428,7 @@ def _midnight_span(instant: dt.datetime, tz: dt.tzinfo) -> Span:
         # At the ends of the calendar Python has no day to step to; clocks do not change there.
         away = dt.timedelta(days=4 if instant.year == 1 else -4)
         offset = (instant + away).astimezone(tz).utcoffset() or dt.timedelta()
-        return _scaled(time_zone.micros_of(instant) + offset // dt.timedelta(microseconds=1), 86_400_000_000)
+        return _scaled(time_zone.micros_of(instant) + offset // time_zone.MICRO, MICROS_PER_DAY)
 
 
 def _midnight(day: dt.date, tz: dt.tzinfo) -> dt.datetime:
@@ -447,7 +448,8 @@ def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: st
     if not isinstance(value, dt.datetime):
         raise _cannot(field, value)
     if value.tzinfo is None and not local:
-        value = value.replace(tzinfo=tz, fold=0)  # in a gap later by its length, in an overlap the earlier, as in Java
+        # As time_zone.at_zone, but the instant may be before year 1 or after year 9999 in UTC.
+        value = value.replace(tzinfo=tz, fold=0)
     micros = time_zone.micros_of(value)
     if value.tzinfo is not None and local:
         # Spark turns the column into instants, which keeps order only away from changes of the clock.

@@ -124,7 +124,7 @@ KEPT = 4
 WHOLE_BYTES = 4 << 20
 """Files up to this size are read at once; of larger ones, what the decoder asks for."""
 _BEYOND_NANOSECONDS = "out of range for nanosecond resolution"
-"""Of Arrow's error for a time that 64 bits do not hold: the file is not damaged."""
+"""Part of Arrow's error for a time that nanoseconds in 64 bits do not represent; the file is not damaged."""
 _FAULTS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[3]); exec(sys.argv[2]); main(int(sys.argv[1]))"
 # Popped and appended without a lock: a generator that reads may be finalised anywhere, also while a lock is held.
@@ -224,7 +224,7 @@ class OrcProcess:
                 if kind == b"E":
                     text, self._settled = self.read(a).to_pybytes().decode(errors="replace"), True
                     if _BEYOND_NANOSECONDS in text:
-                        raise UnsupportedFeature(f"ORC: {text}; rewrite the file with a column of microseconds")
+                        raise UnsupportedFeature(f"ORC: {text}; rewrite the file with microseconds (TIMESTAMP(6))")
                     raise (UnsupportedFeature if b else CorruptError)(f"ORC: {text}")
                 with pa.ipc.open_stream(pa.PythonFile(self, mode="r")) as stream:
                     schema, batches = stream.schema, list(stream)

@@ -174,10 +174,10 @@ Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
 
 _COMPACT = 18
-_LONGEST = 4_300
-"""Python reads no longer numbers from text by default."""
-_LAST_COUNT = (1 << 63) - 1
-_COUNTED = {1: "seconds", 1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
+_MAX_DIGITS = 4_300
+"""The most digits of a number that Python reads from text by default."""
+_LONG_MAX = (1 << 63) - 1
+_UNIT_NAMES = {1: "seconds", 1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
 
 
 def cast_values(array: Array, source: DataType, target: AtomicType, timezone: str = "UTC") -> Array:
@@ -199,7 +199,7 @@ def cast_values(array: Array, source: DataType, target: AtomicType, timezone: st
         return _fit_bytes(array.cast(pa.binary()), target)
     if a in STRINGS:
         parsed = parse(array, target)
-        return parsed if b is not Root.TIMESTAMP_LTZ else _moved(parsed, timezone, to_clocks=False)
+        return parsed if b is not Root.TIMESTAMP_LTZ else _converted(parsed, timezone, to_clocks=False)
     if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
         return _cast_times(array, source, target, timezone)
     if b is Root.DECIMAL:
@@ -289,14 +289,14 @@ def _cast_times(array: Array, source: AtomicType, target: AtomicType, timezone: 
         moved = _from_unit(counts * (DAY_MS if a is Root.DATE else 1), 1 if a in INTEGERS else 1000, wanted, nulls)
         if b is Root.TIMESTAMP or a is Root.TIME:
             return moved
-        # Paimon takes the clock that shows a number's instant for the instant.
-        return _moved(moved, timezone, to_clocks=a in INTEGERS).cast(wanted)
+        # Paimon reads a number as an instant, and then takes its wall clock for the instant.
+        return _converted(moved, timezone, to_clocks=a in INTEGERS).cast(wanted)
     if b in TIMESTAMPS:
         moved = array
         if a is not b:
-            moved = _moved(array, timezone, to_clocks=b is Root.TIMESTAMP)
+            moved = _converted(array, timezone, to_clocks=b is Root.TIMESTAMP)
         return _truncated(moved, source, target)
-    local = array if a is Root.TIMESTAMP or b in INTEGERS else _moved(array, timezone, to_clocks=True)
+    local = array if a is Root.TIMESTAMP or b in INTEGERS else _converted(array, timezone, to_clocks=True)
     ms = _milliseconds(local)
     if b is Root.DATE:
         return pa.array((ms // DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
@@ -333,27 +333,27 @@ def _milliseconds(array: Array) -> np.ndarray[Any, Any]:
 
 
 def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nulls: np.ndarray[Any, Any]) -> Array:
-    """int64 counts of 1/``unit`` seconds as a timestamp type; raises :class:`ValueError` for those beyond its range."""
+    """Convert int64 counts of 1/``unit`` seconds to a timestamp type; raises :class:`ValueError` beyond its range."""
     to = UNITS_PER_SECOND[wanted.unit]
     if to < unit:
         return pa.array(values // (unit // to), pa.int64(), mask=nulls).cast(wanted)
-    limit = _LAST_COUNT // (to // unit)
+    limit = _LONG_MAX // (to // unit)
     beyond = ((values > limit) | (values < -limit)) & ~nulls
     if beyond.any():
-        raise _beyond(f"{values[beyond][0]} {_COUNTED[unit]} after 1970-01-01", wanted.unit)
+        raise _out_of_range(f"{values[beyond][0]} {_UNIT_NAMES[unit]} after 1970-01-01", wanted.unit)
     return pa.array(values * (to // unit), pa.int64(), mask=nulls).cast(wanted)
 
 
-def _beyond(what: str, unit: str) -> ValueError:
-    return ValueError(f"{what} is out of the range of {_COUNTED[UNITS_PER_SECOND[unit]]} in 64 bits")
+def _out_of_range(what: str, unit: str) -> ValueError:
+    return ValueError(f"{what} is out of the range of {_UNIT_NAMES[UNITS_PER_SECOND[unit]]} in 64 bits")
 
 
-def _moved(array: Array, timezone: str, *, to_clocks: bool) -> Array:
-    """Instants as the clocks of a zone show them, or clocks as instants: of a time that occurs twice the first."""
+def _converted(array: Array, timezone: str, *, to_clocks: bool) -> Array:
+    """Convert instants to wall clocks of a zone, or wall clocks to instants, the first of two with one wall clock."""
     per_second, counts = UNITS_PER_SECOND[array.type.unit], _numpy(array.cast(pa.int64()))
     micros = counts // (per_second // 1_000_000) if per_second > 1_000_000 else counts * (1_000_000 // per_second)
     offsets = (time_zone.offsets_of_instants if to_clocks else time_zone.offsets_of_clocks)(timezone, micros)
-    offsets = offsets // 1000 * (per_second // 1000)  # whole seconds
+    offsets = offsets // 1000 * (per_second // 1000)  # exact: offsets are whole seconds
     moved = counts + offsets if to_clocks else counts - offsets
     unit = array.type.unit
     return pa.array(moved, pa.int64(), mask=_nulls(array)).cast(pa.timestamp(unit, None if to_clocks else "UTC"))
@@ -364,7 +364,7 @@ def _moved(array: Array, timezone: str, *, to_clocks: bool) -> Array:
 
 def _to_text_in_zone(array: Array, source: AtomicType, timezone: str) -> Array:
     if source.root is Root.TIMESTAMP_LTZ:
-        array = _moved(array, timezone, to_clocks=True)
+        array = _converted(array, timezone, to_clocks=True)
     return to_text(array, source)
 
 
@@ -425,7 +425,7 @@ _FALSE = ("f", "false", "n", "no", "0")
 _INTEGER = r"^[+-]?[0-9]*(\.[0-9]*)?$"
 _WHOLE = re.compile(r"-?[0-9]+")
 _NOT_FINITE = r"[nN]"
-"""Arrow takes words for them that Java refuses, such as ``inf`` and ``nan``."""
+"""A letter of ``NaN`` and ``Infinity``, which Arrow also reads in spellings that Java refuses: ``nan``, ``inf``."""
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DATE = re.compile(r"\s*([+-]?\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?", re.ASCII)
@@ -531,7 +531,7 @@ def decimals_of(array: Array, target: AtomicType) -> Array:
 
 
 def text_of_bytes(array: Array) -> Array:
-    """Bytes taken for UTF-8; what is not, is replaced as in Java."""
+    """Decode bytes as UTF-8; other bytes are replaced, as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -589,15 +589,15 @@ def _parse_decimal(text: str, target: AtomicType) -> Decimal | None:
 
 
 def _bare_number(text: str, bits: int) -> int:
-    """The count that Paimon takes a bare number for."""
-    if len(text) > _LONGEST or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+    """Read a number without a unit, a count to Paimon; raises :class:`ValueError` unless ``bits`` bits hold it."""
+    if len(text) > _MAX_DIGITS or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
         raise ValueError(f"'{text}' is out of the range of {bits} bits")
     return int(text)
 
 
 def _parse_date(text: str) -> int:
     if _WHOLE.fullmatch(text):
-        return _bare_number(text, 32)  # epoch days
+        return _bare_number(text, 32)  # days since the epoch
     match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
     if match is None:
         raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
@@ -608,7 +608,7 @@ def _epoch_day(text: str, year: int, month: int, day: int) -> int:
     try:
         return dt.date(year, month, day).toordinal() - _EPOCH
     except (ValueError, OverflowError) as e:
-        raise ValueError(f"invalid date in '{text}'; expected a day of the years 1 to 9999") from e
+        raise ValueError(f"invalid date in '{text}'; expected an existing day of the years 1 to 9999") from e
 
 
 def _parse_time(text: str) -> int:
@@ -637,7 +637,7 @@ def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
     hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
-    if 0 < month < 13 and day < 32:  # Java takes day 31 of a shorter month for its last
+    if 0 < month < 13 and day < 32:  # Java reads day 31 of a shorter month as its last day
         day = min(day, monthrange(year, month)[1])
     days = _epoch_day(text, year, month, day)
     nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
@@ -646,8 +646,8 @@ def _parse_timestamp(text: str, precision: int, unit: str, local: bool) -> int:
 
 
 def _in_range(text: str, count: int, unit: str) -> int:
-    if not -_LAST_COUNT <= count <= _LAST_COUNT:
-        raise _beyond(f"'{text}'", unit)
+    if not -_LONG_MAX <= count <= _LONG_MAX:
+        raise _out_of_range(f"'{text}'", unit)
     return count
 
 

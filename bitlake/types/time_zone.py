@@ -1,10 +1,10 @@
-"""Time zones: their names as Spark reads them, and their offsets at single timestamps and at whole columns.
+"""Time zones: their names as Spark reads them, and their offsets from UTC for single timestamps and for columns.
 
-Offsets of columns come from the same rules as those of single timestamps (:mod:`zoneinfo`), looked up once per change
-of the clock and not per value.  Arrow's own kernels know neither Java's names of zones nor changes after 2037.
+Offsets of columns follow the same rules as those of single timestamps (:mod:`zoneinfo`); the rules are evaluated once
+per change of the clock, not per value.  Arrow's kernels know neither Java's names of zones nor changes after 2037.
 
-From the year 2400 on, the rules repeat every 400 years: that is the period of the calendar, a whole number of weeks.
-Before the first change, clocks showed solar time.
+The calendar repeats every 400 years, which are a whole number of weeks, and so do the changes of the clock from the
+year 2400 on.  Before the first change, clocks showed solar time.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _SHORT_ZONES = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""Java's short names of time zones, which Spark takes; EST, HST and MST are names of the tz database."""
-_OF_UTC = ("Z", "UTC", "GMT", "UT", "Etc/UTC")
-_OF_THE_MACHINE = ("localtime", "posixrules")
-"""Files beside those of the zones, which Java does not know."""
+"""Java's short names of time zones, which Spark accepts; EST, HST and MST are names of the tz database."""
+_UTC_NAMES = ("Z", "UTC", "GMT", "UT", "Etc/UTC")
+_MACHINE_ZONES = ("localtime", "posixrules")
+"""Files of the tz database that depend on the machine; Java knows no zones by these names."""
 
 
 def zone(name: str) -> dt.tzinfo:
@@ -85,10 +85,10 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def find_zone(name: str) -> dt.tzinfo | None:
-    """:func:`zone`; None if it is unknown."""
-    if name in _OF_UTC:
+    """The time zone of a name or offset, as in :func:`zone`; None if it is unknown."""
+    if name in _UTC_NAMES:
         return UTC
-    if name in _OF_THE_MACHINE or name.startswith(("posix/", "right/")):
+    if name in _MACHINE_ZONES or name.startswith(("posix/", "right/")):
         return None
     match = _OFFSET.fullmatch(name)
     if match is not None:
@@ -109,7 +109,7 @@ def is_fixed(name: str) -> bool:
 
 
 def fixed_offset(name: str) -> int:
-    """The offset of such a zone, in microseconds."""
+    """The offset from UTC, in microseconds, of a zone whose offset is always the same (:func:`is_fixed`)."""
     return _micros(zone(name).utcoffset(None))
 
 
@@ -122,20 +122,26 @@ def _micros(offset: dt.timedelta | None) -> int:
 
 def micros_of(value: dt.datetime) -> int:
     """Microseconds since the epoch: of the instant if aware, else of the wall clock as if it were UTC."""
-    # Without a step through UTC, in which the instant may be before year 1 or after 9999.
+    # Not by astimezone(UTC): in UTC the instant may be before year 1 or after year 9999, which datetime refuses.
     return (value.replace(tzinfo=None) - EPOCH) // MICRO - _micros(value.utcoffset())
 
 
 def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
-    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java."""
+    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java.
+
+    Raises :class:`OverflowError` if the instant is before year 1 or after year 9999 in UTC.
+    """
     return wall.replace(tzinfo=tz, fold=0).astimezone(UTC)
 
 
 def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
-    """The zone's offset if it is the same for two days around an instant, so that order of wall clocks is kept."""
+    """The zone's offset if it is the same for two days before and after an instant, else None.
+
+    Wall clocks near the instant are then in the order of their instants.
+    """
     offsets = set()
     for half_day in range(-4, 5):
-        with contextlib.suppress(OverflowError):  # before year 1 or after 9999
+        with contextlib.suppress(OverflowError):  # before year 1 or after year 9999
             offsets.add((instant + dt.timedelta(hours=12 * half_day)).astimezone(tz).utcoffset())
     return offsets.pop() if len(offsets) == 1 else None
 
@@ -144,46 +150,50 @@ def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
 
 _STEP = dt.timedelta(days=3)
 """No zone changes its clock twice within this time."""
-_FIRST_YEAR, _PERIODIC_YEAR = 1840, 2400
-_PERIOD = 146_097 * MICROS_PER_DAY
-_PERIODIC = micros_of(dt.datetime(_PERIODIC_YEAR, 1, 1))
+_FIRST_YEAR = 1840
+"""Before this year, the clocks of all zones showed solar time."""
+_PERIOD_DAYS = 146_097
+"""Days of 400 years."""
+_PERIOD = _PERIOD_DAYS * MICROS_PER_DAY
+_PERIODIC_FROM = micros_of(dt.datetime(2400, 1, 1))
 
 
 def offsets_of_instants(name: str, instants: Int64s) -> Int64s:
-    """A zone's offsets at instants; all are int64 microseconds."""
-    return _offsets(name, instants, False)
+    """A zone's offsets from UTC at instants; all are int64 microseconds."""
+    return _offsets(name, instants, of_clocks=False)
 
 
 def offsets_of_clocks(name: str, clocks: Int64s) -> Int64s:
-    """A zone's offsets at wall clocks, as :func:`at_zone` chooses them; all are int64 microseconds."""
-    return _offsets(name, clocks, True)
+    """A zone's offsets from UTC at wall clocks, as :func:`at_zone` chooses them; all are int64 microseconds."""
+    return _offsets(name, clocks, of_clocks=True)
 
 
-def _offsets(name: str, times: Int64s, of_clocks: bool) -> Int64s:
+def _offsets(name: str, times: Int64s, *, of_clocks: bool) -> Int64s:
     if is_fixed(name):
         return np.full(len(times), fixed_offset(name), np.int64)
     out = np.empty(len(times), np.int64)
-    far = times >= _PERIODIC
-    out[~far] = _looked_up(name, times[~far], of_clocks)
-    out[far] = _looked_up(name, (times[far] - _PERIODIC) % _PERIOD + _PERIODIC, of_clocks)
+    periodic = times >= _PERIODIC_FROM
+    out[~periodic] = _offsets_by_changes(name, times[~periodic], of_clocks)
+    in_first_period = (times[periodic] - _PERIODIC_FROM) % _PERIOD + _PERIODIC_FROM
+    out[periodic] = _offsets_by_changes(name, in_first_period, of_clocks)
     return out
 
 
-def _looked_up(name: str, times: Int64s, of_clocks: bool) -> Int64s:
+def _offsets_by_changes(name: str, times: Int64s, of_clocks: bool) -> Int64s:
     if not len(times):
         return times
     # Whole decades, so that few different ranges are asked for.
-    years = (1970 + int(time) // MICROS_PER_DAY * 400 // 146_097 for time in (times.min(), times.max()))
+    years = (1970 + int(time) // MICROS_PER_DAY * 400 // _PERIOD_DAYS for time in (times.min(), times.max()))
     first, last = (max(year, _FIRST_YEAR) for year in years)
     starts, offsets = _changes(name, (first - 1) // 10 * 10, (last + 1) // 10 * 10 + 10)
-    if of_clocks:  # the former offset holds until the clock is past a gap, and to the end of an overlap
+    if of_clocks:  # the former offset holds to the end of a gap or an overlap
         starts = starts + np.maximum(offsets, np.concatenate([offsets[:1], offsets[:-1]]))
     return offsets[np.maximum(np.searchsorted(starts, times, "right") - 1, 0)]
 
 
 @functools.lru_cache(64)
 def _changes(name: str, first: int, last: int) -> tuple[Int64s, Int64s]:
-    """The instants from which an offset holds between two years, and the offsets; the first holds before, too."""
+    """The instants from which each offset holds between two years, and the offsets; the first one also holds before."""
     tz = zone(name)
     at, end = (dt.datetime(year, 1, 1, tzinfo=UTC) for year in (first, last))
     offset = at.astimezone(tz).utcoffset()

@@ -34,7 +34,7 @@ def java_text(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def decoded_text(value: bytes) -> str:
-    """One value of :func:`java_text`."""
+    """Decode UTF-8 as Java does: one U+FFFD for each malformed sequence, half a surrogate pair included."""
     return _SURROGATE.sub(_REPLACEMENT, value).decode("utf-8", "replace")
 
 
@@ -62,7 +62,7 @@ _NO_BREAK = frozenset("\x85\u00a0\u2007\u202f")
 
 
 def is_blank(text: str | None) -> bool:
-    """Whether a text is None, or holds nothing but what Java calls whitespace."""
+    """Whether a text is None, empty, or only what Java's ``Character.isWhitespace`` accepts."""
     return text is None or not (text.strip() or _NO_BREAK.intersection(text))
 
 

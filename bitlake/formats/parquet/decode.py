@@ -14,7 +14,6 @@ start at the same rows), so each is decoded on its own, never as a table.
 from __future__ import annotations
 
 import base64
-import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -115,10 +114,10 @@ _FIRST_MICROS, _LAST_MICROS = -(1 << 63) // 1000 + 1, (1 << 63) // 1000
 
 
 def check_nanoseconds(columns: pa.Table | pa.RecordBatch) -> None:
-    """Raise :class:`UnsupportedFeature` for a time, in microseconds, that nanoseconds in 64 bits do not hold.
+    """Raise :class:`UnsupportedFeature` for a time, in microseconds, that nanoseconds in 64 bits do not represent.
 
-    Arrow reads INT96, the nanoseconds of a day and the day, as 64 bits, and shows what does not fit as another time:
-    9999-12-31 as a day of 1816.
+    INT96 holds a day and the nanoseconds of the day.  Arrow converts them to nanoseconds in 64 bits without a check,
+    and returns another time where these overflow: a day of 1816 for 9999-12-31.
     """
     for name, column in zip(columns.schema.names, columns.columns, strict=True):
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
@@ -128,13 +127,13 @@ def check_nanoseconds(columns: pa.Table | pa.RecordBatch) -> None:
                     if micros is not None and not _FIRST_MICROS <= micros <= _LAST_MICROS:
                         when = pc.strftime(pa.scalar(micros, pa.timestamp("us"))).as_py()
                         raise UnsupportedFeature(
-                            f"column '{name}' holds {when}, and 64 bits hold nanoseconds from 1677-09-21 to "
-                            "2262-04-11; rewrite the file with a column of microseconds"
+                            f"column '{name}' holds {when}, outside the range of nanoseconds in 64 bits (1677-09-21 to "
+                            "2262-04-11); rewrite the file with microseconds (TIMESTAMP(6))"
                         )
 
 
 def _times(array: pa.Array) -> Iterator[pa.Array]:
-    """The arrays of timestamps in an array."""
+    """All timestamps of an array, those inside of structs, maps and lists included."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         yield array
@@ -149,7 +148,7 @@ def _times(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _int96_columns(file: pq.ParquetFile, order: Sequence[str] | None) -> list[str]:
-    """The columns to read that hold INT96."""
+    """Those of the columns to read (None: all) that hold INT96."""
     wide = [f.name for f in file.schema_arrow if holds(f.type, is_nanoseconds) and (order is None or f.name in order)]
     if not wide:
         return []
@@ -158,16 +157,26 @@ def _int96_columns(file: pq.ParquetFile, order: Sequence[str] | None) -> list[st
     return [name for name in wide if name in stored]
 
 
-def _checked(batches: Iterator[pa.RecordBatch], twin: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches whose INT96 columns, read as microseconds by ``twin``, pass :func:`check_nanoseconds`."""
-    ahead = 0
-    for batch in batches:
-        while ahead < batch.num_rows:  # dictionaries and long texts end batches early, of all columns only
-            some = next(twin)
-            check_nanoseconds(some)
-            ahead += some.num_rows
-        ahead -= batch.num_rows
-        yield batch
+def _checked_batches(
+    source: Any, file: pq.ParquetFile, order: Sequence[str] | None, batch_size: int, **options: Any
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a file, whose INT96 columns are read a second time, in microseconds, to check them."""
+    batches = file.iter_batches(batch_size, columns=order, **options)
+    int96 = _int96_columns(file, order)
+    if not int96:
+        yield from batches
+        return
+    with pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit="us") as micros:
+        times = micros.iter_batches(batch_size, columns=int96, **options)
+        checked = 0
+        for batch in batches:
+            # Dictionaries and long texts end batches of all columns earlier than those of the times alone.
+            while checked < batch.num_rows:
+                some = next(times)
+                check_nanoseconds(some)
+                checked += some.num_rows
+            checked -= batch.num_rows
+            yield batch
 
 
 # --- chunks of small files --------------------------------------------------------------------------------------------
@@ -294,17 +303,10 @@ def read_columns(
     with file:
         order = _order(file, columns)
         groups = list(range(file.num_row_groups)) if row_groups is None else list(row_groups)
-        batches = file.iter_batches(batch_size, row_groups=groups, columns=order, use_threads=use_threads)
-        int96 = _int96_columns(file, order)
         try:
-            with contextlib.ExitStack() as stack:
-                if int96:
-                    micros = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit="us")
-                    twin = stack.enter_context(micros).iter_batches(batch_size, row_groups=groups, columns=int96)
-                    batches = _checked(batches, twin)
-                for batch in batches:
-                    if batch.num_rows:
-                        yield batch if order is None or batch.schema.names == order else batch.select(order)
+            for batch in _checked_batches(source, file, order, batch_size, row_groups=groups, use_threads=use_threads):
+                if batch.num_rows:
+                    yield batch if order is None or batch.schema.names == order else batch.select(order)
         except DECODE_ERRORS as e:
             raise decode_error(e, "pages") from e
 

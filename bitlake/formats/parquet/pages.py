@@ -401,13 +401,13 @@ def _by_pyarrow(
 
 
 def _check_int96(footer: Footer, file: pa.Buffer, columns: Sequence[Column]) -> None:
-    """Raise :class:`UnsupportedFeature` for a time in a small file that nanoseconds do not hold."""
+    """Raise :class:`UnsupportedFeature` for a time in a small file that nanoseconds in 64 bits do not represent."""
     stored = [
         column.name
         for column in columns
         if any(footer.leaves[leaf].physical == INT96 for leaf in range(column.leaf, column.leaf_end))
     ]
-    for name in stored:  # their lengths may differ
+    for name in stored:  # one by one: columns of a small file may differ in length
         try:
             values = open_mini(file, int96_unit="us").read([name], use_threads=False)
         except DECODE_ERRORS as e:
