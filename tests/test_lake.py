@@ -135,6 +135,18 @@ def test_arguments_of_another_kind_say_what_is_wanted(tmp_path: Path, call: Any,
     assert lake.tables() == ["t"] and table.scan().to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize("name", ["rowkind", "_LEVEL", "_ROW_ID", "_SEQUENCE_NUMBER", "_VALUE_KIND", "_KEY_a"])
+def test_names_that_paimon_keeps_for_itself_are_refused(name: str, tmp_path: Path) -> None:
+    """Paimon could not open a table with such a column."""
+    lake = bitlake.connect(tmp_path)
+    with pytest.raises(InvalidRequest, match=f"table 'default.t': column name '{name}' is reserved by Paimon"):
+        lake.create_table("t", pa.schema({"a": pa.int32(), name: pa.int32()}))
+    table = lake.create_table("t", pa.schema({"a": pa.int32(), "s": pa.struct({name: pa.int32()})}))
+    with pytest.raises(InvalidRequest, match=f"'{name}' is reserved by Paimon"):
+        table.rename_column("a", name)
+    assert table.schema.id == 0
+
+
 def test_sql_without_spark_reads_literals_in_the_lakes_zone(tmp_path: Path) -> None:
     bitlake.connect(tmp_path).create_table("t", pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))}))
     for zone, wall in (

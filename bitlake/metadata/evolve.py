@@ -34,6 +34,7 @@ from bitlake.metadata.schema import (
     SetTableComment,
     TableSchema,
     assign_ids,
+    check_column_name,
     check_struct_names,
     near,
 )
@@ -44,8 +45,6 @@ Fields = tuple[DataField, ...]
 Edit = Callable[[Fields, int], Fields]
 """Siblings and the place of the one meant → the siblings as they shall be."""
 Retype = Callable[[DataType], DataType]
-
-_RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_ROW_ID")
 
 
 def evolve(
@@ -118,7 +117,7 @@ class _Evolution:
         shown = ".".join(change.path)
         if not change.type.nullable:
             raise InvalidRequest(f"column '{shown}' cannot be added as NOT NULL: it is NULL in all existing rows")
-        _check_name(name, top=len(change.path) == 1)
+        check_column_name(name, top=len(change.path) == 1)
         check_struct_names(shown, change.type, self._names)
         (field,), self._highest = assign_ids([(name, change.type, change.comment)], self._highest)
 
@@ -162,7 +161,7 @@ class _Evolution:
         top = len(change.path) == 1
         if top and old.name in self._start.partition_keys:
             raise InvalidRequest(f"partition column '{old.name}' cannot be renamed: its name is in the folders' names")
-        _check_name(new, top=top)
+        check_column_name(new, top=top)
 
         def rename(fields: Fields, i: int) -> Fields:
             other = _find(fields, new, self._names)
@@ -327,13 +326,6 @@ def _moved(fields: Fields, i: int, position: Position, names: Names) -> Fields:
         raise InvalidRequest(f"column '{field.name}' cannot be moved after itself")
     at = _place(others, position, names)
     return (*others[:at], field, *others[at:])
-
-
-def _check_name(name: str, *, top: bool) -> None:
-    if not name.strip():
-        raise InvalidRequest("a column's name is blank")
-    if top and (name.startswith(("_KEY_", "__paimon_")) or name in _RESERVED):
-        raise InvalidRequest(f"column name '{name}' is reserved by Paimon")
 
 
 def _bucket_keys(options: dict[str, str]) -> tuple[str, ...]:

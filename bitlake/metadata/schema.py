@@ -334,6 +334,20 @@ def _numbered(made: DataType, number: NextId) -> DataType:
     return made
 
 
+_RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID", "rowkind")
+
+
+def check_column_name(name: str, *, top: bool = True) -> None:
+    """Raise :class:`InvalidRequest` for a name that Paimon does not give a column, or a member if not ``top``.
+
+    Source: Paimon's ``SpecialFields.SYSTEM_FIELD_NAMES`` and ``KEY_FIELD_PREFIX``.
+    """
+    if not name.strip():
+        raise InvalidRequest("a column's name is blank")
+    if top and (name.startswith(("_KEY_", "__paimon_")) or name in _RESERVED):
+        raise InvalidRequest(f"column name '{name}' is reserved by Paimon")
+
+
 def check_struct_names(column: str, data_type: DataType, names: Names) -> None:
     """Raise :class:`InvalidRequest` for a struct, at any depth, whose members lack a name or share one."""
     if isinstance(data_type, RowType):

@@ -14,7 +14,7 @@ from bitlake.fileindex.registry import parse_index_options, usable_indexes
 from bitlake.formats.file_format import CODECS, check_format
 from bitlake.iceberg.schema import check_publishable
 from bitlake.metadata import options as opt
-from bitlake.metadata.schema import Names, TableSchema, assign_ids, check_struct_names
+from bitlake.metadata.schema import Names, TableSchema, assign_ids, check_column_name, check_struct_names
 from bitlake.schema.validation import check_combinations, check_honoured, check_partition_expiry, check_reading
 from bitlake.types import (
     AtomicType,
@@ -299,18 +299,11 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
         raise InvalidRequest(f"table '{table}' needs at least one column")
     seen: dict[str, ColumnSpec] = {}
     for column in columns:
-        if not column.name.strip():
-            raise InvalidRequest(f"table '{table}': a column's name is blank")
         if names.key(column.name) in seen:
             ignored = " (names ignore case)" if names is Names.FOLDED else ""
             raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice{ignored}")
-        if column.name.startswith(("_KEY_", "__paimon_")) or column.name in (
-            "_SEQUENCE_NUMBER",
-            "_VALUE_KIND",
-            "_ROW_ID",
-        ):
-            raise InvalidRequest(f"table '{table}': column name '{column.name}' is reserved by Paimon")
         try:
+            check_column_name(column.name)
             check_struct_names(column.name, column.type, names)
         except InvalidRequest as e:
             raise InvalidRequest(f"table '{table}': {e}") from e

@@ -152,6 +152,8 @@ FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
     (AddColumn(("A",), P("INT")), AlreadyExists, "exists already"),
     (AddColumn(("s", "X"), P("INT")), AlreadyExists, r"'s\.X' exists"),
     (AddColumn(("_KEY_x",), P("INT")), InvalidRequest, "reserved"),
+    (AddColumn(("rowkind",), P("INT")), InvalidRequest, "reserved"),
+    (AddColumn(("_LEVEL",), P("INT")), InvalidRequest, "reserved"),
     (AddColumn((" ",), P("INT")), InvalidRequest, "a column's name is blank"),
     (RenameColumn(("s", "x"), " "), InvalidRequest, "a column's name is blank"),
     (AddColumn(("n",), P("INT"), None, Position("nope")), NotFound, "nope"),
