@@ -318,8 +318,9 @@ def _truncated(array: Array, source: AtomicType, target: AtomicType) -> Array:
     if keep <= 3:
         ms = values // (unit // 1000) if unit > 1000 else values
         return _from_unit(_towards_zero(ms, 10 ** (3 - keep)) * 10 ** (3 - keep), 1000, wanted, _nulls(array))
-    step = unit // 10**keep
-    return _from_unit(values // step * step, unit, wanted, _nulls(array))
+    to = UNITS_PER_SECOND[wanted.unit]  # the first moment of nanoseconds is in a microsecond that they do not hold
+    step = to // 10**keep
+    return _from_unit(values // (unit // to) // step * step, to, wanted, _nulls(array))
 
 
 def _towards_zero(values: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
@@ -349,14 +350,21 @@ def _out_of_range(what: str, unit: str) -> ValueError:
 
 
 def _converted(array: Array, timezone: str, *, to_clocks: bool) -> Array:
-    """Convert instants to wall clocks of a zone, or wall clocks to instants, the first of two with one wall clock."""
+    """Convert instants to wall clocks of a zone, or wall clocks to instants, the first of two with one wall clock.
+
+    Raises :class:`ValueError` for those beyond the range of the unit.
+    """
     per_second, counts = UNITS_PER_SECOND[array.type.unit], _numpy(array.cast(pa.int64()))
     micros = counts // (per_second // 1_000_000) if per_second > 1_000_000 else counts * (1_000_000 // per_second)
     offsets = (time_zone.offsets_of_instants if to_clocks else time_zone.offsets_of_clocks)(timezone, micros)
     offsets = offsets // 1000 * (per_second // 1000)  # exact: offsets are whole seconds
     moved = counts + offsets if to_clocks else counts - offsets
-    unit = array.type.unit
-    return pa.array(moved, pa.int64(), mask=_nulls(array)).cast(pa.timestamp(unit, None if to_clocks else "UTC"))
+    unit, nulls = array.type.unit, _nulls(array)
+    wrapped = ((moved < counts) != (offsets < 0 if to_clocks else offsets > 0)) & ~nulls
+    if wrapped.any():
+        what = f"{counts[wrapped][0]} {_UNIT_NAMES[per_second]} after 1970-01-01"
+        raise _out_of_range(f"{what} {'in' if to_clocks else 'from'} {timezone}", unit)
+    return pa.array(moved, pa.int64(), mask=nulls).cast(pa.timestamp(unit, None if to_clocks else "UTC"))
 
 
 # --- texts and bytes --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bitlake.types.casts import cast_values
 T = dt.datetime
 NAN, INF = float("nan"), float("inf")
 LTZ = "TIMESTAMP(6) WITH LOCAL TIME ZONE"
+NANOS, NANOS_LTZ, LAST = "TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE", (1 << 63) - 1
 
 CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     # Java's primitive casts
@@ -141,6 +142,32 @@ def test_times_that_64_bits_do_not_hold(source: str, target: str, value: Any) ->
     kind = parse_type(source)
     with pytest.raises(ValueError, match="seconds after 1970-01-01 is out of the range of .*seconds in 64 bits"):
         cast_values(pa.array([None, value], arrow_type(kind)), kind, parse_type(target))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "count"),
+    [
+        (NANOS, NANOS_LTZ, -LAST),
+        (NANOS_LTZ, NANOS, LAST),
+        (NANOS_LTZ, "TIMESTAMP(6)", LAST),
+        (NANOS_LTZ, "DATE", LAST),
+        (NANOS_LTZ, "STRING", LAST),
+    ],
+)
+def test_clocks_that_64_bits_do_not_hold(source: str, target: str, count: int) -> None:
+    """They wrapped around: hours after 2262-04-11 were in 1677."""
+    kind = parse_type(source)
+    array = pa.array([None, count], pa.int64()).cast(arrow_type(kind))
+    with pytest.raises(ValueError, match="(in|from) Asia/Tokyo is out of the range of nanoseconds in 64 bits"):
+        cast_values(array, kind, parse_type(target), "Asia/Tokyo")
+
+
+def test_the_first_nanosecond_in_microseconds() -> None:
+    """It came out as the last one."""
+    kind = parse_type(NANOS)
+    array = pa.array([-LAST, LAST], pa.int64()).cast(arrow_type(kind))
+    micros = cast_values(array, kind, parse_type("TIMESTAMP(6)")).cast(pa.int64())
+    assert micros.to_pylist() == [-LAST // 1000, LAST // 1000]
 
 
 def test_nested_values_as_text() -> None:
