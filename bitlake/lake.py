@@ -72,9 +72,8 @@ def connect(
 
     ``path`` is a path or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``, ``webhdfs://``,
     ``memory://``.  ``spark`` is the session that SQL runs on; without one, SQL takes the active session, or starts a
-    local one, and does so again after that was stopped.  ``timezone`` is the zone of timestamp literals without one, in
-    scans and in SQL; a session that was not started here has its own, which SQL takes.  It is a name, or an offset such
-    as ``+02:00`` or ``GMT+8``.
+    local one, and does so again after that was stopped.  ``timezone``, a name or an offset such as ``+02:00``, is the
+    zone of timestamp literals that name none, in scans and SQL; SQL on a Spark session of your own uses that session's.
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
     (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment

@@ -243,9 +243,9 @@ class Catalog(ABC):
         """Delete a table and its files; raises :class:`NotFound` unless ``if_exists``."""
 
     def drop_unwritten(self, name: Identifier) -> None:
-        """Drop a table that was created for rows whose write failed, unless it has a snapshot.
+        """Drop a table that was created for a write that failed, unless the table has a snapshot.
 
-        Then another writer has written to it, or the rows were committed and the response got lost.
+        A snapshot means that another writer committed rows, or that the write was committed and its response got lost.
         """
         if self.table_exists(name) and latest_snapshot_id(self.table_files(name)) is None:
             self.drop_table(name, if_exists=True)

@@ -458,10 +458,10 @@ class JdbcCatalog(Catalog):
             self.store.delete_dir(source)
 
     def _is_renamed(self, old: Identifier, new: Identifier) -> bool:
-        """Whether a rename that failed took effect: the database may commit, and its response get lost.
+        """Whether a rename that raised an error was committed: the database's response may have got lost.
 
-        Raises :class:`StorageUnavailable` if the database cannot tell; no file is then moved or deleted.  The same
-        rename completes it, except in a bucket, where both folders stay.
+        Raises :class:`StorageUnavailable` if the database cannot be read.  The caller then moves and deletes no file:
+        the same rename, run again, completes the move; in a bucket both folders stay.
         """
         with self._database.transaction() as t:
             return self._has_table(t, new) and not self._has_table(t, old)

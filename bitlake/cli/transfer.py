@@ -435,7 +435,7 @@ def import_files(
         bad = BadRows(skip_bad)
         written, snapshot = _write_rows(target, sources, overwrite, bad)
     except BaseException:
-        if created and target.snapshot is None:  # else another writer's rows are in it, or these after all
+        if created and target.snapshot is None:  # a snapshot holds another writer's rows, or ours after all
             run.lake().drop_table(table)
         raise
     document = {

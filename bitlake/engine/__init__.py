@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class SessionState:
-    """The current database, and the settings of SET by their names."""
+    """The current database, the lake's time zone, and the settings of SET by their names."""
 
     database: str
     timezone: str = "UTC"
-    """The zone of literals of time where no setting names one."""
+    """The zone in which literals are read that name none, unless SET TIME ZONE sets another."""
     settings: dict[str, str] = field(default_factory=dict)
     spark: Session | None = None
     """The session of Spark's engine, once there is one: its settings and views then hold for all."""

@@ -137,9 +137,9 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
         return "null"
     if kind.root not in TIMESTAMPS:
         return render_value(kind, value, legacy=False)
-    text: str
     if kind.root is Root.TIMESTAMP_LTZ:
-        text = cast_values(pa.array([value], arrow_type(kind)), kind, parse_type("STRING"), timezone)[0].as_py()
+        texts = cast_values(pa.array([value], arrow_type(kind)), kind, parse_type("STRING"), timezone)
+        text: str = texts[0].as_py()
     else:
         text = render_value(kind, value, legacy=False)
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -6,8 +6,8 @@ one row for each file that holds its key, so there are few calls, each over whol
 
 The state of a function that selects one of its inputs is a row number; values are read once, at the end.  The states
 of ``sum``, ``product``, ``bool_and`` and ``bool_or`` are numbers; other functions hold Python values.  Integers are
-exact, and an overflow is an error.  So is a sum of decimals of up to 18 digits with more digits than its type; sums of
-wider decimals, and products, become NULL, as in Paimon.  Floats are added in their own precision.
+exact, and an overflow is an error.  A sum of a DECIMAL of up to 18 digits is an error if it has more digits than its
+type; sums of wider decimals, and products, then become NULL, as in Paimon.  Floats are added in their own precision.
 
 Source of what each function does: index-format spec, section 10.
 """
@@ -240,7 +240,7 @@ class IgnoreRetract:
 
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 _COMPACT = 18
-"""Digits of a decimal that Paimon holds in 64 bits."""
+"""The most digits of a decimal that Paimon holds in 64 bits."""
 
 
 class Numbers:
@@ -328,11 +328,12 @@ class Arithmetic(Numbers):
 def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
     """The ``agg`` and ``retract`` functions of ``sum`` or ``product`` over Python decimals of the column's type.
 
-    What is too large becomes NULL, as in Paimon.  Sums of up to 18 digits may be too large on the way, as there.
+    A result that is too large becomes NULL, as in Paimon.  Sums of a DECIMAL of up to 18 digits may have more digits
+    before all rows are added, also as in Paimon, as long as 64 bits hold them.
     """
     step = Decimal(1).scaleb(-column.type.scale)
-    exact = name == "sum" and column.type.precision <= _COMPACT
-    limit = Decimal(1 << 63).scaleb(-column.type.scale) if exact else _limit(column.type)
+    compact = name == "sum" and column.type.precision <= _COMPACT
+    limit = Decimal(1 << 63).scaleb(-column.type.scale) if compact else _limit(column.type)
 
     def fit(value: Decimal) -> Decimal | None:
         rounded = value.quantize(step, context=_EXACT)
@@ -368,7 +369,7 @@ class Decimals(PythonValues):
 
 
 def _limit(kind: pa.DataType) -> Decimal:
-    """The least decimal with too many digits before the point."""
+    """The least positive decimal that has too many digits for a type."""
     return Decimal(1).scaleb(kind.precision - kind.scale)
 
 

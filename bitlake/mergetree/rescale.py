@@ -2,7 +2,8 @@
 
 1. A new schema changes the option ``bucket``.  Readers continue; writes into the old buckets are refused from now on.
    A rescale that is interrupted here is completed by calling it again (or by INSERT OVERWRITE).
-2. Rows that the changelog does not show yet are compacted, since an overwrite has none: streams would lose them.
+2. Rows that wait for a compaction to bring them into the changelog are compacted: an overwrite writes no changelog, so
+   streams would lose them.
 3. All rows of one snapshot, level 0 included, are written into the new buckets and replace the table, unless another
    snapshot was committed meanwhile (by a writer that read the schema before): then they are read and written again.
 

@@ -158,7 +158,7 @@ def compact_touched(table: MergeTreeTable, results: Sequence[TaskResult], identi
             return None
         entries = [e for e in entries_of_buckets(state, touched) if (e.partition, e.bucket) in touched]
         return dml.compact(table, state, entries, full=False, identifier=identifier) if entries else None
-    except (StorageUnavailable, NotFound) as e:  # NotFound: the snapshot it was computed on has expired
+    except (StorageUnavailable, NotFound) as e:  # NotFound: the state's snapshot has expired meanwhile
         log.warning("%s: the rows are written, but not yet compacted: %s", table.name, e)
         return None
 

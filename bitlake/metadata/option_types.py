@@ -140,7 +140,7 @@ def timedelta_of(ms: int) -> timedelta:
 
 
 def _quantity(text: str, units: dict[str, int], divisor: int) -> int:
-    """A number times its unit, in ``divisor`` units; both must fit in Java's long, as in Paimon."""
+    """A number times its unit, divided by ``divisor``; number and result must fit in Java's long, as in Paimon."""
     match = _QUANTITY.fullmatch(text)
     unit = None if match is None else units.get(match[2].lower())
     if match is None or unit is None:

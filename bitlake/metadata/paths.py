@@ -338,7 +338,7 @@ def _date(days: int) -> str:
 
 
 def _time(millis: int, digits: int) -> str:
-    """A time of day without zeros at the end of its fraction, which has at least one digit."""
+    """A time of day without zeros at the end of its fraction, which keeps one digit; as Paimon names folders."""
     whole, point, fraction = _clock_text(millis * 1_000_000, digits).partition(".")
     return f"{whole}{point}{fraction.rstrip('0') or '0'}" if point else whole
 

@@ -4,10 +4,10 @@ A stream reads step by step.  A :class:`StreamOffset` names the next unit of a s
 snapshot read, since a rollback gives ids to other snapshots, and so does a table created again.  The units of a
 snapshot are its new files in the order of its manifests (of a primary-key table: the files of a bucket together, since
 their rows belong together), or with ``full`` all files that were live in it.  Snapshots never change, so an offset
-stays valid; checkpoints keep it.  The end of the first step also holds the step's start, which a restarted query
-could not find again once there are newer snapshots.  The new files of a snapshot are those of its changelog where the
-table wrote one then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys are unique
-over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+stays valid; checkpoints keep it.  The end of the first step also holds the start of that step: a restarted query reads
+the step again, and newer snapshots would give it another start.  The new files of a snapshot are those of its changelog
+where the table wrote one then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys
+are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
 
 A changelog producer that waits for compactions has not emitted the rows of lower levels.  When the table gets another
 producer, the next snapshot's new files include the files of these levels.  When the table gets a producer that waits
@@ -68,7 +68,7 @@ class StreamOffset:
     read: str | None = field(default=None, compare=False)
     """The identity of the snapshot :attr:`last_read`; None if it is unknown."""
     first: StreamOffset | None = field(default=None, compare=False)
-    """Where the first step of a stream began, in the offset of its end; None in all others."""
+    """In the offset at which the first step of a stream ends: where the step began.  None in all other offsets."""
 
     @property
     def last_read(self) -> int:
@@ -89,9 +89,9 @@ class StreamOffset:
         """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
         numbers = [stored.get(n) for n in ("snapshot", "index", "full")]
         read, first = stored.get("read"), stored.get("first")
-        known = len(stored) == 3 + ("read" in stored) + ("first" in stored)
-        known = known and (read is None or isinstance(read, str)) and (first is None or isinstance(first, dict))
-        if not known or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        valid = len(stored) == 3 + ("read" in stored) + ("first" in stored)
+        valid = valid and (read is None or isinstance(read, str)) and (first is None or isinstance(first, dict))
+        if not valid or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise InvalidRequest(f"invalid stream offset {dict(stored)}; is this the checkpoint of another source?")
         began = None if first is None else StreamOffset.from_dict(first)
         return StreamOffset(int(stored["snapshot"]), int(stored["index"]), bool(stored["full"]), read, began)
@@ -226,7 +226,7 @@ class ChangeStream:
         """
         state = self._state()
         _check_read(state, start)
-        _check_read(state, end)  # a step that is read again may have ended at a snapshot that was rolled back since
+        _check_read(state, end)  # the step may be read again after a rollback of the snapshot at which it ended
         at = start
         while (at.snapshot, at.index) < (end.snapshot, end.index):
             then = self._then(state, at)

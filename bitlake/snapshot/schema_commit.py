@@ -71,8 +71,8 @@ def replaced_schema(
 ) -> Iterator[TableSchema]:
     """Replace a table's schema; the block overwrites its rows.
 
-    If this fails, the old schema is restored, unless rows of the new one are in the table: a commit may take place and
-    its response get lost.
+    If the block fails, the old schema is restored, unless rows with the new one were committed, whose response may have
+    got lost.
 
     Raises :class:`InvalidRequest` for what CREATE TABLE refuses, :class:`UnsupportedFeature` for other partition
     columns, which Paimon does not replace either, and :class:`CommitConflict`.

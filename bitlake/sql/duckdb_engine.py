@@ -138,8 +138,8 @@ def _connection(timezone: str, caches: Caches) -> Any:
 def _zone_name(timezone: str) -> str:
     """Return DuckDB's name of a time zone.
 
-    DuckDB takes an offset only in the form ``GMT+02:00``.  Python, which it asks for values of rows, does not know that
-    form: whole hours have names that both know.
+    DuckDB accepts an offset only in the form ``GMT+02:00``.  ``fetchall`` looks the zone up in Python, which does not
+    know that form, so offsets of whole hours are named ``Etc/GMT-2``, which both know.
     """
     zone = time_zone.zone(timezone)
     if not isinstance(zone, dt.timezone):
@@ -151,7 +151,7 @@ def _zone_name(timezone: str) -> str:
         return "UTC"
     hours, rest = divmod(abs(minutes), 60)
     if not rest and -12 <= minutes // 60 <= 14:
-        return f"Etc/GMT{'+' if minutes < 0 else '-'}{hours}"  # POSIX counts to the west
+        return f"Etc/GMT{'+' if minutes < 0 else '-'}{hours}"  # the sign of POSIX: west of Greenwich is positive
     return f"GMT{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
 
 

@@ -610,7 +610,7 @@ def _negative(e: Expressions, node: exp.Neg) -> Value:
         made = e.value(inner)
         assert isinstance(made.literal, int | Decimal)
         kind = made.type if isinstance(node.this, exp.Paren) else None
-        # The minus of a Decimal rounds to 28 digits.
+        # The minus operator of Decimal rounds to 28 digits; copy_negate does not.
         negated = made.literal.copy_negate() if isinstance(made.literal, Decimal) else -made.literal
         return number(negated, kind, f"-{made.name}" if kind is None else None)
     value = e.require(node, e.value(node.this), "number")

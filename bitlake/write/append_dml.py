@@ -137,8 +137,8 @@ def _rewrite_group(
     types = output_schema(schema, names)
     request = ReadRequest(schema, names, None)
     factory = DataFileFactory(paths, schema, store)
-    # A task can run twice at once.  With one name for both, the run that Spark stops could truncate or delete the file
-    # of the other.
+    # A task can run twice at once.  If both runs used the same names, the one that Spark stops could truncate or delete
+    # a file of the other.
     file_names = _job_file_names(schema, f"{job.writer}-{_clock.new_uuid()[:8]}")
     with DataFileWriter(factory, job.partition, job.bucket, file_names, job.group_bytes) as writer:
         for task in job.tasks:
@@ -163,7 +163,7 @@ def _discard_job(state: TableState, job: RewriteJob) -> None:
     factory = DataFileFactory(state.paths, state.schema, state.store)
     name = next(_job_file_names(state.schema, job.writer))
     folder = factory.path(job.partition, job.bucket, name).rsplit("/", 1)[0]
-    prefix = name.removesuffix(f"0.{file_format(state.schema)}")  # of all runs of the job's task
+    prefix = name.removesuffix(f"0.{file_format(state.schema)}")  # the names of all runs of the task begin with it
     discard_files(state.store, [f"{folder}/{f.name}" for f in state.store.list(folder) if f.name.startswith(prefix)])
 
 

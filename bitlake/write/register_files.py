@@ -5,8 +5,8 @@ the indexed columns alone; once all files of a write have these, they are rename
 ``target-file-size`` is split: only then are all its columns read.  Nothing is visible to readers before the commit that
 names the result.
 
-A task may run twice, one after the other or both at once.  So it leaves staged files where the other run expects them,
-and the files that it writes have either names of their own (the parts of a split file) or the same bytes (indexes).
+A task may run twice, in sequence or at once.  So it leaves staged files in place, where the other run expects them, and
+the files that it writes either have names of their own (the parts of a split file) or the same bytes (indexes).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StagedFile:
 class RegisteredFile:
     """The result of one staged file: its entries in the table, indexes that could not be built and why, or an error.
 
-    ``move``: the staged file's path and its final one; None if it is not moved, because it is empty or was split.
+    ``move``: the path of the staged file and its final path; None for a file that is empty or was split.
     """
 
     entries: tuple[ManifestEntry, ...]
@@ -117,7 +117,7 @@ def try_register_file(store: Store, context: RegisterContext, item: tuple[str, S
 
 
 def register_file(store: Store, context: RegisterContext, item: tuple[str, StagedFile]) -> RegisteredFile:
-    """Return the manifest entries of one staged file (none for a file without rows), which :func:`move_file` moves.
+    """Return the manifest entries of one staged file, none if it has no rows; :func:`move_file` moves it afterwards.
 
     ``item`` is the final name and the staged file.  Raises :class:`CorruptError`, naming the file, if its content does
     not match the table.

@@ -57,11 +57,11 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Message(WriterCommitMessage):
-    """The result of a task, pickled, its streaming query, and the schema that its files were written with."""
+    """The pickled result of a task, its streaming query, and the id of the schema that its files were written with."""
 
     result: bytes
     query: str | None
-    schema: int
+    schema_id: int
 
     def load(self) -> task_writes.TaskResult:
         """Return the result of the task."""
@@ -126,7 +126,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
     def abort(self, messages: list[Any]) -> None:
         """Delete the files of tasks that succeeded, unless the commit may have taken place."""
         state = self._job.state
-        if _names_none(state, self._job.user):
+        if _committed_nothing(state, self._job.user):
             task_writes.discard_tasks(state, [m.load() for m in messages if m is not None])
             if self._created:
                 self._options.drop_table()
@@ -158,9 +158,9 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             task_writes.discard_tasks(self._job.state, results)
             task_writes.compact_touched(table, results, batchId)
             return
-        # Tasks planned on the state of a writer that another process made.  If the table was altered since then, the
-        # commit checks the schema with which they wrote.
-        [schema] = state.schemas({m.schema for m in messages if m is not None}).values()
+        # Another process made the writer whose state the tasks were planned on.  If the table was altered since, the
+        # commit must compare the schema that they wrote with.
+        [schema] = state.schemas({m.schema_id for m in messages if m is not None}).values()
         state = replace(state, schema=schema)
         job = task_writes.TaskJob(state, self._job.user, False, self._job.kinds)
         with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
@@ -224,15 +224,15 @@ def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
     return table.written_by(user.removeprefix(prefix)) if prefix else writer
 
 
-def _names_none(state: TableState, user: str) -> bool:
-    """Return whether no snapshot is of a user that writes from a state on; False if that cannot be determined.
+def _committed_nothing(state: TableState, user: str) -> bool:
+    """Whether a user that began to write at a state has certainly committed no snapshot; False if that is unknown.
 
-    After a rollback, or a table's replacement, the user's snapshot may have a lower id than the state's.
+    After a rollback or a replacement of the table, the user's snapshot may have a lower id than the state's.
     """
     try:
         ids = snapshot_ids(state.table_files)
         if ids and ids[0] > (state.snapshot_id or 0) + 1:
-            return False  # it may have expired, while the latest snapshot has its files
+            return False  # the user's snapshot may have expired, while its files are still live
         return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)
     except BitlakeError:
         return False

@@ -316,16 +316,16 @@ class _StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins.
 
-        Spark asks twice for it, before the first micro-batch is planned and before it is read.
+        Spark asks for it twice: before it plans the first micro-batch, and before it reads it.
         """
-        return self._begin().to_dict()
+        return self._initial_offset().to_dict()
 
-    def _begin(self) -> StreamOffset:
+    def _initial_offset(self) -> StreamOffset:
         if self._initial is None:
-            self._initial = self._first()
+            self._initial = self._find_initial()
         return self._initial
 
-    def _first(self) -> StreamOffset:
+    def _find_initial(self) -> StreamOffset:
         options, feed = self._options, self._feed
         consumer = options.get("consumer-id")
         if consumer is not None and not options.flag("consumer.ignore-progress"):
@@ -349,7 +349,7 @@ class _StreamReader(DataSourceStreamReader):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Return the parts that the tasks of a micro-batch read."""
         last = StreamOffset.from_dict(end)
-        first = self._start(StreamOffset.from_dict(start), last)
+        first = self._start_of_batch(StreamOffset.from_dict(start), last)
         schema = self._table.schema
         keyed, moved = bool(schema.primary_keys), self._feed.moves_keys(first, last)
         apart = last
@@ -362,12 +362,13 @@ class _StreamReader(DataSourceStreamReader):
         changes = [part for scan in self._scans(apart, last) for part in self._changes(scan)]
         return packed_groups([*groups.values(), *([changes] if changes else [])])
 
-    def _start(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
-        """Where the micro-batch that ends at ``end`` starts.
+    def _start_of_batch(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+        """Where the micro-batch that ends at ``end`` starts; ``start`` is what Spark gives as its start.
 
-        If the first micro-batch is read again after a restart, Spark asks for the initial offset again, but there may
-        be newer snapshots.  So the end of the first micro-batch holds its start.  PySpark 4.1 does not say which
-        micro-batch is the first one; if that begins with all rows, it takes those of the last snapshot before its end.
+        To read the first micro-batch again after a restart, Spark asks for the initial offset again, which newer
+        snapshots may have moved.  So the end of the first micro-batch holds its start.  On PySpark 4.1 it does not,
+        since the reader cannot know which micro-batch is the first one: one that begins with all rows then takes those
+        of the last snapshot before its end.
         """
         if start.first is None and end.first is not None:
             return end.first
@@ -433,8 +434,9 @@ class AllAtOnceReader(_StreamReader):
     @one_message()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the offset after all data available now."""
-        with contextlib.suppress(NotFound):  # a query with a checkpoint does not need where it once began
-            self._begin()
+        # Before later snapshots are committed; a query with a checkpoint does not need it, and it may have expired.
+        with contextlib.suppress(NotFound):
+            self._initial_offset()
         return self._feed.latest().to_dict()
 
 
@@ -454,11 +456,11 @@ class LimitedReader(_StreamReader, _AvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
         at = StreamOffset.from_dict(start)
-        end = self._end(at, limit)
-        begins = at == self._initial and at.first is None and end != at
-        return (replace(end, first=at) if begins else end).to_dict()
+        end = self._end_of_batch(at, limit)
+        is_first = at == self._initial and at.first is None and end != at
+        return (replace(end, first=at) if is_first else end).to_dict()
 
-    def _end(self, at: StreamOffset, limit: Any) -> StreamOffset:
+    def _end_of_batch(self, at: StreamOffset, limit: Any) -> StreamOffset:
         if isinstance(limit, admission.ReadAllAvailable):
             return self._feed.step(at, None, self._until).end
         limits = Limits(*[self._options.number(n, 1) for n in _LIMITS])

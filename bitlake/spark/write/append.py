@@ -165,9 +165,9 @@ class SparkWriter:
             for adopted in done:
                 if adopted.error is not None:
                     raise adopted.error
-            if not DataPaths(context.paths, schema).is_external:
-                runner = LocalRunner(REQUESTS)  # else a move may be a copy
-            runner.run([a.move for a in done if a.move is not None], partial(move_file, self._store))
+            # A rename is one request, but a move to an external path may copy the file.
+            mover = runner if DataPaths(context.paths, schema).is_external else LocalRunner(REQUESTS)
+            mover.run([a.move for a in done if a.move is not None], partial(move_file, self._store))
         except BaseException:
             discard_entries(TableFiles(self._store, context.paths), schema, entries)
             raise
