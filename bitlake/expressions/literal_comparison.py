@@ -448,8 +448,7 @@ def _timestamp_span(field: DataField, kind: AtomicType, value: Any, timezone: st
     if not isinstance(value, dt.datetime):
         raise _cannot(field, value)
     if value.tzinfo is None and not local:
-        # As time_zone.at_zone, but the instant may be before year 1 or after year 9999 in UTC.
-        value = value.replace(tzinfo=tz, fold=0)
+        value = time_zone.at_zone(value, tz)
     micros = time_zone.micros_of(value)
     if value.tzinfo is not None and local:
         # Spark turns the column into instants, which keeps order only away from changes of the clock.

@@ -24,6 +24,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.sql_text import quoted as quoted
+from bitlake.types import time_zone
 
 
 class SparkSql(Spark):
@@ -188,7 +189,7 @@ def literal(value: Any) -> str:
 def _time_or_nested(value: Any) -> str:
     match value:
         case dt.datetime():
-            instant = value.astimezone(dt.UTC)  # without a zone: a wall clock of this machine, as PySpark takes it
+            instant = time_zone.in_utc(value)  # without a zone: a wall clock of this machine, as PySpark takes it
             return f"TIMESTAMP '{instant.isoformat(sep=' ')}'"
         case dt.date():
             return f"DATE '{value.isoformat()}'"

@@ -25,6 +25,7 @@ from bitlake.expressions.tree import (
     Or,
     Predicate,
 )
+from bitlake.types import time_zone
 from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
 
@@ -141,7 +142,7 @@ def python_literal(value: Any) -> str:
         case dt.datetime():
             if value.tzinfo is None:
                 return f"TIMESTAMP_NTZ '{value.isoformat(' ')}'"
-            return f"TIMESTAMP '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}Z'"
+            return f"TIMESTAMP '{time_zone.in_utc(value).isoformat(' ').replace('+00:00', 'Z')}'"
         case dt.date():
             return f"DATE '{value.isoformat()}'"
         case float():

@@ -34,6 +34,7 @@ from bitlake.sql.duckdb_values import (
     widen,
 )
 from bitlake.sql.spark_types import SparkType
+from bitlake.types import time_zone
 
 _CAST_TYPES = {
     **{k: SparkType(k) for k in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
@@ -632,7 +633,7 @@ def _folded(e: Expressions, node: exp.Expr) -> Value | None:
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             return Value(f"TIMESTAMP '{value.isoformat(' ')}'", ty.TIMESTAMP_NTZ)
-        return Value(f"TIMESTAMPTZ '{value.astimezone(dt.UTC).isoformat(' ')}'", ty.TIMESTAMP)
+        return Value(f"TIMESTAMPTZ '{time_zone.in_utc(value).isoformat(' ')}'", ty.TIMESTAMP)
     if isinstance(value, dt.date):
         return Value(f"DATE '{value.isoformat()}'", ty.DATE)
     return None

@@ -126,12 +126,20 @@ def micros_of(value: dt.datetime) -> int:
     return (value.replace(tzinfo=None) - EPOCH) // MICRO - _micros(value.utcoffset())
 
 
-def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
-    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java.
+def in_utc(instant: dt.datetime) -> dt.datetime:
+    """An aware time in UTC; with its own offset if it is before year 1 or after year 9999 in UTC."""
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        offset = instant.utcoffset()
+        if offset is None:
+            raise
+        return instant.replace(tzinfo=dt.timezone(offset))
 
-    Raises :class:`OverflowError` if the instant is before year 1 or after year 9999 in UTC.
-    """
-    return wall.replace(tzinfo=tz, fold=0).astimezone(UTC)
+
+def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
+    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java."""
+    return in_utc(wall.replace(tzinfo=tz, fold=0))
 
 
 def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:

@@ -202,3 +202,28 @@ def test_duckdb_has_no_offsets_with_seconds(tmp_path: Path) -> None:
     lake.sql("SET spark.sql.session.timeZone = +02:00:30", engine="duckdb")
     with pytest.raises(UnsupportedFeature, match="DuckDB has no time zones with seconds; use engine='spark'"):
         lake.sql("SELECT 1 AS one", engine="duckdb")
+
+
+@pytest.mark.parametrize(
+    ("literal", "rows"),
+    [
+        ("TIMESTAMP '9999-12-31 23:59:59'", [1, 2]),
+        ("TIMESTAMP '9999-12-31 23:59:59-18:00'", [1, 2, 3]),
+        ("TIMESTAMP '0001-01-01 00:00:00+01:02:03'", []),
+    ],
+)
+def test_instants_outside_of_the_years_of_utc(tmp_path: Path, literal: str, rows: list[int]) -> None:
+    """As on Spark.  They were refused in zones west of Greenwich, or raised an OverflowError."""
+    lake = bitlake.connect(tmp_path, timezone="America/Los_Angeles")
+    lake.create_table("t", pa.table({"id": pa.array([], pa.int64()), "at": pa.array([], pa.timestamp("us", "UTC"))}))
+    values = "(1L, TIMESTAMP '2024-01-01 00:00:00'), (2L, TIMESTAMP '0001-01-01 00:00:00')"
+    lake.sql(f"INSERT INTO t VALUES {values}, (3L, TIMESTAMP '9999-12-31 23:59:59')", engine="duckdb")
+    written = lake.table("t").to_arrow(where="id > 1").sort_by("id").column("at").cast(pa.int64()).to_pylist()
+    assert written == [-62135568422_000_000, 253402329599_000_000]
+    lake.sql("UPDATE t SET at = at WHERE at < TIMESTAMP '0001-01-01 00:00:00+18:00'", engine="duckdb")
+    condition = f"at < {literal}"
+    assert sorted(lake.table("t").to_arrow(where=condition).column("id").to_pylist()) == rows
+    assert fetched(lake, f"SELECT id FROM t WHERE {condition} ORDER BY id") == [(n,) for n in rows]
+    ends = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.timezone(dt.timedelta(hours=hours))) for hours in (-8, -18)]
+    counted = [lake.sql("SELECT count(*) FROM t WHERE at < :end", engine="duckdb", args={"end": e}) for e in ends]
+    assert [c.fetchall() for c in counted] == [[(2,)], [(3,)]]
