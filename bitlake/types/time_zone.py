@@ -179,8 +179,10 @@ def offsets_of_clocks(name: str, clocks: Int64s) -> Int64s:
 def _offsets(name: str, times: Int64s, *, of_clocks: bool) -> Int64s:
     if is_fixed(name):
         return np.full(len(times), fixed_offset(name), np.int64)
-    out = np.empty(len(times), np.int64)
     periodic = times >= _PERIODIC_FROM
+    if not periodic.any():
+        return _offsets_by_changes(name, times, of_clocks)
+    out = np.empty(len(times), np.int64)
     out[~periodic] = _offsets_by_changes(name, times[~periodic], of_clocks)
     in_first_period = (times[periodic] - _PERIODIC_FROM) % _PERIOD + _PERIODIC_FROM
     out[periodic] = _offsets_by_changes(name, in_first_period, of_clocks)
