@@ -338,8 +338,9 @@ _RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID", "rowkind")
 
 
 def check_column_name(name: str, *, top: bool = True) -> None:
-    """Raise :class:`InvalidRequest` for a name that Paimon does not give a column, or a member if not ``top``.
+    """Raise :class:`InvalidRequest` for a blank name, and for a name of a column that Paimon reserves.
 
+    ``top``: the name is of a column, not of a member of a struct, which may have any name but a blank one.
     Source: Paimon's ``SpecialFields.SYSTEM_FIELD_NAMES`` and ``KEY_FIELD_PREFIX``.
     """
     if not name.strip():

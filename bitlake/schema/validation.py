@@ -367,13 +367,13 @@ def check_honoured(options: Mapping[str, str]) -> None:
 
 
 def check_partition_expiry(options: Mapping[str, str], partition_keys: Sequence[str]) -> None:
-    """Refuse to set the expiry of partitions where there are none; raises :class:`InvalidRequest`.
+    """Raise :class:`InvalidRequest` for options that set the expiry of partitions of a table without partitions.
 
-    Paimon 1.4 cannot open such a table.  Later versions ignore the option, and so do writes to a table of theirs.
+    Paimon 1.4 cannot open such a table.  Later versions ignore the option, and so do writes to their tables.
     """
     name = opt.PARTITION_EXPIRATION_TIME.name
     if name in options and not partition_keys:
-        raise InvalidRequest(f"option '{name}' needs a table with partitions")
+        raise InvalidRequest(f"option '{name}' needs a table with partitions; leave it out, or partition the table")
 
 
 def check_reading(options: Mapping[str, str]) -> None:

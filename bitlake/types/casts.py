@@ -318,7 +318,8 @@ def _truncated(array: Array, source: AtomicType, target: AtomicType) -> Array:
     if keep <= 3:
         ms = values // (unit // 1000) if unit > 1000 else values
         return _from_unit(_towards_zero(ms, 10 ** (3 - keep)) * 10 ** (3 - keep), 1000, wanted, _nulls(array))
-    to = UNITS_PER_SECOND[wanted.unit]  # the first moment of nanoseconds is in a microsecond that they do not hold
+    # In the target's unit: the microsecond of the first nanosecond that 64 bits hold begins before it.
+    to = UNITS_PER_SECOND[wanted.unit]
     step = to // 10**keep
     return _from_unit(values // (unit // to) // step * step, to, wanted, _nulls(array))
 
