@@ -301,7 +301,7 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
     for column in columns:
         if names.key(column.name) in seen:
             ignored = " (names ignore case)" if names is Names.FOLDED else ""
-            raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice{ignored}")
+            raise InvalidRequest(f"table '{table}': column '{column.name}' appears twice{ignored}")
         try:
             check_column_name(column.name)
             check_struct_names(column.name, column.type, names)

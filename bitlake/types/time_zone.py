@@ -127,7 +127,10 @@ def micros_of(value: dt.datetime) -> int:
 
 
 def in_utc(instant: dt.datetime) -> dt.datetime:
-    """An aware time in UTC; with its own offset if it is before year 1 or after year 9999 in UTC."""
+    """A time in UTC, or with its own offset if it is before year 1 or after year 9999 in UTC.
+
+    A naive time is a wall clock of this machine.
+    """
     try:
         return instant.astimezone(UTC)
     except OverflowError:

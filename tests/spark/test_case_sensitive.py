@@ -270,7 +270,7 @@ def test_keys_and_partitions_that_differ_in_case(lake: Any, exact: Any) -> None:
 
 
 def test_columns_twice(lake: Any, spark: Any) -> None:
-    with pytest.raises(InvalidRequest, match="there twice"):
+    with pytest.raises(InvalidRequest, match="appears twice"):
         lake.sql("CREATE TABLE t (a INT, A INT)")
     with pytest.raises(InvalidRequest, match="'s': its struct has two members named 'A'"):
         lake.sql("CREATE TABLE t (s STRUCT<a: INT, A: INT>)")
