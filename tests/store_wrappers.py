@@ -1,4 +1,4 @@
-"""Stores that wrap a store: one counts calls and bytes, one fails on purpose, to test crashes."""
+"""Stores for tests: one counts calls and bytes, one fails on purpose, one loses the responses of requests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from bitlake.errors import StorageUnavailable
 from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store
+from bitlake.io.local import LocalStore
 from bitlake.runtime import Caches
 
 
@@ -288,3 +289,22 @@ class FaultyStore:
     def rename(self, source: str, target: str) -> None:
         """May fail."""
         self._call("rename", target, lambda: self.inner.rename(source, target))
+
+
+class ResponseLost(LocalStore):
+    """Creates each file, but raises :class:`StorageUnavailable` for those whose path contains ``part``.
+
+    ``lost`` counts these responses.
+    """
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.lost = 0
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create a file; its response may be lost."""
+        created = super().create(path, data)
+        if self.part in path:
+            self.lost += 1
+            raise StorageUnavailable("connection reset")
+        return created

@@ -322,7 +322,7 @@ def test_a_rename_that_fails_leaves_one_whole_table(tmp_path: Path, fail_at: int
 def test_a_rename_whose_transaction_lost_its_response_is_done(
     tmp_path: Path, cheap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files went back, or were deleted, and the catalog named a table without files."""
+    """The files were moved back, or deleted, and the catalog named a table without files."""
     monkeypatch.setattr("bitlake.catalog.jdbc.has_cheap_rename", lambda store, path: cheap)
     database = open_database(f"sqlite:///{tmp_path}/c.db")
     lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")

@@ -261,7 +261,7 @@ def test_a_stream_that_a_rollback_leaves_alone_goes_on(table: Table) -> None:
 
 
 def test_a_step_whose_end_was_rolled_back_is_not_read_again(table: Table) -> None:
-    """A query that stopped in a micro-batch read other rows, or none, after a rollback behind where the batch began."""
+    """A query that stopped in a micro-batch read other rows, or none, after a rollback to before the batch's end."""
     feed = ChangeStream(table._core, kinds=False)
     start = feed.step(feed.at(1), Limits(files=3)).end
     end = feed.step(start).end
@@ -285,7 +285,7 @@ def test_rows_of_first_row_tables_come_without_a_changelog(lake: bitlake.Lake, k
     assert sorted(rows) == [(1, "a"), (2, "a"), (2, "b"), (3, "b")]
 
 
-def test_all_rows_of_a_snapshot_come_though_another_one_followed(table: Table) -> None:
+def test_all_rows_of_a_snapshot_come_when_another_snapshot_follows(table: Table) -> None:
     """Spark asks for what is available before it asks where a stream begins."""
     feed = ChangeStream(table._core, kinds=False)
     until = feed.latest()

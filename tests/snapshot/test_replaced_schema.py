@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE TABLE where a request is carried out and its response gets lost: old rows or new, each whole."""
+"""CREATE OR REPLACE TABLE where the response of a request gets lost: the table has its old rows or all new ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from caches import forget
+from store_wrappers import ResponseLost
 
 import bitlake
 from bitlake.errors import StorageUnavailable
@@ -15,19 +16,6 @@ from bitlake.write.commit import OutcomeUnknown
 
 OLD = pa.table({"id": [1, 2]})
 ASK = "CREATE OR REPLACE TABLE t TBLPROPERTIES ('commit.max-retries' = '0') AS SELECT id + 10 AS n, 'x' AS z FROM s"
-
-
-class AnswerLost(LocalStore):
-    """Creates the file of a name, and fails."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def create(self, path: str, data: bytes) -> bool:
-        done = super().create(path, data)
-        if path.endswith(f"/{self.name}"):
-            raise StorageUnavailable("connection reset")
-        return done
 
 
 @pytest.fixture
@@ -48,14 +36,14 @@ def replace(lake: bitlake.Lake, store: LocalStore) -> None:
         lake._catalog.store = LocalStore()
 
 
-def test_a_schema_that_was_created_all_the_same_is_replaced_by_the_old_one(lake: bitlake.Lake) -> None:
+def test_the_old_schema_is_restored_if_the_response_to_the_new_one_gets_lost(lake: bitlake.Lake) -> None:
     with pytest.raises(StorageUnavailable, match="connection reset"):
-        replace(lake, AnswerLost("schema-1"))
+        replace(lake, ResponseLost("/schema-1"))
     assert lake.table("t").to_arrow() == OLD and lake.table("t").schema.id == 2
 
 
-def test_a_schema_whose_rows_were_committed_all_the_same_stays(lake: bitlake.Lake) -> None:
+def test_the_new_schema_stays_if_the_response_to_the_commit_gets_lost(lake: bitlake.Lake) -> None:
     """The old schema's columns would be NULL in the new rows."""
     with pytest.raises(OutcomeUnknown):
-        replace(lake, AnswerLost("snapshot-2"))
+        replace(lake, ResponseLost("/snapshot-2"))
     assert lake.table("t").to_arrow().to_pylist() == [{"n": 11, "z": "x"}, {"n": 12, "z": "x"}]

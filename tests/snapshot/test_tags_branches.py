@@ -133,7 +133,7 @@ def test_a_branch_of_a_tag_outlives_tag_and_expiry(table: Table) -> None:
     assert table.scan().count() == 3
 
 
-def test_a_branch_whose_rename_is_done_though_its_response_is_lost_exists(table: Table) -> None:
+def test_a_branch_exists_if_only_the_response_to_its_rename_gets_lost(table: Table) -> None:
     """It was reported as another writer's."""
     store = FaultyStore(LocalStore(), 0, after=True, only=frozenset({"rename"}))
     state = replace(table._core.state(), store=store)

@@ -416,7 +416,7 @@ def test_what_other_tasks_wrote_goes_with_a_failed_job(lake: bitlake.Lake, tmp_p
     writer.abort([done[0], None])
     assert len(list(Path(table.path).rglob("*.parquet"))) == 1
     writer.commit([None, done[1]])
-    writer.abort([None, done[1]])  # the answer to the commit was lost
+    writer.abort([None, done[1]])  # as Spark does when the response to the commit got lost
     assert table.scan().to_arrow().column("id").to_pylist() == [1]
 
 
@@ -434,7 +434,7 @@ def test_rows_that_were_committed_after_a_rollback_or_expired_stay(tmp_path: Pat
         if name == "expiry":
             table.append(pa.table({"id": [10]}))
             table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=datetime.timedelta(0))
-        writer.abort(done)  # the answer to the commit was lost
+        writer.abort(done)  # as Spark does when the response to the commit got lost
         ids = sorted(table.scan().to_arrow().column("id").to_pylist())
         assert ids == ([0, 9] if name == "rollback" else [0, 1, 2, 9, 10])
 

@@ -411,7 +411,7 @@ def test_files_are_not_replaced_in_another_mode_of_deletion_vectors(tmp_path: Pa
     PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_options(after)
 
 
-def test_files_are_not_replaced_after_compactions_began_or_ceased_to_look_keys_up(tmp_path: Path) -> None:
+def test_compactions_are_refused_after_lookup_was_switched_on_or_off(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t")
     keyed = dataclasses.replace(schema, primary_keys=("k",))
     plain, lookup, full = (keyed.with_options({"changelog-producer": p}) for p in ("none", "lookup", "full-compaction"))
@@ -424,7 +424,7 @@ def test_files_are_not_replaced_after_compactions_began_or_ceased_to_look_keys_u
 
 
 def test_rows_are_not_added_without_the_changelog_that_streams_read(tmp_path: Path) -> None:
-    """Streams read a snapshot by the latest producer, as its schema says, and lost rows that it had no changelog of."""
+    """Streams read a snapshot by the producer of its schema, the latest one, and lost rows without such a changelog."""
     paths, schema = make_table(tmp_path / "t")
     keyed = dataclasses.replace(schema, primary_keys=("k",))
     none, produced, full = (keyed.with_options({"changelog-producer": p}) for p in ("none", "input", "full-compaction"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from caches import forget
 from commits import STORE, append, check_table, entry, make_table, names
-from store_wrappers import FaultyStore
+from store_wrappers import FaultyStore, ResponseLost
 
 from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.io.local import LocalStore
@@ -71,15 +71,7 @@ def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path
 def test_an_unknown_outcome_is_found_to_be_a_success(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t")
 
-    class AnswersLost(LocalStore):
-        lost = 0
-
-        def create(self, path: str, data: bytes) -> bool:
-            super().create(path, data)
-            self.lost += 1
-            raise StorageUnavailable("connection reset")
-
-    store = AnswersLost()
+    store = ResponseLost("/snapshot/snapshot-")
     made = append(paths, schema, entry("a"), store=store)
     assert (made.id, store.lost) == (1, 1)
     assert names(paths) == {"a"}

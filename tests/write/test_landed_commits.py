@@ -1,4 +1,4 @@
-"""Commits that take place, though their caller gets an error or an interrupt: their files must not be deleted."""
+"""Commits that take place although their caller gets an error or an interrupt: their files must not be deleted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
+from store_wrappers import ResponseLost
 
 import bitlake
 from bitlake.errors import StorageUnavailable
@@ -20,6 +21,7 @@ from bitlake.write import commit as commits
 from bitlake.write.commit import OutcomeUnknown
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
+SNAPSHOTS = "/snapshot/snapshot-"
 ONCE = {"commit.max-retries": "0"}
 
 
@@ -37,23 +39,14 @@ def ids(table: Table) -> list[int]:
     return sorted(table.scan().with_level_0().to_arrow().column("id").to_pylist())
 
 
-class AnswersLost(LocalStore):
-    """Snapshots are created, and the caller is not told so."""
-
-    def create(self, path: str, data: bytes) -> bool:
-        done = super().create(path, data)
-        if "/snapshot/snapshot-" in path:
-            raise StorageUnavailable("connection reset")
-        return done
-
-
-def lose_answers(table: Table, monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
-    table._core.store = AnswersLost()
+def lose_response(table: Table, monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
+    """The snapshot is created, and the response gets lost."""
+    table._core.store = ResponseLost(SNAPSHOTS)
     return OutcomeUnknown
 
 
 def interrupt(table: Table, monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C after the snapshot is there, such as while Iceberg metadata is written."""
+    """Ctrl-C after the snapshot was created, for example while Iceberg metadata is written."""
 
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
@@ -67,12 +60,14 @@ def back_to_normal(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table._core.store = LocalStore()
 
 
-ENDS = pytest.mark.parametrize("end", [lose_answers, interrupt])
+ENDS = pytest.mark.parametrize("end", [lose_response, interrupt])
 End = Callable[[Table, pytest.MonkeyPatch], type[BaseException]]
 
 
 @ENDS
-def test_postponed_rows_that_were_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
+def test_postponed_rows_stay_when_a_compaction_placed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End
+) -> None:
     table = bitlake.connect(str(tmp_path)).create_table(
         "t", SCHEMA, options={"primary-key": "id", "bucket": "-2", "postpone.batch-write-fixed-bucket": "false", **ONCE}
     )
@@ -86,7 +81,7 @@ def test_postponed_rows_that_were_placed(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @ENDS
-def test_compacted_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
+def test_rows_stay_when_a_compaction_merged_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
     table = made(tmp_path, bucket="1")
     for i in range(3):
         table.upsert(rows(i))
@@ -98,13 +93,13 @@ def test_compacted_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: En
 
 
 @ENDS
-def test_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
+def test_the_statistics_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
     lake = bitlake.connect(str(tmp_path))
     table = made(tmp_path, bucket="1")
     table.upsert(rows(1))
     error = end(table, monkeypatch)
     if error is OutcomeUnknown:
-        lake._catalog.store = AnswersLost()
+        lake._catalog.store = ResponseLost(SNAPSHOTS)
     with pytest.raises(error):
         lake.sql("ANALYZE TABLE t COMPUTE STATISTICS", engine="duckdb")
     back_to_normal(table, monkeypatch)
@@ -112,7 +107,7 @@ def test_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -
 
 
 @ENDS
-def test_a_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
+def test_repaired_indexes_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> None:
     options = {"file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": "1 b", **ONCE}
     lake = bitlake.connect(str(tmp_path))
     table = lake.create_table("t", SCHEMA, options=options)
@@ -130,7 +125,9 @@ def test_a_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End) -> 
     assert not plan.problems and plan.files[0].pruned_by
 
 
-def test_a_job_of_tasks_whose_compaction_cannot_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_does_not_fail_when_its_compaction_cannot_read_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its rows are in the table: an error would make the caller write them again."""
     table = made(tmp_path, bucket="1")
     state = table._core.state()
@@ -158,16 +155,16 @@ def test_a_created_table_that_another_writer_has_written_to_stays(tmp_path: Path
     assert ids(lake.table("t")) == [7]
 
 
-def test_a_table_as_a_query_whose_rows_were_committed_all_the_same_stays(tmp_path: Path) -> None:
+def test_create_table_as_keeps_the_table_when_the_response_to_the_commit_gets_lost(tmp_path: Path) -> None:
     lake = bitlake.connect(str(tmp_path))
     lake.create_table("s", SCHEMA).append(rows(1, 2))
-    lake._catalog.store = AnswersLost()
+    lake._catalog.store = ResponseLost(SNAPSHOTS)
     with pytest.raises(OutcomeUnknown, match="its files are kept"):
         lake.sql("CREATE TABLE t TBLPROPERTIES ('commit.max-retries' = '0') AS SELECT * FROM s", engine="duckdb")
     assert ids(bitlake.connect(str(tmp_path)).table("t")) == [1, 2]
 
 
-def test_a_table_as_a_query_that_cannot_be_opened_is_not_left_behind(tmp_path: Path) -> None:
+def test_create_table_as_drops_a_table_that_it_cannot_open(tmp_path: Path) -> None:
     lake = bitlake.connect(str(tmp_path))
 
     class Fails(LocalStore):
