@@ -92,18 +92,17 @@ class _Rules:
                 raise InvalidRequest(
                     f"option 'fields.{column}.{_FUNCTION}': '{column}' is a sequence field and cannot be aggregated"
                 )
-        if self._sequence and self._primary_keys:
-            if self._engine == FIRST_ROW:
-                raise InvalidRequest(
-                    f"option '{name}' does not go with '{opt.MERGE_ENGINE.name}' = '{FIRST_ROW}': the row that comes "
-                    "first is kept, whatever its columns hold"
-                )
-            if not set(self._partition_keys) <= set(self._primary_keys):
-                raise InvalidRequest(
-                    f"option '{name}' does not go with a primary key ({', '.join(self._primary_keys)}) that leaves "
-                    f"partition columns ({', '.join(self._partition_keys)}) out: a row would have to be compared with "
-                    "one of another partition"
-                )
+        if self._sequence and self._engine == FIRST_ROW:
+            raise InvalidRequest(
+                f"option '{name}' does not go with '{opt.MERGE_ENGINE.name}' = '{FIRST_ROW}': the row that comes first "
+                "is kept, whatever its columns hold"
+            )
+        if self._sequence and self._primary_keys and not set(self._partition_keys) <= set(self._primary_keys):
+            raise InvalidRequest(
+                f"option '{name}' does not go with a primary key ({', '.join(self._primary_keys)}) that leaves "
+                f"partition columns ({', '.join(self._partition_keys)}) out: a row would have to be compared with one "
+                "of another partition"
+            )
 
     def check_other_columns(self) -> None:
         """``rowkind.field`` and ``record-level.*``."""
@@ -139,7 +138,11 @@ class _Rules:
             if option not in self._text:
                 option = f"{opt.FIELDS}{_DEFAULT}"
             name = self._text.get(option)
-            if name is None or column in self._primary_keys or column in ordering:
+            if name is None:
+                continue
+            if name not in FUNCTIONS:
+                raise InvalidRequest(f"option '{option}': unknown aggregate function '{name}'{near(name, FUNCTIONS)}")
+            if column in self._primary_keys or column in ordering:
                 continue
             if self._engine == PARTIAL_UPDATE and name != "last_non_null_value" and column not in grouped:
                 raise InvalidRequest(
@@ -194,10 +197,7 @@ class _Rules:
     # --- aggregate functions -----------------------------------------------------------------------------------------
 
     def _check_function(self, column: str, made: DataType, option: str, name: str) -> None:
-        rule = FUNCTIONS.get(name)
-        if rule is None:
-            raise InvalidRequest(f"option '{option}': unknown aggregate function '{name}'{near(name, FUNCTIONS)}")
-        wanted, takes = rule
+        wanted, takes = FUNCTIONS[name]
         if not takes(made):
             raise InvalidRequest(f"option '{option}': '{name}' takes {wanted}, and column '{column}' is {made}")
         if name in ("theta_sketch", "hll_sketch"):

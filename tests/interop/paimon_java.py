@@ -17,13 +17,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 from interop.peer_process import PeerProcess, Unavailable
 
 VERSION = "1.4.2"
 ARTIFACT = f"org.apache.paimon:paimon-bundle:{VERSION}"
 SOURCE = Path(__file__).parent / "java" / "PaimonPeer.java"
+FUNCTIONS = Path(__file__).parent / "java" / "PaimonFunctions.java"
 TIMEOUT_S = 180  # per request; a first one compiles the harness and starts Hadoop's file system
 
 
@@ -85,13 +86,13 @@ def hadoop_jars() -> list[Path]:
 
 
 class PaimonJava(PeerProcess):
-    """A running JVM, restarted after a request that hangs or kills it."""
+    """A running JVM with a program of tests/interop/java."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Path = SOURCE) -> None:
         classpath = os.pathsep.join(map(str, [find_bundle(), *hadoop_jars()]))
         # One collector thread and no compiler beyond C1: these JVMs live for seconds, beside others on two cores.
         flags = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
-        super().__init__("Paimon (Java)", [find_java(), *flags, "-cp", classpath, SOURCE])
+        super().__init__("Paimon (Java)", [find_java(), *flags, "-cp", classpath, source])
 
     def rows(self, *request: str) -> tuple[list[Any], dict[str, Any]]:
         """Send one request; its rows, and the closing object.  Raises RuntimeError with Java's own words."""
@@ -115,6 +116,13 @@ class PaimonJava(PeerProcess):
         finally:
             watchdog.cancel()
         raise RuntimeError(f"the JVM ended (or was stopped after {TIMEOUT_S} s): {self.last_words()}")
+
+    def value(self, *request: str) -> str:
+        """Send one request to the program ``FUNCTIONS``; its value.  Raises RuntimeError with Java's own words."""
+        _, answer = self.rows(*request)
+        if "refused" in answer:
+            raise RuntimeError(f"Paimon (Java): {unquote_plus(answer['refused'])}")
+        return unquote_plus(answer["value"])
 
 
 _running: PaimonJava | None = None

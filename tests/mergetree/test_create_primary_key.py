@@ -101,6 +101,7 @@ REFUSED = [
     ),
     # changelog
     ({"merge-engine": "first-row", "changelog-producer": "input"}, "takes none or lookup"),
+    ({"merge-engine": "aggregation", "fields.id.aggregate-function": "nope"}, "unknown aggregate function 'nope'"),
     ({"merge-engine": "first-row", "changelog-producer": "full-compaction"}, "takes none or lookup"),
     ({"changelog-producer": "lookup", "full-compaction.delta-commits": "3"}, "full-compaction.delta-commits"),
     ({"changelog-producer": "lookup", "streaming-read-overwrite": "true"}, "read twice"),
