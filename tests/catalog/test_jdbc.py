@@ -342,6 +342,26 @@ def test_a_rename_whose_transaction_lost_its_response_is_done(
     assert lost and lake.tables() == ["u"] and lake.table("u").scan().count() == 3
 
 
+def test_the_same_rename_twice_at_once_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that came second deleted the files, of which the first had deleted the originals."""
+    monkeypatch.setattr("bitlake.catalog.jdbc.has_cheap_rename", lambda store, path: False)
+    lake, other = (bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db") for _ in range(2))
+    lake.create_table("t", SCHEMA).append(ROWS)
+    copied, copy_dir = [], LocalStore.copy_dir
+
+    def copy(store: LocalStore, source: str, target: str) -> None:
+        copy_dir(store, source, target)
+        copied.append(target)
+        if len(copied) == 1:
+            shutil.rmtree(target)  # as if the other process had looked before whether the folder is free
+            other.rename_table("t", "u")
+
+    monkeypatch.setattr(LocalStore, "copy_dir", copy)
+    with pytest.raises(AlreadyExists):
+        lake.rename_table("t", "u")
+    assert len(copied) == 2 and lake.tables() == ["u"] and lake.table("u").scan().count() == 3
+
+
 def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
     with pytest.raises(InvalidRequest, match="sqlite:///"):
         bitlake.connect(tmp_path, catalog="jdbc", uri="oracle://u:hidden@h/x")
