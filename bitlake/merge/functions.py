@@ -374,7 +374,9 @@ def _limit(kind: pa.DataType) -> Decimal:
 
 
 def _too_large(name: str, kind: pa.DataType) -> InvalidRequest:
-    return InvalidRequest(f"aggregate function '{name}': the result is too large for {kind}")
+    return InvalidRequest(
+        f"aggregate function '{name}': the result is too large for {kind}; give the column a wider type"
+    )
 
 
 class Booleans(CannotRetract, Numbers):

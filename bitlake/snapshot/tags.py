@@ -244,7 +244,7 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
         return data
     if retained_ms <= 0:
         raise InvalidRequest(f"tag '{name}': the retention must be longer than 0 ms")
-    at = _EPOCH + timedelta(milliseconds=_clock.local_ms())
+    at = time_zone.EPOCH + timedelta(milliseconds=_clock.local_ms())
     parts = [at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond * 1000]
     text = data.decode().rstrip().removesuffix("}").rstrip()
     created = ", ".join(map(str, parts))
@@ -296,7 +296,6 @@ def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
 
 # --- automatic tags ---------------------------------------------------------------------------------------------------
 
-_EPOCH = datetime(1970, 1, 1)
 BATCH = "batch"
 _BATCH_PREFIX = "batch-write-"
 _NEVER = -(1 << 63)
@@ -339,7 +338,7 @@ class Periods:
 
     def before(self, time: datetime) -> datetime:
         """The start of the last period that ended before a time."""
-        return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
+        return time_zone.EPOCH + (time - time_zone.EPOCH) // self.length * self.length - self.length
 
 
 def tag_commit(state: TableState, kind: str, operation: str | None) -> None:

@@ -61,8 +61,8 @@ def test_functions(name: str, kind: pa.DataType, values: list[Any], wanted: Any)
 
 
 def test_a_sum_with_more_digits_than_its_type_is_an_error() -> None:
-    """Paimon stores 1000.00 in a DECIMAL(5, 2); as NULL it would be lost, and later rows were a sum of their own."""
-    with pytest.raises(InvalidRequest, match=r"'sum': the result is too large for decimal128\(5, 2\)"):
+    """Paimon stores 1000.00 in a DECIMAL(5, 2).  NULL lost it, and the sum began again with the next row."""
+    with pytest.raises(InvalidRequest, match=r"'sum': the result is too large for decimal128\(5, 2\); give the column"):
         fold("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")])
     assert fold("product", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")]) is None
 

@@ -260,7 +260,7 @@ def test_a_statement_waits_before_it_runs_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_second_run_of_a_task_leaves_the_files_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark runs slow tasks twice at once (speculation), and stops the run that is not done first."""
+    """Spark runs a second copy of a slow task (speculation), and stops the run that is slower."""
     table = table_of(tmp_path, {})
     fill(table, 3)
     state = table._core.state()

@@ -30,7 +30,7 @@ def test_a_data_file_whose_index_cannot_be_written_stays_where_it_is(tmp_path: P
 
 
 def test_a_task_that_runs_again_finds_its_staged_file(tmp_path: Path) -> None:
-    """Spark runs the task of a worker that died once more, and a slow one (speculation) beside itself."""
+    """Spark repeats the task of a worker that died, and runs a second copy of a slow task (speculation)."""
     rows = pa.table({"v": ["a", "b"], "p": ["x", "x"]})
     options = {"file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": "1 b"}
     table = bitlake.connect(str(tmp_path)).create_table("t", rows.schema, partition_by=["p"], options=options)
@@ -48,7 +48,7 @@ def test_a_task_that_runs_again_finds_its_staged_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_split_twice_gets_other_names(tmp_path: Path) -> None:
-    """A run that Spark kills would otherwise leave half of a file that the other run has written."""
+    """With the same names, a run that Spark kills could leave half of a file that the other run has written."""
     rows = pa.table({"v": list(range(50_000))})
     table = bitlake.connect(str(tmp_path)).create_table("t", rows.schema, options={"target-file-size": "40 kb"})
     staged = tmp_path / "staged.parquet"
