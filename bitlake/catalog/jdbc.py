@@ -449,7 +449,7 @@ class JdbcCatalog(Catalog):
             if isinstance(e, AlreadyExists | NotFound) or not self._is_renamed(old, new):
                 if moved:
                     self.store.rename(target, source)
-                elif not cheap and not self.table_exists(new):  # else they are files of another process's rename
+                elif not cheap and not self.table_exists(new):  # else another process renamed it: its files
                     self.store.delete_dir(target)
                 raise
             if not isinstance(e, StorageUnavailable):

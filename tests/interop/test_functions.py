@@ -1,8 +1,8 @@
-"""Single functions beside Paimon (Java): casts, options, schemas and their changes, aggregates, rows, names of folders.
+"""Single functions against Paimon (Java): casts, options, schemas and their changes, aggregates, rows, folder names.
 
-Random values and schemas, by the seed of each test.  What Paimon (Java) 1.4.2 does otherwise than later versions, or
-than Java 19 and later, is not generated: texts of floating-point numbers, blank texts in ``listagg``, sums of integers
-that overflow, and dates before 1970 of timestamps.
+Values and schemas are random, by the seed of each test.  Left out is what Paimon (Java) 1.4.2 does differently from
+later versions, or on Java 17 differently from Java 19: texts of floating-point numbers, blank texts in ``listagg``,
+sums of integers that overflow, and dates before 1970 of timestamps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _EXACT = Context(prec=60)
 
 @pytest.fixture(scope="module")
 def judge(java: Any) -> Iterator[PaimonJava]:
-    """The program of single functions."""
+    """The Java program that calls Paimon's functions."""
     peer = PaimonJava(FUNCTIONS)
     yield peer
     peer.close()
@@ -186,7 +186,7 @@ def test_casts(judge: PaimonJava) -> None:
 
 
 def test_texts_of_options(judge: PaimonJava) -> None:
-    """Each option takes no text that Paimon refuses."""
+    """No option accepts a text that Paimon refuses."""
     texts = ["true", "TRUE", " true", "1", "-1", "0", "1.5", " 5", "\u0665", "2147483648", "9223372036854775808", ""]
     texts += ["none", "NONE", "lookup", "full-compaction", "full_compaction", "partial-update", "partial_update", "x y"]
     texts += ["first-row", "input", "with_dashes", "with-dashes", "two-hours", "two_hours", "process-time", "parquet"]
@@ -250,7 +250,7 @@ def content(schema: str) -> Any:
 
 
 def test_tables_that_are_created(judge: PaimonJava, caplog: pytest.LogCaptureFixture) -> None:
-    """Paimon takes each table that bitlake creates, and makes the same columns of it."""
+    """Paimon accepts each table that bitlake creates, with the same columns."""
     caplog.set_level(logging.ERROR)
     r = random.Random(20261130)
     created = 0
@@ -263,7 +263,7 @@ def test_tables_that_are_created(judge: PaimonJava, caplog: pytest.LogCaptureFix
 
 
 def change_of(r: random.Random, names: list[str]) -> tuple[SchemaChange, str]:
-    """A random change, and the judge's words for it."""
+    """A random change, and the request for it to the judge."""
     name, new, after = r.choice([*names, "z"]), r.choice(["n1", "n2", "b", "_KEY_x", "rowkind"]), r.choice(names)
     kind = r.choice(["INT", "BIGINT", "STRING", "DATE", "DECIMAL(10, 2)", "BYTES", "TINYINT", "VARCHAR(5)"])
     behind = r.choice(["-", "", after])
@@ -285,7 +285,7 @@ def change_of(r: random.Random, names: list[str]) -> tuple[SchemaChange, str]:
 
 
 def test_changes_of_columns(judge: PaimonJava, caplog: pytest.LogCaptureFixture) -> None:
-    """Columns, ids and keys are Paimon's after ALTER; what only one of both refuses is left out."""
+    """Columns, ids and keys after ALTER are those of Paimon; changes that only one of the two refuses are skipped."""
     caplog.set_level(logging.ERROR)
     r = random.Random(20261201)
     both = 0
@@ -370,7 +370,7 @@ def test_folders_of_partitions(judge: PaimonJava) -> None:
         assert judge.value("folder", str(kind), str(legacy).lower(), worded(kind, value)) == f"{found}/", (kind, value)
 
 
-def test_the_judge_tells_a_failure(judge: PaimonJava) -> None:
+def test_the_judge_reports_a_failure(judge: PaimonJava) -> None:
     with pytest.raises(RuntimeError, match="no cast"):
         judge.value("cast", "BYTES", "INT", worded(atomic("BYTES"), b"x"))
     assert judge.value("cast", "DATE", "STRING", "V19782") == "V2024-02-29"
