@@ -51,6 +51,15 @@ def known_session() -> SparkSession | None:
     return session or SparkSession.getActiveSession()
 
 
+def _session_of_another_thread() -> SparkSession | None:
+    """The session of this process, which is active in its own thread only.
+
+    The builder would return it as well, but with the settings of a new one: another time zone.
+    """
+    session: SparkSession | None = getattr(SparkSession, "_instantiatedSession", None)
+    return None if session is None or is_stopped(session) else session
+
+
 def is_stopped(spark: SparkSession) -> bool:
     """Whether this process stopped the session or its context; asks neither the JVM nor a server."""
     context: Any = getattr(spark, "_sc", None)  # a session of Spark Connect has none
@@ -101,15 +110,15 @@ class SessionConf:
 
 
 def get_or_create(app_name: str = "bitlake", timezone: str = "UTC", **conf: str) -> SparkSession:
-    """The active Spark session, or a new local one set up for bitlake.
+    """The active Spark session, else the one that this process has, or a new local one set up for bitlake.
 
     A new session uses every core of this machine, this interpreter for Python workers, ``timezone``, and Spark's
     classes where they are kept (:mod:`bitlake.spark.class_archive`).  ``conf`` adds to or overrides its configuration
     (dots in names written as ``__``, or pass ``**{"spark.x": "y"}``).
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    existing = SparkSession.getActiveSession() or _session_of_another_thread()
+    if existing is not None:
+        return existing
     os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,13 @@ def test_a_session_is_stopped_and_its_process_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SCRIPT, str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
+
+
+def test_a_session_of_another_thread_keeps_its_settings(spark: Any, tmp_path: Path) -> None:
+    """PySpark's builder gave it the time zone of the lake, and the number of shuffle partitions of a new session."""
+    names = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
+    before = [spark.conf.get(name) for name in names]
+    lake = bitlake.connect(tmp_path, timezone="Asia/Tokyo")
+    with ThreadPoolExecutor(1) as threads:  # in which no session is active
+        [[zone]] = threads.submit(lambda: lake.sql("SELECT current_timezone()").collect()).result()
+    assert [zone, *before[1:]] == before == [spark.conf.get(name) for name in names]
