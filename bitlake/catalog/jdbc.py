@@ -449,9 +449,10 @@ class JdbcCatalog(Catalog):
             if isinstance(e, AlreadyExists | NotFound) or not self._is_renamed(old, new):
                 if moved:
                     self.store.rename(target, source)
-                elif not cheap and not self.table_exists(new):  # else another process renamed it: its files
+                elif not cheap and not self.table_exists(new):  # else the files are those of another process's rename
                     self.store.delete_dir(target)
                 raise
+            # The rename was committed: only an interrupt goes on, not the error about the lost response.
             if not isinstance(e, StorageUnavailable):
                 raise
         if not cheap:

@@ -52,9 +52,9 @@ def known_session() -> SparkSession | None:
 
 
 def _session_of_another_thread() -> SparkSession | None:
-    """The session of this process, which is active in its own thread only.
+    """The session of this process, also if it is active in another thread only; None without a session that runs.
 
-    The builder would return it as well, but with the settings of a new one: another time zone.
+    PySpark's builder returns it, too, but first gives it the settings of a new session, such as another time zone.
     """
     session: SparkSession | None = getattr(SparkSession, "_instantiatedSession", None)
     return None if session is None or is_stopped(session) else session
