@@ -75,3 +75,12 @@ def test_files_with_dictionaries_of_several_row_groups() -> None:
         batches = read_columns(pa.BufferReader(data), read_dictionary=["text"], batch_size=1_500)
         with pytest.raises(UnsupportedFeature, match="9999") if fails else contextlib.nullcontext():
             assert sum(b.num_rows for b in batches) == ROWS
+
+
+@pytest.mark.parametrize("kind", [pa.large_list(pa.timestamp("us")), pa.list_(pa.timestamp("us"), 1)])
+def test_lists_of_other_kinds(kind: pa.DataType) -> None:
+    """A file of pandas or Polars says which kind of list to make; these were not checked."""
+    for value, fails in ((NEAR, False), (FAR, True)):
+        data = parquet(pa.table({"at": pa.array([[value]], kind)}), use_deprecated_int96_timestamps=True)
+        with pytest.raises(UnsupportedFeature, match="9999") if fails else contextlib.nullcontext():
+            assert sum(b.num_rows for b in read_columns(pa.BufferReader(data))) == 1
