@@ -143,7 +143,7 @@ def _times(array: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_map(kind):
         yield from _times(array.keys)
         yield from _times(array.items)
-    elif kind.num_fields:  # lists of all kinds: files name the one that their writer had
+    elif kind.num_fields:  # a list of any kind: a file that Arrow wrote names its kind
         yield from _times(array.flatten())
 
 

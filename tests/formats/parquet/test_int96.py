@@ -79,7 +79,7 @@ def test_files_with_dictionaries_of_several_row_groups() -> None:
 
 @pytest.mark.parametrize("kind", [pa.large_list(pa.timestamp("us")), pa.list_(pa.timestamp("us"), 1)])
 def test_lists_of_other_kinds(kind: pa.DataType) -> None:
-    """A file of pandas or Polars says which kind of list to make; these were not checked."""
+    """A file that pandas or Polars wrote names the kind of its lists; only one kind was checked."""
     for value, fails in ((NEAR, False), (FAR, True)):
         data = parquet(pa.table({"at": pa.array([[value]], kind)}), use_deprecated_int96_timestamps=True)
         with pytest.raises(UnsupportedFeature, match="9999") if fails else contextlib.nullcontext():
