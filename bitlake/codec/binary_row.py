@@ -35,7 +35,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.types import AtomicType, DataType, Root, arrow_type
-from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS
+from bitlake.types.datatypes import BINARIES, COMPACT_DIGITS, STRINGS, TIMESTAMPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +72,7 @@ def null_bytes(arity: int) -> int:
 
 def is_wide_decimal(made: DataType) -> bool:
     """Whether the type is a DECIMAL of more than 18 digits, which lives outside its slot."""
-    return isinstance(made, AtomicType) and made.root is Root.DECIMAL and (made.precision or 10) > 18
+    return isinstance(made, AtomicType) and made.root is Root.DECIMAL and (made.precision or 10) > COMPACT_DIGITS
 
 
 def is_fine_timestamp(made: DataType) -> bool:

@@ -234,7 +234,7 @@ def _zone_name(zone: str) -> str:
     if not time_zone.is_fixed(zone):
         return zone
     minutes = time_zone.fixed_offset(zone) // 60_000_000
-    return "UTC" if minutes == 0 else f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    return time_zone.offset_text(minutes) if minutes else "UTC"
 
 
 def _canonical(term: Typed) -> Typed:

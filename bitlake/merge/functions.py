@@ -29,6 +29,7 @@ from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.merge.keys import order_codes
 from bitlake.schema.merge_spec import Function
+from bitlake.types.datatypes import COMPACT_DIGITS
 from bitlake.types.utf8 import is_blank
 
 
@@ -239,8 +240,6 @@ class IgnoreRetract:
 
 
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
-_COMPACT = 18
-"""The most digits of a decimal that Paimon holds in 64 bits."""
 
 
 class Numbers:
@@ -332,7 +331,7 @@ def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
     before all rows are added, also as in Paimon, as long as 64 bits hold them.
     """
     step = Decimal(1).scaleb(-column.type.scale)
-    compact = name == "sum" and column.type.precision <= _COMPACT
+    compact = name == "sum" and column.type.precision <= COMPACT_DIGITS
     limit = Decimal(1 << 63).scaleb(-column.type.scale) if compact else _limit(column.type)
 
     def fit(value: Decimal) -> Decimal | None:

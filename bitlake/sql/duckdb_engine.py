@@ -149,10 +149,10 @@ def _zone_name(timezone: str) -> str:
         raise NotTranslatable(timezone, "DuckDB has no time zones with seconds")
     if not minutes:
         return "UTC"
-    hours, rest = divmod(abs(minutes), 60)
-    if not rest and -12 <= minutes // 60 <= 14:
-        return f"Etc/GMT{'+' if minutes < 0 else '-'}{hours}"  # the sign of POSIX: west of Greenwich is positive
-    return f"GMT{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
+    hours, rest = divmod(minutes, 60)
+    if not rest and -12 <= hours <= 14:
+        return f"Etc/GMT{-hours:+}"  # the sign of POSIX: west of Greenwich is positive
+    return f"GMT{time_zone.offset_text(minutes)}"
 
 
 def _named(connection: Any, source: str, names: Sequence[str], with_clause: str = "") -> Any:

@@ -34,6 +34,7 @@ from bitlake.types import arrow_type, time_zone
 from bitlake.types.arrow import UNITS_PER_SECOND
 from bitlake.types.datatypes import (
     BINARIES,
+    COMPACT_DIGITS,
     FLOATS,
     INTEGERS,
     MAX_LENGTH,
@@ -173,7 +174,6 @@ def _convertible(source: AtomicType, target: AtomicType) -> bool:
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""
 
-_COMPACT = 18
 _MAX_DIGITS = 4_300
 """The most digits of a number that Python reads from text by default."""
 _LONG_MAX = (1 << 63) - 1
@@ -240,7 +240,7 @@ def _saturated(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]
 
 
 def _doubles_of(array: Array, source: AtomicType) -> np.ndarray[Any, Any]:
-    if (source.precision or 10) <= _COMPACT:
+    if (source.precision or 10) <= COMPACT_DIGITS:
         unscaled = _low_words(array, rescale=False).astype(np.float64)
         scaled: np.ndarray[Any, Any] = unscaled / float(10 ** (source.scale or 0))
         return scaled

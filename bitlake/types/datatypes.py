@@ -16,6 +16,8 @@ from bitlake.errors import InvalidRequest
 
 MAX_LENGTH = 2147483647
 """The length that STRING and BYTES stand for."""
+COMPACT_DIGITS = 18
+"""The most digits of a DECIMAL that Paimon holds in 64 bits."""
 
 
 class Root(enum.Enum):

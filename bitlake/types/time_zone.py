@@ -113,6 +113,11 @@ def fixed_offset(name: str) -> int:
     return _micros(zone(name).utcoffset(None))
 
 
+def offset_text(minutes: int) -> str:
+    """An offset from UTC as text, such as ``-03:30``."""
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
 def _micros(offset: dt.timedelta | None) -> int:
     return (offset or dt.timedelta()) // MICRO
 

@@ -14,6 +14,7 @@ start at the same rows), so each is decoded on its own, never as a table.
 from __future__ import annotations
 
 import base64
+import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,16 +121,17 @@ def check_nanoseconds(columns: pa.Table | pa.RecordBatch) -> None:
     and returns another time where these overflow: a day of 1816 for 9999-12-31.
     """
     for name, column in zip(columns.schema.names, columns.columns, strict=True):
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            for times in _times(chunk):
-                bounds = pc.min_max(times.cast(pa.int64()))
-                for micros in (bounds["min"].as_py(), bounds["max"].as_py()):
-                    if micros is not None and not _FIRST_MICROS <= micros <= _LAST_MICROS:
-                        when = pc.strftime(pa.scalar(micros, pa.timestamp("us"))).as_py()
-                        raise UnsupportedFeature(
-                            f"column '{name}' holds {when}, outside the range of nanoseconds in 64 bits (1677-09-21 to "
-                            "2262-04-11); rewrite the file with microseconds (TIMESTAMP(6))"
-                        )
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        for times in itertools.chain.from_iterable(map(_times, chunks)):
+            bounds = pc.min_max(times.cast(pa.int64()))
+            ends = (bounds["min"].as_py(), bounds["max"].as_py())  # None if all are NULL
+            beyond = [m for m in ends if m is not None and not _FIRST_MICROS <= m <= _LAST_MICROS]
+            if beyond:
+                when = pc.strftime(pa.scalar(beyond[0], pa.timestamp("us"))).as_py()
+                raise UnsupportedFeature(
+                    f"column '{name}' holds {when}, outside the range of nanoseconds in 64 bits (1677-09-21 to "
+                    "2262-04-11); rewrite the file with microseconds (TIMESTAMP(6))"
+                )
 
 
 def _times(array: pa.Array) -> Iterator[pa.Array]:
