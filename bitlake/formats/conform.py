@@ -167,6 +167,8 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
         _check_midnight(array)
     elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
         _check_boolean(array)
+    elif (pa.types.is_timestamp(source) or pa.types.is_date(source)) and _is_text(target):
+        _check_shown(array)
     elif pa.types.is_floating(source) and pa.types.is_floating(target):
         if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(array.cast(target))), min_count=0).as_py():
             raise pa.ArrowInvalid(f"a number is too large for {target}")
@@ -176,11 +178,22 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
             _check_values(values, inner)
 
 
+_LAST_SHOWN = 971_800_000_000
+"""Seconds from 1970 to the year 32765: Arrow's text has years of 16 bits."""
+
+
 def _check_midnight(array: pa.Array) -> None:
     """Raise :class:`pyarrow.ArrowInvalid` unless timestamps are whole days, in their own zone: pandas has no dates."""
     local = array if array.type.tz is None else pc.local_timestamp(array)
     if not pc.all(pc.equal(pc.floor_temporal(local, unit="day"), local), min_count=0).as_py():
         raise pa.ArrowInvalid("a timestamp has a time of day, which a DATE would lose; cast it first")
+
+
+def _check_shown(times: pa.Array) -> None:
+    """Raise :class:`pyarrow.ArrowInvalid` for a day or time without a text: Arrow writes another one, or an error."""
+    bounds = pc.min_max(times.cast(pa.timestamp("s"), safe=False).cast(pa.int64()))
+    if any(abs(bounds[end].as_py() or 0) > _LAST_SHOWN for end in ("min", "max")):
+        raise pa.ArrowInvalid("a time is out of the range of years that have a text")
 
 
 def _check_boolean(numbers: Column) -> None:
@@ -314,6 +327,8 @@ def _is_list_view(kind: pa.DataType) -> bool:
 
 
 def _is_view(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return holds(kind.value_type, _is_view)
     return bool(_is_list_view(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
@@ -330,6 +345,8 @@ def _type_without_views(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _type_without_views(kind.value_type), kind.ordered)
     inside = [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
         inside = [kind.key_field, kind.item_field]
@@ -350,6 +367,8 @@ def _without_views(array: pa.Array) -> pa.Array:
     if not holds(kind, _is_view):
         return array
     made = _type_without_views(kind)
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, _without_views(array.dictionary), ordered=kind.ordered)
     if not pa.types.is_nested(kind):
         return array.cast(made)
     mask = array.is_null() if array.null_count else None

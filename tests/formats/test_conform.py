@@ -212,6 +212,42 @@ def test_tables_are_made_for_list_views(column: pa.Array, tmp_path: Path) -> Non
     assert table.to_arrow().to_pylist() == [{"v": v, "s": {"v": v}} for v in ITEMS]
 
 
+@pytest.mark.parametrize("view", [pa.string_view(), pa.binary_view()])
+def test_dictionaries_of_views(view: pa.DataType, tmp_path: Path) -> None:
+    """Bug: they were refused with "Function 'binary_length' has no kernel matching input types (string_view)"."""
+    codes = pa.array(["-", "a", None, "b", "a"]).cast(view).dictionary_encode().slice(1)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4], pa.int32()), codes)
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", pa.table({"c": codes, "l": lists}))
+    a, b = pa.array(["a", "b"]).cast(view).to_pylist()
+    assert table.to_arrow().to_pydict() == {"c": [a, None, b, a], "l": [[a], [], [None, b], [a]]}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([0, 1 << 62], pa.timestamp("s")),
+        pa.array([None, -(1 << 31)], pa.date32()),
+        pa.array([1 << 50], pa.timestamp("ms", "UTC")).dictionary_encode(),
+        pa.array([1 << 62], pa.date64()),
+        pa.array([[1 << 62]], pa.list_(pa.timestamp("ms"))),
+    ],
+    ids=["seconds", "days", "dictionary", "milliseconds of days", "list"],
+)
+def test_a_time_that_has_no_text_is_refused(times: pa.Array) -> None:
+    """Bug: '<value out of range: 4611686018427387904>' was stored in STRING columns."""
+    text: object = {"type": "ARRAY", "element": "STRING"} if pa.types.is_list(times.type) else "STRING"
+    fields = [DataField(0, "c", type_from_json(text))]
+    with pytest.raises(InvalidRequest, match="column 'c' .* out of the range"):
+        conform(pa.table({"c": times}), fields, arrow_schema(fields))
+
+
+def test_a_time_as_text() -> None:
+    times = pa.array([0, None, 253402300799], pa.timestamp("s"))
+    fields = [DataField(0, "c", parse_type("STRING"))]
+    made = conform(pa.table({"c": times}), fields, arrow_schema(fields))
+    assert made["c"].to_pylist() == ["1970-01-01 00:00:00", None, "9999-12-31 23:59:59"]
+
+
 @pytest.mark.parametrize("column", [VIEWS, LARGE_VIEWS])
 def test_slices_of_list_views_keep_their_values(column: pa.Array) -> None:
     """Bug: of a sliced list view, Arrow's cast to a list gave other values, or lists that ended the process."""
