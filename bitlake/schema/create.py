@@ -152,11 +152,12 @@ def check_options(
                 f"table '{table}', column '{field.name}': {kind} cannot be written by this version; "
                 "use STRING or BINARY"
             )
-        if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > 6:
-            raise UnsupportedFeature(
-                f"table '{table}', column '{field.name}': {kind} is stored as INT96 by Paimon, which bitlake does not "
-                "write; use precision 6"
-            )
+        for inner in all_types(kind):
+            if isinstance(inner, AtomicType) and inner.root in TIMESTAMPS and (inner.precision or 0) > 6:
+                raise UnsupportedFeature(
+                    f"table '{table}', column '{field.name}': {inner} is stored as INT96 by Paimon, which bitlake does "
+                    "not write; use precision 6"
+                )
     _check_bucket(table, options, parsed, fields, partition_keys, primary_keys)
 
 

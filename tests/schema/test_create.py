@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.formats.file_format import CODECS
 
 SCHEMA = pa.schema([("i", pa.int32())])
@@ -65,3 +65,23 @@ def test_members_of_one_name_are_refused(tmp_path: Path, column: pa.DataType, me
     with pytest.raises(InvalidRequest, match=f"table 'default.t': {message}"):
         table.add_column("s", column)
     assert table.schema.id == 0 and lake.tables() == ["t"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.timestamp("ns"),
+        pa.list_(pa.timestamp("ns", "UTC")),
+        pa.map_(pa.string(), pa.struct([("x", pa.timestamp("ns"))])),
+    ],
+    ids=["column", "list", "map of structs"],
+)
+def test_nanoseconds_are_refused_at_any_depth(tmp_path: Path, column: pa.DataType) -> None:
+    """Bug: as a member they were written as INT96, and so were all other timestamps of the table.
+
+    bitlake then refused to read its own file, if another column had a time after 2262.
+    """
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    with pytest.raises(UnsupportedFeature, match=r"column 'c': TIMESTAMP\(9\).* use precision 6"):
+        lake.create_table("t", pa.schema([("c", column), ("at", pa.timestamp("us"))]))
+    assert lake.tables() == []
