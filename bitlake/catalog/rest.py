@@ -130,7 +130,7 @@ class RestClient:
         self.settings = {**defaults, **options.given, **overrides}
         """The catalog's options: the server's defaults, the client's, the server's overrides."""
         prefix = self.settings.get("prefix", "").strip("/")
-        self._base = f"{options.uri}/v1/{prefix}" if prefix else f"{options.uri}/v1"
+        self._base = f"{options.uri}/v1/{quote(prefix)}" if prefix else f"{options.uri}/v1"
 
     def __repr__(self) -> str:
         return f"RestClient({self.options!r})"

@@ -113,7 +113,7 @@ class HttpClient:
             try:
                 if not _untrusted(error):
                     retry = retry.increment(method, url, raw, error)
-                    repeated = repeated or not _unsent(error)
+                    repeated = repeated or not (_unsent(error) or (raw is not None and raw.status == 429))
                     if _wait(retry, deadline, raw):
                         continue
             except HTTPError:  # no retry is left, or none is allowed

@@ -11,6 +11,7 @@ import pytest
 import rest_server
 
 from bitlake.catalog import rest
+from bitlake.catalog.catalog import Identifier
 from bitlake.catalog.rest import rest_options
 from bitlake.errors import (
     AccessDenied,
@@ -361,6 +362,25 @@ def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) ->
     with pytest.raises(StorageUnavailable, match="is unknown"):
         lake.create_database("b")
     assert lake.databases() == ["b"]
+
+
+def test_dropping_what_never_was_after_a_429(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the 429 counted as a try that may have deleted the table, so that the drop succeeded."""
+    lake.create_database("a")
+    server.plan = first("t", 429)
+    with pytest.raises(NotFound, match="t"):
+        lake._catalog.drop_table(Identifier("a", "t"))
+    server.plan = first("t", 503)  # which a gateway may send for a request that it has passed on
+    lake._catalog.drop_table(Identifier("a", "t"))
+
+
+def test_a_prefix_is_quoted(server: rest_server.Server) -> None:
+    server.settings["defaults"]["prefix"] = "lake #1 50%"
+    lake = lake_of(server)
+    server.plan = lambda method, name, number: 501
+    with pytest.raises(UnsupportedFeature):
+        lake.databases()
+    assert server.seen[-1] == ("GET", "lake%20%231%2050%25/databases")
 
 
 def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server) -> None:
