@@ -176,9 +176,12 @@ class ChangeStream:
         return _identified(self._state(), at) if full else at
 
     def full(self, *, earliest: bool = False) -> StreamOffset:
-        """The offset of all rows of the latest snapshot (or the earliest), then the changes after it."""
+        """The offset of all rows of the latest snapshot (or the earliest), then the changes after it.
+
+        Of a table without snapshots, all rows of the first one, which may be an overwrite: that has no changes.
+        """
         ids = self._ids()
-        return _identified(self._state(), StreamOffset(ids[0 if earliest else -1], 0, True)) if ids else StreamOffset(1)
+        return _identified(self._state(), StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
@@ -190,12 +193,14 @@ class ChangeStream:
         """
         state = self._state()
         last = (versions.latest_snapshot_id(state.table_files) or 0) + 1
-        if start.snapshot > last or (start.full and start.snapshot == last):
+        if start.snapshot > last or (start.full and start.snapshot == last > 1):
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
                 "the table was rolled back, or is another one; start again with another checkpoint"
             )
         _check_read(state, start)
+        if start.full and start.snapshot == last:  # the table has no snapshot yet
+            return StreamStep(start, 0)
         end = StreamOffset(last) if until is None or until.snapshot >= last else until
         if start.full and end.snapshot <= start.snapshot:  # a snapshot was committed after ``until`` was taken
             end = StreamOffset(start.snapshot + 1)

@@ -84,9 +84,24 @@ def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None
     table = lake.create_table("empty", SCHEMA)
     feed = ChangeStream(table._core, kinds=False)
     start = feed.full()
-    assert start == feed.latest() == StreamOffset(1)
+    assert (start, feed.latest()) == (StreamOffset(1, full=True), StreamOffset(1))
+    assert feed.step(start).end == feed.step(start, Limits(files=1)).end == start
+    assert feed.step(start, None, feed.latest()).end == start
     table.append(batch(1))
-    assert told(feed, start, feed.step(start).end) == [(1, "a")]
+    for begin in (start, StreamOffset(1)):
+        assert told(feed, begin, feed.step(begin).end) == [(1, "a")]
+
+
+@pytest.mark.parametrize("earliest", [False, True])
+def test_the_first_snapshot_is_an_overwrite(lake: bitlake.Lake, earliest: bool) -> None:
+    """A stream that began before it lost its rows."""
+    table = lake.create_table("empty", SCHEMA)
+    feed = ChangeStream(table._core, kinds=False)
+    for start in (feed.full(earliest=earliest), feed.at(1, full=True)):
+        assert feed.step(start).end == start
+    table.overwrite(batch(1))
+    table.append(batch(2))
+    assert told(feed, start, feed.step(start).end) == [(1, "a"), (2, "a")]
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,25 @@ def test_a_consumer_of_a_table_without_snapshots(plain: bitlake.Lake) -> None:
     assert table.history.consumers() == {"me": 1}
 
 
+@pytest.mark.parametrize("start", ["default", "latest-full", "earliest"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_first_snapshot_is_an_overwrite(plain: bitlake.Lake, start: str, restarted: bool) -> None:
+    """A stream of a table without snapshots lost the rows of its first snapshot if that was an overwrite."""
+    table = plain.create_table("empty", SCHEMA)
+    options = {"start": start, "consumer_id": "me"} if restarted else {"start": start}
+    reader = reader_of(plain, "empty", **options)
+    begin = reader.initialOffset()
+    end = json.loads(json.dumps(latest(reader, begin)))
+    assert rows_of(reader, begin, end) == []
+    reader.commit(end)
+    if restarted:  # with the name of its consumer alone, without a checkpoint
+        reader = reader_of(plain, "empty", **options)
+        end = reader.initialOffset()
+    table.overwrite(batch(1))
+    table.append(batch(2))
+    assert rows_of(reader, end, latest(reader, end)) == [(1, "a"), (2, "a")]
+
+
 @pytest.mark.parametrize("start", ["latest-full", "latest", "earliest"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_first_batch_begins_where_it_was_planned(plain: bitlake.Lake, start: str, restarted: bool) -> None:

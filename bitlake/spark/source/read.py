@@ -332,7 +332,7 @@ class _StreamReader(DataSourceStreamReader):
             state = self._table.state()
             following = consumers(state.table_files).get(consumer)
             if following is not None:
-                return feed.at(following)
+                return feed.at(following, full=following == 1)  # it has read nothing, and 1 may be an overwrite
         start = (options.get("start") or "default").lower()
         snapshot, time = options.number("snapshot", 1), time_option(options)
         if snapshot is not None:
@@ -417,7 +417,7 @@ class _StreamReader(DataSourceStreamReader):
     def commit(self, end: Mapping[str, Any]) -> None:
         """Tell expiry what the query needs no more: snapshots before ``end``, unless it is still in its first one."""
         consumer, at = self._options.get("consumer-id"), StreamOffset.from_dict(end)
-        if consumer is not None and not at.full:
+        if consumer is not None and (not at.full or at == StreamOffset(1, full=True)):
             reset_consumer(self._table.state(), consumer, at.snapshot)
 
 
@@ -435,9 +435,13 @@ class AllAtOnceReader(_StreamReader):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the offset after all data available now."""
         # Before later snapshots are committed; a query with a checkpoint does not need it, and it may have expired.
+        initial = None
         with contextlib.suppress(NotFound):
-            self._initial_offset()
-        return self._feed.latest().to_dict()
+            initial = self._initial_offset()
+        end = self._feed.latest()
+        if initial is not None and initial.full and initial.snapshot == end.snapshot:  # the table has no snapshot yet
+            end = initial
+        return end.to_dict()
 
 
 class LimitedReader(_StreamReader, _AvailableNow):
