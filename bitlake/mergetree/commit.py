@@ -190,13 +190,15 @@ class Publisher:
         self, state: TableState, old: Sequence[ManifestEntry], changes: Sequence[BucketChange]
     ) -> Snapshot | None:
         """Commit files written from the rows of files ``old`` in their place; deletes them if it surely failed."""
+        adds = [e for c in changes for e in c.new_files]
         plan = CommitPlan(
             kind="COMPACT",
-            adds=tuple(e for c in changes for e in c.new_files),
+            adds=tuple(adds),
             deletes=tuple(old),
             changelog=tuple(e for c in changes for e in c.changelog),
+            sequences=_first_sequences(adds),
         )
-        return self._commit(state, plan, None, partial(discard_changes, state, changes))
+        return self._commit_in_order(state, plan, None)[0]
 
     # --- the two commits ---------------------------------------------------------------------------------------------
 
@@ -216,19 +218,28 @@ class Publisher:
             adds = upgrade_levels(state.schema, adds)
         if not adds and not changelog and not index and (overwrite is None or overwrite.dynamic):
             return None, False
+        plan = CommitPlan(
+            kind="APPEND" if overwrite is None else "OVERWRITE",
+            adds=tuple(adds),
+            overwrite=overwrite,
+            changelog=tuple(changelog),
+            index=index,
+            hash_indexes=_used_hash_indexes(state, adds, index) if overwrite is None else (),
+            sequences=_first_sequences(adds) if overwrite is None else {},
+            alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
+            read_uuid=None if state.snapshot is None else state.snapshot.uuid,
+            batch=stream_batch(state, self.user, self.identifier),
+        )
+        return self._commit_in_order(state, plan, operation, renumber)
+
+    def _commit_in_order(
+        self, state: TableState, plan: CommitPlan, operation: str | None, renumber: bool = True
+    ) -> tuple[Snapshot | None, bool]:
+        """Commit a plan whose new rows come after those of other writers; returns whether its files were renumbered.
+
+        Deletes its files if it surely failed.
+        """
         for tries_left in reversed(range(COMPACT_TRIES)):
-            plan = CommitPlan(
-                kind="APPEND" if overwrite is None else "OVERWRITE",
-                adds=tuple(adds),
-                overwrite=overwrite,
-                changelog=tuple(changelog),
-                index=index,
-                hash_indexes=_used_hash_indexes(state, adds, index) if overwrite is None else (),
-                sequences=_first_sequences(adds) if overwrite is None else {},
-                alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
-                read_uuid=None if state.snapshot is None else state.snapshot.uuid,
-                batch=stream_batch(state, self.user, self.identifier),
-            )
             renumbered: list[ManifestEntry] | None = None
             failed = _SureFailure()
             try:
@@ -236,15 +247,15 @@ class Publisher:
             except SequenceTaken:
                 if not tries_left or not renumber:
                     raise
-                renumbered = self._renumber(state, adds, FREE_NUMBERS if tries_left < COMPACT_TRIES - 1 else 0)
+                renumbered = self._renumber(state, plan.adds, FREE_NUMBERS if tries_left < COMPACT_TRIES - 1 else 0)
             finally:
                 if failed.noted:
-                    kept = set() if renumbered is None else {e.identity for e in (*renumbered, *changelog)}
-                    unused = [e for e in (*adds, *changelog) if e.identity not in kept]
+                    kept = set() if renumbered is None else {e.identity for e in (*renumbered, *plan.changelog)}
+                    unused = [e for e in (*plan.adds, *plan.changelog) if e.identity not in kept]
                     discard_entries(state.table_files, state.schema, unused)
                 if failed.noted and renumbered is None:
-                    IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
-            adds = renumbered
+                    IndexFiles(state.store, state.paths, state.schema).discard([e for i in plan.index for e in i.new])
+            plan = replace(plan, adds=tuple(renumbered), sequences=_first_sequences(renumbered))
         raise AssertionError("the last try returns or raises")
 
     def _renumber(self, state: TableState, adds: Sequence[ManifestEntry], free: int) -> list[ManifestEntry]:

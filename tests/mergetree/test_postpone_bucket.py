@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faults import Between
 
 import bitlake
+from bitlake.file_store_table import FileStoreTable
+from bitlake.io.local import LocalStore
 from bitlake.mergetree import writer
 from bitlake.mergetree.postpone_bucket import schema_with_buckets
 from bitlake.table.table import Table
@@ -82,6 +86,28 @@ def test_rows_wait_if_the_option_says_so(tmp_path: Path) -> None:
     assert found(table) == {} and {e.bucket for e in table._core.state().entries()} == {-2}
     table.maintenance.compact()
     assert found(table) == {("a", 1): 1}
+
+
+def test_a_batch_write_while_postponed_rows_get_their_buckets(tmp_path: Path) -> None:
+    """Both numbered their rows alike: some rows of the batch won, and others lost."""
+    options = {"postpone__default_bucket_num": "1", "num_sorted_run__compaction_trigger": "9"}
+    ids, seen = list(range(6)), set()
+    for number in range(100):
+        table = make(tmp_path / str(number), postpone__batch_write_fixed_bucket="false", **options)
+        table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [1] * 6}, schema=SCHEMA))
+        table.alter_options({"postpone.batch-write-fixed-bucket": "true"})
+        batch = pa.table({"p": ["a"] * 6, "id": ids[::-1], "v": [2] * 6}, schema=SCHEMA)
+        store = Between(LocalStore(), number, lambda table=table, batch=batch: table.upsert(batch))
+        Table(FileStoreTable(table.name, table.path, store)).maintenance.compact()
+        if not store.done:
+            break
+        rows = found(table)
+        assert len(rows) == 6 and len(set(rows.values())) == 1, f"call {number}: {rows}"
+        seen |= set(rows.values())
+        table.maintenance.compact(full=True)
+        assert found(table) == rows and table.maintenance.verify().ok
+        assert not table.maintenance.remove_orphan_files(timedelta(days=-1))
+    assert seen == {1, 2}
 
 
 def test_writers_of_postponed_rows_have_numbers_below_2_to_the_31_less_one(
