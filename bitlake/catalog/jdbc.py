@@ -286,6 +286,21 @@ class JdbcCatalog(Catalog):
         """The database and the lake's key in it, for messages."""
         return f"{self._database.shown} (catalog-key '{self._key}')"
 
+    @contextmanager
+    def _confirmed(self, is_done: Callable[[], bool]) -> Iterator[Transaction]:
+        """A transaction that writes; an error of its commit is ignored if ``is_done`` then finds its effect.
+
+        Raises :class:`StorageUnavailable` if the effect is not there, or the database cannot be read.
+        """
+        ended = False
+        try:
+            with self._database.transaction(write=True) as t:
+                yield t
+                ended = True
+        except StorageUnavailable:
+            if not ended or not is_done():
+                raise
+
     def _create_tables(self) -> None:
         with self._database.transaction(write=True) as t:
             for text in _TABLES:
@@ -356,7 +371,7 @@ class JdbcCatalog(Catalog):
         """Delete a database with its views; see :meth:`Catalog.drop_database`."""
         path = self.database_path(name)
         views = self._view_names(name)
-        with self._database.transaction(write=True) as t:
+        with self._confirmed(lambda: name not in self.databases()) as t:
             if not self._has_database(t, name):
                 if if_exists:
                     return
@@ -403,15 +418,23 @@ class JdbcCatalog(Catalog):
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:
         self._check_database(name.database)
         self._check_no_view(name)
-        with self._database.transaction(write=True) as t:
-            self._insert_table(t, name)
-            path = self.table_path(name)
-            if not create_first_schema(self.store, path, schema):
-                raise AlreadyExists(
-                    f"the catalog {self.location} has no table '{name}', but the files of one are in {path}: move or "
-                    "delete them, or choose another name"
-                )
-            self._insert_properties(t, name, schema)
+        path = self.table_path(name)
+        created = False
+        try:
+            with self._confirmed(lambda: self.table_exists(name)) as t:
+                self._insert_table(t, name)
+                created = create_first_schema(self.store, path, schema)
+                if not created:
+                    raise AlreadyExists(
+                        f"the catalog {self.location} has no table '{name}', but the files of one are in {path}: move "
+                        "or delete them, or choose another name"
+                    )
+                self._insert_properties(t, name, schema)
+        except BaseException:
+            if created and not self.table_exists(name):
+                # In one step: another process may create the table as soon as this file is deleted.
+                self.store.delete(TablePaths(path).schema(0))
+            raise
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Rename a table in one step; see :meth:`Catalog.rename_table`.
@@ -471,7 +494,7 @@ class JdbcCatalog(Catalog):
         """Delete a table with everything in its folder; raises :class:`NotFound` unless ``if_exists``."""
         path = self.table_path(name)
         with deleting_external_files(self.table_files(name)):
-            with self._database.transaction(write=True) as t:
+            with self._confirmed(lambda: not self.table_exists(name)) as t:
                 if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._row_key(name)):
                     if if_exists:
                         return

@@ -26,10 +26,11 @@ from store_wrappers import FaultyStore
 import bitlake
 from bitlake.catalog import jdbc as sql_database
 from bitlake.catalog.catalog import Identifier
-from bitlake.catalog.jdbc import _TABLES, JdbcCatalog, open_database
+from bitlake.catalog.jdbc import _TABLES, JdbcCatalog, SqlDatabase, open_database
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
 from bitlake.lazy_modules import install_command
+from bitlake.schema.create import columns_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "b", "a"]}, SCHEMA)
@@ -318,6 +319,53 @@ def test_a_rename_that_fails_leaves_one_whole_table(tmp_path: Path, fail_at: int
         assert lake.table("u").scan().count() == 3
 
 
+def failing(database: SqlDatabase, folder: Path, *, after: bool) -> tuple[JdbcCatalog, list[bool]]:
+    """A catalog whose first change fails at its commit, or after it, and the failures so far."""
+    failures: list[bool] = []
+
+    @contextmanager
+    def begin(write: bool) -> Iterator[Any]:
+        fails = write and not failures
+        with database._begin(write) as execute:
+            yield execute
+            if fails and not after:
+                failures.append(True)
+                raise sqlite3.OperationalError("server closed the connection unexpectedly")
+        if fails and after:
+            failures.append(True)
+            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    return JdbcCatalog(LocalStore(), f"{folder}/wh", replace(database, _begin=begin)), failures
+
+
+def test_a_table_whose_creation_was_not_committed_can_be_created_again(tmp_path: Path) -> None:
+    """Bug: its schema stayed, and every later CREATE TABLE was told to move or delete the files."""
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    catalog, _ = failing(open_database(f"sqlite:///{tmp_path}/c.db"), tmp_path, after=False)
+    with pytest.raises(StorageUnavailable, match="closed the connection"):
+        catalog.create_table(Identifier("default", "t"), columns_of("t", SCHEMA))
+    assert lake.tables() == []
+    lake.create_table("t", SCHEMA).append(ROWS)
+    assert lake.table("t").scan().count() == 3
+
+
+def test_commits_whose_responses_are_lost_take_effect(tmp_path: Path) -> None:
+    """Bug: a dropped table's files stayed, and its name could not be used again."""
+    database = open_database(f"sqlite:///{tmp_path}/c.db")
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    catalog, failures = failing(database, tmp_path, after=True)
+    catalog.create_table(Identifier("default", "t"), columns_of("t", SCHEMA))
+    assert failures and lake.tables() == ["t"]
+    catalog, failures = failing(database, tmp_path, after=True)
+    catalog.drop_table(Identifier("default", "t"))
+    assert failures and lake.tables() == [] and not (tmp_path / "wh" / "default.db" / "t").exists()
+    lake.create_database("db")
+    lake.create_table("db.u", SCHEMA)
+    catalog, failures = failing(database, tmp_path, after=True)
+    catalog.drop_database("db", cascade=True)
+    assert failures and "db" not in lake.databases() and not (tmp_path / "wh" / "db.db" / "u").exists()
+
+
 @pytest.mark.parametrize("cheap", [True, False])
 def test_a_rename_whose_transaction_lost_its_response_is_done(
     tmp_path: Path, cheap: bool, monkeypatch: pytest.MonkeyPatch
@@ -327,19 +375,9 @@ def test_a_rename_whose_transaction_lost_its_response_is_done(
     database = open_database(f"sqlite:///{tmp_path}/c.db")
     lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
     lake.create_table("t", SCHEMA).append(ROWS)
-    lost = []
-
-    @contextmanager
-    def begin(write: bool) -> Iterator[Any]:
-        with database._begin(write) as execute:
-            yield execute
-        if write and not lost:
-            lost.append(True)
-            raise sqlite3.OperationalError("server closed the connection unexpectedly")
-
-    catalog = JdbcCatalog(LocalStore(), f"{tmp_path}/wh", replace(database, _begin=begin))
+    catalog, failures = failing(database, tmp_path, after=True)
     catalog.rename_table(Identifier("default", "t"), Identifier("default", "u"))
-    assert lost and lake.tables() == ["u"] and lake.table("u").scan().count() == 3
+    assert failures and lake.tables() == ["u"] and lake.table("u").scan().count() == 3
 
 
 def test_the_same_rename_twice_at_once_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
