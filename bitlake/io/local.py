@@ -223,7 +223,7 @@ class LocalStore(Store):
             if os.path.islink(local):
                 os.unlink(local)
             else:
-                shutil.rmtree(local)
+                _remove_tree(local)
 
     def make_dirs(self, path: str) -> None:
         """Create a folder and its parents."""
@@ -334,6 +334,27 @@ class _Opened:
 
     def __exit__(self, *error: object) -> None:
         os.close(self._fd)
+
+
+_TREE_TRIES = 20
+"""How often a folder is deleted while others add files to it, or delete files from it."""
+
+
+def _remove_tree(path: str) -> None:
+    """Delete a folder with its contents, also if other processes add and delete files in it meanwhile."""
+    for tries in range(_TREE_TRIES, 0, -1):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            if not os.path.lexists(path):
+                raise
+            if tries == 1:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)) from None
+        except OSError as e:
+            if e.errno != errno.ENOTEMPTY or tries == 1:
+                raise
+        else:
+            return
 
 
 def _check_regular(path: str, found: os.stat_result) -> None:

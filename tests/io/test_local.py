@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_checks import check_one_creates, check_ranges
@@ -132,3 +134,48 @@ def test_a_name_that_is_too_long_is_the_callers(tmp_path: Path) -> None:
     for make in (lambda: store.create(path, b""), lambda: store.make_dirs(path), lambda: store.open_output(path)):
         with pytest.raises(InvalidRequest, match="'xxxx.*too long .* choose a shorter name"):
             make()
+
+
+def test_a_folder_is_deleted_while_another_process_deletes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the first file that was gone ended the deletion, without an error, and the other files stayed."""
+    folder = tmp_path / "d"
+    for name in "abc":
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").write_bytes(b"x")
+    unlink, gone = os.unlink, []
+
+    def first_is_gone(path: Any, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        if not gone:
+            gone.append(path)
+            raise FileNotFoundError(errno.ENOENT, "gone", path)
+
+    monkeypatch.setattr("os.unlink", first_is_gone)
+    LocalStore().delete_dir(str(folder))
+    assert gone and not folder.exists()
+
+
+@pytest.mark.parametrize("writes", [1, 1000])
+def test_a_folder_is_deleted_while_another_process_writes(
+    tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: "Directory not empty", after a table was dropped; its files stayed."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    rmdir, left = os.rmdir, [writes]
+
+    def late(path: Any, *, dir_fd: int | None = None) -> None:
+        if left[0]:
+            left[0] -= 1
+            (folder / "late").write_bytes(b"x")
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr("os.rmdir", late)
+    if writes == 1:
+        LocalStore().delete_dir(str(folder))
+        assert not folder.exists()
+    else:  # it ends
+        with pytest.raises(StorageUnavailable, match="not empty"):
+            LocalStore().delete_dir(str(folder))
