@@ -1,17 +1,19 @@
 """A REST catalog on loopback, written from Paimon's OpenAPI description: databases and tables of a folder on this disk.
 
-It keeps names and the latest schema in memory, writes ``schema-<n>`` and ``snapshot-<n>`` as a server does, takes a
-commit only if it was built on the latest snapshot, lists two names a page, and can lose answers.
+It keeps names, views and the latest schema in memory, writes ``schema-<n>`` and ``snapshot-<n>`` as a server does, and
+takes a commit only if it was built on the latest snapshot.  It makes branches and rolls back as Paimon's file catalogs
+do, lists two names a page, and can lose answers.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,12 @@ class Table:
     schema: dict[str, Any]
     schema_id: int = 0
     external: bool = False
+    branch: str = ""
+
+    @property
+    def folder(self) -> Path:
+        root = Path(self.path.removeprefix("file://"))
+        return root / "branch" / f"branch-{self.branch}" if self.branch else root
 
 
 @dataclass
@@ -43,6 +51,7 @@ class Server:
     )
     databases: dict[str, dict[str, str]] = field(default_factory=dict)
     tables: dict[tuple[str, str], Table] = field(default_factory=dict)
+    views: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     commits: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
@@ -132,11 +141,15 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
         raise Failure(404, "DATABASE", database, f"Database {database} does not exist")
     if not parts:
         return _database(server, method, database, body)
-    assert parts.pop(0) == "tables"
+    kind = parts.pop(0)
+    if kind == "views":
+        return _views(server, method, database, parts, query, body)
+    assert kind == "tables"
     if not parts:
         if method == "POST":
             return _create(server, database, body)
-        return _page("tables", [t for d, t in server.tables if d == database], query)
+        names = [t for d, t in server.tables if d == database]
+        return _page("tables", names, query)
     key = (database, parts.pop(0))
     if key not in server.tables:
         raise Failure(404, "TABLE", key[1], f"Table {'.'.join(key)} does not exist")
@@ -145,6 +158,10 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
         return _commit(server, table, body)
     if parts == ["snapshot"]:
         return _snapshot(table)
+    if parts == ["rollback"]:
+        return _rollback(table, body["instant"])
+    if parts[:1] == ["branches"]:
+        return _branches(server, method, key, parts[1:], body)
     assert not parts
     if method == "DELETE":
         del server.tables[key]
@@ -186,6 +203,8 @@ def _create(server: Server, database: str, body: dict[str, Any]) -> None:
     assert body["identifier"]["database"] == database
     if (database, name) in server.tables:
         raise Failure(409, "TABLE", name, "exists")
+    if (database, name) in server.views:
+        raise Failure(409, "VIEW", name, "a view has this name")
     if body["schema"]["options"].get("bucket") == "9999":
         raise Failure(400, "", "", "too many buckets")
     root = server.root / f"{uuid.uuid4()}"  # a path that no name tells
@@ -197,7 +216,7 @@ def _create(server: Server, database: str, body: dict[str, Any]) -> None:
 
 
 def _write_schema(table: Table) -> None:
-    folder = Path(table.path.removeprefix("file://")) / "schema"
+    folder = table.folder / "schema"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"schema-{table.schema_id}").write_text(
         json.dumps({k: v for k, v in table.schema.items() if v is not None})
@@ -206,7 +225,7 @@ def _write_schema(table: Table) -> None:
 
 def _rename(server: Server, body: dict[str, Any]) -> None:
     old, new = ((body[k]["database"], body[k]["object"]) for k in ("source", "destination"))
-    if new in server.tables:
+    if new in server.tables or new in server.views:
         raise Failure(409, "TABLE", new[1], "exists")
     server.tables[new] = server.tables.pop(old)
 
@@ -257,7 +276,7 @@ def _place(fields: list[dict[str, Any]], move: dict[str, str] | None) -> None:
 
 
 def _latest(table: Table) -> dict[str, Any]:
-    folder = Path(table.path.removeprefix("file://")) / "snapshot"
+    folder = table.folder / "snapshot"
     ids = [int(p.name.removeprefix("snapshot-")) for p in folder.glob("snapshot-*")]
     return json.loads((folder / f"snapshot-{max(ids)}").read_text()) if ids else {}
 
@@ -274,13 +293,15 @@ def _commit(server: Server, table: Table, body: dict[str, Any]) -> dict[str, boo
     if table.external:
         raise Failure(501, "TABLE", "", "external tables commit by their files")
     server.commits.append(body)
-    folder = Path(table.path.removeprefix("file://")) / "snapshot"
+    folder = table.folder / "snapshot"
     folder.mkdir(exist_ok=True)
     latest = _latest(table)
     if body["tableId"] != table.id:
         raise Failure(404, "TABLE", "", "that table is gone")
-    # pypaimon tells no base: its snapshot's number alone says what it comes after.
-    base = body["baseSnapshotUuid"] or (latest.get("uuid") if body["snapshot"]["id"] > latest.get("id", 0) else None)
+    # Paimon's clients name no base: the snapshot's number alone says what it comes after.
+    base = body.get("baseSnapshotUuid") or (
+        latest.get("uuid") if body["snapshot"]["id"] > latest.get("id", 0) else None
+    )
     if base != latest.get("uuid"):
         return {"success": False}
     name = folder / f".{uuid.uuid4()}"
@@ -288,3 +309,119 @@ def _commit(server: Server, table: Table, body: dict[str, Any]) -> dict[str, boo
     name.rename(folder / f"snapshot-{body['snapshot']['id']}")
     (folder / "LATEST").write_text(str(body["snapshot"]["id"]))
     return {"success": True}
+
+
+# --- branches, rollback, views ----------------------------------------------------------------------------------------
+
+
+def _branches(server: Server, method: str, key: tuple[str, str], parts: list[str], body: dict[str, Any]) -> Any:
+    main = server.tables[key]
+    if main.external:
+        raise Failure(501, "TABLE", "", "external tables have their branches as files")
+    if not parts:
+        if method == "POST":
+            _make_branch(server, key, body["branch"], body["fromTag"])
+        prefix = f"{key[1]}$branch_"
+        return {"branches": [t.removeprefix(prefix) for d, t in server.tables if t.startswith(prefix)]}
+    branch_key = (key[0], f"{key[1]}$branch_{parts[0]}")
+    if branch_key not in server.tables:
+        raise Failure(404, "BRANCH", parts[0], f"Branch name '{parts[0]}' doesn't exist.")
+    branch = server.tables[branch_key]
+    if parts[1:] == ["rename"]:
+        new = replace(branch, branch=body["toBranch"])
+        branch.folder.rename(new.folder)
+        server.tables[key[0], f"{key[1]}$branch_{new.branch}"] = new
+    elif parts[1:] == ["forward"]:
+        _forward(main, branch)
+        return {}
+    else:
+        assert method == "DELETE"
+        shutil.rmtree(branch.folder)
+    del server.tables[branch_key]
+    return {}
+
+
+def _make_branch(server: Server, key: tuple[str, str], name: str, tag: str | None) -> None:
+    main = server.tables[key]
+    branch = replace(main, branch=name)
+    if branch.folder.exists():
+        raise Failure(409, "BRANCH", name, f"Branch name '{name}' already exists.")
+    for folder in ("schema", "snapshot", "tag"):
+        (branch.folder / folder).mkdir(parents=True)
+    if tag is not None:
+        text = (main.folder / "tag" / f"tag-{tag}").read_text()
+        snapshot = {k: v for k, v in json.loads(text).items() if k not in ("tagCreateTime", "tagTimeRetained")}
+        (branch.folder / "tag" / f"tag-{tag}").write_text(text)
+        (branch.folder / "snapshot" / f"snapshot-{snapshot['id']}").write_text(json.dumps(snapshot))
+        branch.schema_id = snapshot["schemaId"]
+    for number in range(branch.schema_id + 1):
+        shutil.copy(main.folder / "schema" / f"schema-{number}", branch.folder / "schema")
+    branch.schema = json.loads((branch.folder / "schema" / f"schema-{branch.schema_id}").read_text())
+    server.tables[key[0], f"{key[1]}$branch_{name}"] = branch
+
+
+def _forward(main: Table, branch: Table) -> None:
+    snapshots = [p.name for p in (branch.folder / "snapshot").glob("snapshot-*")]
+    if not snapshots:
+        raise Failure(400, "BRANCH", branch.branch, "it has no snapshot")
+    first = min(int(n.removeprefix("snapshot-")) for n in snapshots)
+    _drop_after(main, first - 1)
+    for folder in ("schema", "snapshot", "tag"):
+        for file in (branch.folder / folder).iterdir():
+            shutil.copy(file, main.folder / folder)
+    (main.folder / "snapshot" / "LATEST").write_text(str(_latest(main)["id"]))
+    main.schema, main.schema_id = branch.schema, branch.schema_id
+
+
+def _drop_after(table: Table, last: int) -> None:
+    for file in (table.folder / "snapshot").glob("snapshot-*"):
+        if int(file.name.removeprefix("snapshot-")) > last:
+            file.unlink()
+
+
+def _rollback(table: Table, instant: dict[str, Any]) -> None:
+    if instant["type"] == "tag":
+        tag = table.folder / "tag" / f"tag-{instant['tagName']}"
+        if not tag.exists():
+            raise Failure(404, "TAG", instant["tagName"], "no such tag")
+        snapshot = {k: v for k, v in json.loads(tag.read_text()).items() if not k.startswith("tag")}
+        number = snapshot["id"]
+        (table.folder / "snapshot" / f"snapshot-{number}").write_text(json.dumps(snapshot))
+    else:
+        number = instant["snapshotId"]
+        if not (table.folder / "snapshot" / f"snapshot-{number}").exists():
+            raise Failure(404, "SNAPSHOT", str(number), "no such snapshot")
+    _drop_after(table, number)
+    (table.folder / "snapshot" / "LATEST").write_text(str(number))
+
+
+def _views(
+    server: Server, method: str, database: str, parts: list[str], query: dict[str, str], body: dict[str, Any]
+) -> Any:
+    if not parts:
+        if method == "GET":
+            return _page("views", [v for d, v in server.views if d == database], query)
+        key = (body["identifier"]["database"], body["identifier"]["object"])
+        if key in server.views or key in server.tables:
+            raise Failure(409, "VIEW", key[1], "exists")
+        server.views[key] = body["schema"]
+        return None
+    key = (database, parts[0])
+    if key not in server.views:
+        raise Failure(404, "VIEW", parts[0], "no such view")
+    if method == "DELETE":
+        del server.views[key]
+        return None
+    if method == "GET":
+        return {"id": "1", "name": parts[0], "schema": server.views[key]}
+    dialects = server.views[key]["dialects"]
+    for change in body["changes"]:
+        name = change["dialect"]
+        if (change["action"] == "addDialect") == (name in dialects):
+            found = name in dialects
+            raise Failure(409 if found else 404, "DIALECT", name, "exists" if found else "no such dialect")
+        if change["action"] == "dropDialect":
+            del dialects[name]
+        else:
+            dialects[name] = change["query"]
+    return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bitlake.errors import StorageUnavailable
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, HistoryServer, Store
 from bitlake.io.local import LocalStore
 from bitlake.runtime import Caches
 
@@ -35,6 +35,10 @@ class CountingStore:
     def identity(self) -> tuple[object, ...]:
         """As the store below."""
         return self.inner.identity
+
+    def history_server(self, folder: str) -> HistoryServer | None:
+        """That of the store below; this is no request."""
+        return self.inner.history_server(folder)
 
     def reset(self) -> None:
         """Start counting from nothing."""
@@ -193,6 +197,10 @@ class FaultyStore:
     def identity(self) -> tuple[object, ...]:
         """As the store below."""
         return self.inner.identity
+
+    def history_server(self, folder: str) -> HistoryServer | None:
+        """That of the store below; this is no request."""
+        return self.inner.history_server(folder)
 
     def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
         if self.only is not None and name not in self.only:

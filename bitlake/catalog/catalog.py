@@ -16,7 +16,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bitlake import arguments
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature, reading_table
@@ -107,8 +107,8 @@ class View:
     comment: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """The text that a catalog stores: Paimon's ``ViewSchema``."""
+    def to_schema(self) -> dict[str, object]:
+        """The members of Paimon's ``ViewSchema``, as JSON has them."""
         out: dict[str, object] = {
             "fields": [field_to_json(f) for f in self.fields],
             "query": self.query,
@@ -117,19 +117,35 @@ class View:
         }
         if self.comment is not None:
             out["comment"] = self.comment
-        return dumps(out)
+        return out
+
+    def to_json(self) -> str:
+        """The text that a catalog stores: Paimon's ``ViewSchema``."""
+        return dumps(self.to_schema())
 
     @staticmethod
     def from_json(text: str, name: Identifier) -> View:
         """Read what :meth:`to_json` or Paimon wrote; raises :class:`CorruptError`."""
         try:
             document = json.loads(text)
+        except ValueError as e:
+            raise _corrupt_view(name, e) from e
+        return View.from_schema(document, name)
+
+    @staticmethod
+    def from_schema(document: Any, name: Identifier) -> View:
+        """Read the members of a ``ViewSchema``; raises :class:`CorruptError`."""
+        try:
             query = str((document.get("dialects") or {}).get(DIALECT) or document["query"])
             fields = tuple(field_from_json(f) for f in document.get("fields") or ())
             options = {str(k): str(v) for k, v in (document.get("options") or {}).items()}
             return View(query, fields, document.get("comment"), options)
         except (ValueError, KeyError, TypeError, AttributeError, CorruptError) as e:
-            raise CorruptError(f"the catalog's row of view '{name}' cannot be parsed ({e})", 0) from e
+            raise _corrupt_view(name, e) from e
+
+
+def _corrupt_view(name: Identifier, error: Exception) -> CorruptError:
+    return CorruptError(f"the catalog's entry of view '{name}' cannot be parsed ({error})", 0)
 
 
 # --- base class of catalogs -------------------------------------------------------------------------------------------
@@ -217,7 +233,7 @@ class Catalog(ABC):
         """
         self._check_database(name)
         raise UnsupportedFeature(
-            f"database '{name}' cannot have properties: a {self.kind} catalog stores none; a jdbc catalog does "
+            f"database '{name}' cannot have properties: a {self.kind} catalog stores none; a jdbc or rest catalog does "
             "(catalog='jdbc')"
         )
 
@@ -363,7 +379,7 @@ class Catalog(ABC):
         """
         raise UnsupportedFeature(
             f"view '{name}' cannot be stored: a {self.kind} catalog has no views; use CREATE TEMPORARY VIEW, or a jdbc "
-            "catalog (catalog='jdbc')"
+            "or rest catalog (catalog='jdbc')"
         )
 
     def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:

@@ -1,19 +1,8 @@
-"""Paimon's ``rest`` catalog: a server keeps the names and folders of tables, and commits their snapshots.
+"""Paimon's ``rest`` catalog: a server keeps the names and folders of tables and views, and commits snapshots.
 
-Requests and responses::
+The warehouse is a name that the server defines.  :mod:`bitlake.catalog.rest_client` sends the requests.
 
-    GET /v1/config?warehouse=…   → {"defaults": {…}, "overrides": {…}}: options below and above the client's own; the
-                                   option ``prefix`` begins all other paths: /v1/<prefix>/databases/…
-    lists                        → {"databases": […], "nextPageToken": …}; ?pageToken=… asks for what follows
-    failures                     → {"message", "resourceType", "resourceName", "code"}
-    401 403 → AccessDenied   400 → InvalidRequest   404 → NotFound   409 → AlreadyExists   501 → UnsupportedFeature
-    anything else → StorageUnavailable
-
-The warehouse is a name that the server defines.  :class:`~bitlake.io.http.HttpClient` retries: reads and deletions
-after lost connections, 429 and 503, anything else only where the server cannot have acted on it, both after
-``Retry-After`` if the server sends it.
-
-Files of the tables that the catalog opened are read and written directly, but the server commits
+Files of the tables that the catalog opened are read and written directly, but the server changes their history
 (:class:`RestStore`):
 
 * creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the snapshot, the uuid of the snapshot before
@@ -21,10 +10,12 @@ Files of the tables that the catalog opened are read and written directly, but t
 * creating ``schema/schema-<n>`` is a request, too: the changes from the schema before it (``AlterTableRequest``).
   Columns are matched by their ids, so that a rename differs from a drop and an add.  The server makes the schema from
   the changes itself; its result is compared with the requested schema;
-* the server writes the hint LATEST.  Tags, branches and rollbacks are refused: they would change the history without
-  the server.
+* the server creates, renames, deletes and fast-forwards branches, and rolls back (:class:`_History`).  To it the branch
+  ``b`` of table ``t`` is a table ``t$branch_b``, whose snapshots and schemas it commits in the same way;
+* the server writes the hint LATEST;
+* tags and consumers are files, as in Paimon's own clients.
 
-External tables commit by files, as in Paimon: the server keeps their schemas only.
+External tables commit and branch by files, as in Paimon: the server keeps their schemas only.
 
 Source: ``docs/static/rest-catalog-open-api.yaml`` in Paimon's repository; what it leaves open is as in Paimon's
 clients.
@@ -35,14 +26,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
 
 from bitlake import _clock
-from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, check_name
+from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, View, check_name
+from bitlake.catalog.rest_client import RestClient
 from bitlake.errors import (
-    AccessDenied,
     AlreadyExists,
     BitlakeError,
     CorruptError,
@@ -51,9 +41,7 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.io import ResolvingStore
-from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS
-from bitlake.io.http import Broken, HttpClient, Response, Unreachable
+from bitlake.io import HistoryServer, ResolvingStore
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -66,190 +54,11 @@ from bitlake.snapshot.versions import latest_schema_id, load_schema
 from bitlake.types import ArrayType, DataField, DataType, MapType, RowType
 from bitlake.types.datatypes import field_to_json, type_to_json
 
-_HEADER = "header."
-_SURELY_A_TOKEN = 12
-"""From this length on, a token that occurs in a message is not a word of it by chance."""
-_TAKEN = ("token", "token.provider", "prefix")
-_LONGEST_REASON = 500
-_MOST_PAGES = 100_000
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RestOptions:
-    """The address of a catalog, and the credentials.  Its text shows neither token nor headers."""
-
-    uri: str
-    warehouse: str
-    token: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
-    given: Mapping[str, str] = field(default_factory=dict, hash=False)
-    max_retries: int = MAX_RETRIES
-    retry_seconds: float = RETRY_SECONDS
-
-    def __repr__(self) -> str:
-        return f"RestOptions({self.uri!r}, {self.warehouse!r})"
-
-
-def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOptions:
-    """Check the options of a catalog: ``token``, ``token.provider`` (``bear``) and ``header.*``.
-
-    Raises :class:`InvalidRequest` and :class:`UnsupportedFeature`, which show no values but a provider's name.
-    """
-    text = uri.strip().rstrip("/")
-    if "://" not in text:
-        text = f"http://{text}"
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest("a REST catalog's uri is like http://host:port or https://host")
-    if parts.username or parts.password or parts.query:
-        raise InvalidRequest("a REST catalog's uri may hold no credentials: give the catalog option 'token'")
-    if not warehouse.strip():
-        raise InvalidRequest("a REST catalog takes the name of its warehouse as the path")
-    wrong = [k for k in given if k not in _TAKEN and not k.startswith(_HEADER)]
-    if wrong:
-        raise InvalidRequest(f"unknown rest catalog option '{wrong[0]}'; it takes token, token.provider, header.*")
-    provider = given.get("token.provider", "bear")
-    if provider not in ("bear", "bearer"):
-        raise UnsupportedFeature(f"token.provider '{provider}' is not supported; bear is, with the option 'token'")
-    if "token.provider" in given and not given.get("token"):
-        raise InvalidRequest("token.provider 'bear' takes the catalog option 'token'")
-    headers = {k.removeprefix(_HEADER): v for k, v in given.items() if k.startswith(_HEADER)}
-    own = {k: v for k, v in given.items() if k == "prefix"}
-    return RestOptions(text, warehouse, given.get("token"), headers, own)
-
-
-class RestClient:
-    """One warehouse of a REST catalog.  Safe to share between threads."""
-
-    def __init__(self, options: RestOptions) -> None:
-        self.options = options
-        self._http = HttpClient(max_retries=options.max_retries, retry_seconds=options.retry_seconds, proxies=True)
-        self._base = f"{options.uri}/v1"
-        config = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
-        defaults, overrides = (_texts(config.get(name)) for name in ("defaults", "overrides"))
-        self.settings = {**defaults, **options.given, **overrides}
-        """The catalog's options: the server's defaults, the client's, the server's overrides."""
-        prefix = self.settings.get("prefix", "").strip("/")
-        self._base = f"{options.uri}/v1/{quote(prefix)}" if prefix else f"{options.uri}/v1"
-
-    def __repr__(self) -> str:
-        return f"RestClient({self.options!r})"
-
-    def get(self, *path: str) -> dict[str, Any]:
-        """Get the object at a path, whose parts are names, not yet quoted."""
-        return self._call("GET", _joined(path))
-
-    def pages(self, member: str, *path: str) -> list[str]:
-        """All names of a list, page by page."""
-        out: list[str] = []
-        token, seen = "", set()
-        for _ in range(_MOST_PAGES):
-            query = f"?{urlencode({'pageToken': token}, quote_via=quote)}" if token else ""
-            found = self._call("GET", _joined(path) + query)
-            names = found.get(member) or []
-            if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-                raise self._odd(f"'{member}' is not a list of names")
-            out += names
-            token = str(found.get("nextPageToken") or "")
-            if not token or not names:
-                return out
-            if token in seen:
-                break
-            seen.add(token)
-        raise self._odd("the same page comes again and again")
-
-    def post(self, body: Mapping[str, Any], *path: str) -> dict[str, Any]:
-        """Change something.  The server receives the request at most once, unless it refuses it by 429.
-
-        Raises :class:`StorageUnavailable` if the outcome stays unknown.
-        """
-        return self._call("POST", _joined(path), json.dumps(body).encode())
-
-    def delete(self, *path: str) -> None:
-        """Delete what is at a path; raises :class:`NotFound`."""
-        self._call("DELETE", _joined(path))
-
-    # --- one request -----------------------------------------------------------------------------------------------
-
-    def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        options = self.options
-        headers = {"Accept": "application/json", **options.headers}
-        if options.token:
-            headers["Authorization"] = f"Bearer {options.token}"
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        try:
-            response = self._http.request(method, f"{self._base}/{path}", body, headers)
-        except Unreachable as e:
-            raise StorageUnavailable(f"the catalog at {options.uri} cannot be reached: {e}") from None
-        except Broken as e:
-            unknown = "; whether it did what it was asked to is unknown" if method == "POST" else ""
-            raise StorageUnavailable(f"the catalog at {options.uri} did not answer: {e}{unknown}") from None
-        if response.status < 300:
-            return self._parsed(response)
-        error = self._meaning(response)
-        if method == "DELETE" and response.repeated and isinstance(error, NotFound):
-            return {}  # an earlier try, whose response got lost, deleted it
-        raise error
-
-    def _parsed(self, response: Response) -> dict[str, Any]:
-        if not response.body.strip():
-            return {}
-        try:
-            value = json.loads(response.body)
-        except (ValueError, RecursionError):
-            raise self._odd("it is not JSON; is this the address of a Paimon REST catalog?") from None
-        if not isinstance(value, dict):
-            raise self._odd("it is not a JSON object")
-        return value
-
-    def _meaning(self, response: Response) -> BitlakeError:
-        code, message = _failure(response)[0], self._told(response)
-        if code in (401, 403):
-            return AccessDenied(f"{message}; check the catalog option 'token', and what it allows")
-        kinds = {400: InvalidRequest, 404: NotFound, 409: AlreadyExists, 501: UnsupportedFeature}
-        return kinds.get(code, StorageUnavailable)(message)
-
-    def _told(self, response: Response) -> str:
-        code, message = _failure(response)
-        if self.options.token:
-            # A server may quote the header.  The token alone may be a word of the message, unless it is a long one.
-            message = message.replace(f"Bearer {self.options.token}", "Bearer ***")
-            if len(self.options.token) >= _SURELY_A_TOKEN and self.options.token in message:
-                message = ""
-        request = response.headers.get("x-request-id")
-        return (
-            f"the catalog at {self.options.uri} answered {code}"
-            + (f": {message[:_LONGEST_REASON]}" if message else "")
-            + (f" (request {request[:80]})" if request else "")
-        )
-
-    def _odd(self, what: str) -> StorageUnavailable:
-        return StorageUnavailable(f"an answer of the catalog at {self.options.uri} makes no sense: {what}")
-
-
-def _joined(path: tuple[str, ...]) -> str:
-    return "/".join(quote(part, safe="") for part in path)
-
-
-def _failure(response: Response) -> tuple[int, str]:
-    """The code and message of a failure; a code in the body is nearer to the cause than a proxy's status."""
-    try:
-        error = json.loads(response.body)
-        code = error.get("code")
-        message = str(error.get("message") or "").strip()
-    except (ValueError, AttributeError, RecursionError):
-        code, message = None, response.body[: 2 * _LONGEST_REASON].decode("utf-8", "replace").strip()
-    return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())
-
-
-def _texts(found: object) -> dict[str, str]:
-    return {str(k): str(v) for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
-
-
 # --- the store of the tables ------------------------------------------------------------------------------------------
 
-_HISTORY = re.compile(r"^(?P<folder>snapshot|schema|tag|branch)(?:/(?P<rest>.*))?$")
+_HISTORY = re.compile(
+    r"^(?:branch/branch-(?P<branch>[^/]+)/)?(?P<folder>snapshot|schema)(?:/(?P<rest>.*))?$|^branch(?:/[^/]+)?$"
+)
 _NUMBERED = re.compile(r"^(?:snapshot|schema)-(\d{1,19})$")
 
 
@@ -262,12 +71,49 @@ class RestTable:
     root: str
     uuid: str | None
     external: bool = False
-    """Whether the server keeps its schemas only; its snapshots, tags and branches are plain files."""
+    """Whether the server keeps its schemas only; its snapshots and branches are plain files."""
+    branch: str | None = None
+    """The branch; None is main."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The table's path in the catalog's API."""
-        return ("databases", self.database, "tables", self.table)
+        """The table's or branch's path in the catalog's API."""
+        suffix = "" if self.branch is None else f"$branch_{self.branch}"
+        return ("databases", self.database, "tables", self.table + suffix)
+
+    @property
+    def paths(self) -> TablePaths:
+        """The paths of the table's or branch's files."""
+        return TablePaths(self.root).on_branch(self.branch)
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """The :class:`~bitlake.io.base.HistoryServer` of a table or branch."""
+
+    client: RestClient
+    table: RestTable
+
+    def create_branch(self, name: str, tag: str | None) -> None:
+        """See :meth:`HistoryServer.create_branch`."""
+        self.client.post({"branch": name, "fromTag": tag}, *self.table.path, "branches")
+
+    def delete_branch(self, name: str) -> None:
+        """See :meth:`HistoryServer.delete_branch`."""
+        self.client.delete(*self.table.path, "branches", name)
+
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """See :meth:`HistoryServer.rename_branch`."""
+        self.client.post({"toBranch": new_name}, *self.table.path, "branches", name, "rename")
+
+    def fast_forward(self, name: str) -> None:
+        """See :meth:`HistoryServer.fast_forward`."""
+        self.client.post({}, *self.table.path, "branches", name, "forward")
+
+    def roll_back(self, snapshot_id: int, tag: str | None) -> None:
+        """See :meth:`HistoryServer.roll_back`."""
+        instant = {"type": "snapshot", "snapshotId": snapshot_id} if tag is None else {"type": "tag", "tagName": tag}
+        self.client.post({"instant": instant}, *self.table.path, "rollback")
 
 
 class RestStore(ResolvingStore):
@@ -312,7 +158,7 @@ class RestStore(ResolvingStore):
     def write(self, path: str, data: bytes) -> None:
         """Write a file; the server writes the hint of the last snapshot, so that one is not written."""
         table, folder, number = self._history(path)
-        if table is None or path == TablePaths(table.root).earliest_hint:
+        if table is None or path == table.paths.earliest_hint:
             self._at(path).write(path, data)
         elif folder != "snapshot" or number is not None:
             raise self._refusal(table, path)
@@ -324,10 +170,15 @@ class RestStore(ResolvingStore):
             raise self._refusal(table, path)
         self._at(path).delete(path)
 
+    def history_server(self, folder: str) -> HistoryServer | None:
+        """See :meth:`Store.history_server`; none for external tables."""
+        table, _, _ = self._history(f"{folder}/snapshot")
+        return None if table is None or table.external else _History(self._require_client(), table)
+
     def _commit(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         client = self._require_client()
         snapshot = Snapshot.from_json(data, path)
-        paths = TablePaths(table.root)
+        paths = table.paths
         body = {
             "tableId": table.uuid,
             "baseSnapshotUuid": self._base_uuid(paths, number),
@@ -354,7 +205,7 @@ class RestStore(ResolvingStore):
             return None
 
     def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
-        paths = TablePaths(table.root)
+        paths = table.paths
         if number != (latest_schema_id(TableFiles(self, paths)) or 0) + 1:
             return False  # another writer created this schema first
         new = TableSchema.from_json(data, path)
@@ -375,7 +226,7 @@ class RestStore(ResolvingStore):
         return True
 
     def _is_last(self, table: RestTable, number: int) -> bool:
-        return not self.exists(TablePaths(table.root).snapshot(number + 1))
+        return not self.exists(table.paths.snapshot(number + 1))
 
     def _history(self, path: str) -> tuple[RestTable | None, str, int | None]:
         """Split a path of a table's history: the table, the folder (``snapshot``, ``schema`` …) and the number.
@@ -385,12 +236,13 @@ class RestStore(ResolvingStore):
         for root, table in self._tables.items():
             if path.startswith(f"{root}/"):
                 match = _HISTORY.match(path[len(root) + 1 :])
-                if match is None or (table.external and match["folder"] != "schema"):
+                if match is None or (table.external and (match["branch"] or match["folder"] != "schema")):
                     return None, "", None
                 if (match["rest"] or "").startswith(EXPIRING):
                     return None, "", None  # a removal marker of bitlake beside the snapshots
                 number = _NUMBERED.match(match["rest"] or "")
-                return table, match["folder"], None if number is None else int(number.group(1))
+                branch = replace(table, branch=match["branch"])
+                return branch, match["folder"] or "branch", None if number is None else int(number.group(1))
         return None, "", None
 
     def _require_client(self) -> RestClient:
@@ -401,7 +253,7 @@ class RestStore(ResolvingStore):
     def _refusal(self, table: RestTable, path: str) -> UnsupportedFeature:
         return UnsupportedFeature(
             f"table '{table.database}.{table.table}' belongs to a REST catalog: only its server changes "
-            f"{path[len(table.root) + 1 :]} (tags, branches and rollback are not supported)"
+            f"{path[len(table.root) + 1 :]}"
         )
 
     # --- other files -----------------------------------------------------------------------------------------------
@@ -575,6 +427,7 @@ class RestCatalog(Catalog):
     """Databases and tables named by a server."""
 
     kind = "rest"
+    keeps_views = True
 
     def __init__(self, client: RestClient, store: RestStore) -> None:
         super().__init__(store, client.options.warehouse)
@@ -637,11 +490,13 @@ class RestCatalog(Catalog):
             if if_exists:
                 return
             raise self._database_not_found(name)
-        tables = self.tables(name)
+        tables, views = self.tables(name), self.views(name)
         if not cascade:
-            self._check_empty(name, tables)
+            self._check_empty(name, tables, views)
         for table in tables:
             self.drop_table(Identifier(name, table), if_exists=True)
+        for view in views:
+            self._client.delete("databases", name, "views", view)
         self._client.delete("databases", name)
 
     # --- tables ----------------------------------------------------------------------------------------------------
@@ -653,14 +508,17 @@ class RestCatalog(Catalog):
     def tables(self, database: str) -> list[str]:
         """The names of a database's tables, sorted; raises :class:`NotFound` for the database."""
         try:
-            return sorted(self._client.pages("tables", "databases", database, "tables"))
+            names = self._client.pages("tables", "databases", database, "tables")
+            return sorted(n for n in names if "$" not in n)  # a server may list branches, too
         except NotFound as e:
             if database == DEFAULT_DATABASE:
                 return []
             raise self._database_not_found(database) from e
 
     def table_exists(self, name: Identifier) -> bool:
-        """Whether the server has the table."""
+        """Whether the server has the table; to a server the branches of a table are tables as well."""
+        if "$" in name.table:
+            return False
         try:
             self._client.get("databases", name.database, "tables", name.table)
         except NotFound:
@@ -701,6 +559,65 @@ class RestCatalog(Catalog):
         except NotFound as e:
             if not if_exists:
                 raise self._table_not_found(name) from e
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    def views(self, database: str) -> list[str]:
+        """The names of a database's views, sorted; raises :class:`NotFound` for the database."""
+        try:
+            return sorted(self._client.pages("views", "databases", database, "views"))
+        except UnsupportedFeature:
+            return []
+        except NotFound as e:
+            if database == DEFAULT_DATABASE or self._has_database(database):
+                return []
+            raise self._database_not_found(database) from e
+
+    def find_view(self, name: Identifier) -> View | None:
+        """Return a view with its query in Spark SQL; None if it does not exist, or if the server has no views.
+
+        Raises :class:`CorruptError` for a response that cannot be parsed.
+        """
+        try:
+            response = self._client.get("databases", name.database, "views", name.table)
+        except (NotFound, UnsupportedFeature):
+            return None
+        return View.from_schema(response.get("schema"), name)
+
+    def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
+        """Ask the server to store a view; raises :class:`AlreadyExists`, also for a table of that name."""
+        check_name(name.table, "view")
+        if self.table_exists(name):
+            raise AlreadyExists(f"cannot create view '{name}': a table has this name")
+        old = self.find_view(name) if replace else None
+        if old is not None:  # the protocol has no request that replaces a view's query
+            self._client.delete("databases", name.database, "views", name.table)
+        try:
+            self._post_view(name, view)
+        except AlreadyExists as e:
+            raise AlreadyExists(f"view '{name}' already exists; use CREATE OR REPLACE VIEW") from e
+        except BitlakeError:
+            if old is not None and self.find_view(name) is None:
+                self._post_view(name, old)
+            raise
+
+    def _post_view(self, name: Identifier, view: View) -> None:
+        body = {"identifier": _identifier(name), "schema": view.to_schema()}
+        self._client.post(body, "databases", name.database, "views")
+
+    def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
+        """See :meth:`Catalog.alter_view_dialect`."""
+        change = {"action": f"{action}Dialect", "dialect": engine}
+        if query is not None:
+            change["query"] = query
+        self._client.post({"changes": [change]}, "databases", name.database, "views", name.table)
+
+    def drop_view(self, name: Identifier) -> None:
+        """Delete a view; raises :class:`NotFound`."""
+        try:
+            self._client.delete("databases", name.database, "views", name.table)
+        except NotFound as e:
+            raise NotFound(f"view '{name}' does not exist") from e
 
     # --- responses -------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.io.base import FileInfo, Store, has_cheap_rename, scheme_of
+from bitlake.io.base import FileInfo, HistoryServer, Store, has_cheap_rename, scheme_of
 from bitlake.io.local import LocalStore
 
-__all__ = ["FileInfo", "Store", "has_cheap_rename", "open_store"]
+__all__ = ["FileInfo", "HistoryServer", "Store", "has_cheap_rename", "open_store"]
 
 
 def open_store(

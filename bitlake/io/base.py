@@ -49,6 +49,29 @@ class FileInfo:
     etag: str | None = None
 
 
+class HistoryServer(Protocol):
+    """A catalog's server, which alone creates the branches of a table and makes an earlier snapshot the latest again.
+
+    Its methods raise :class:`~bitlake.errors.NotFound`, :class:`~bitlake.errors.AlreadyExists` and
+    :class:`~bitlake.errors.AccessDenied`; and :class:`~bitlake.errors.StorageUnavailable` if the outcome is unknown.
+    """
+
+    def create_branch(self, name: str, tag: str | None) -> None:
+        """Create a branch from a tag, or without a tag an empty one."""
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch."""
+
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """Rename a branch."""
+
+    def fast_forward(self, name: str) -> None:
+        """Replace main's snapshots, schemas and tags by a branch's."""
+
+    def roll_back(self, snapshot_id: int, tag: str | None) -> None:
+        """Make a snapshot the latest again; ``tag`` names the tag that holds it, if nothing else does."""
+
+
 class Store(Protocol):
     """Files of one storage system.
 
@@ -161,6 +184,13 @@ class Store(Protocol):
 
         An object store copies and then deletes: see :func:`has_cheap_rename`.
         """
+
+    def history_server(self, folder: str) -> HistoryServer | None:
+        """The server that changes the history of the table, or of its branch, whose folder this is.
+
+        None where writers change the history themselves, by files.
+        """
+        return None
 
 
 def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:

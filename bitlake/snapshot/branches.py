@@ -14,6 +14,9 @@ If the process dies before that step, the old branches remain, and after it the 
 may leave both names, with the same snapshots.  Left-over files have no schema: the next call replaces or deletes them.
 Fast-forward is in :mod:`bitlake.snapshot.fast_forward`.
 
+Of a table whose history a catalog's server changes (:meth:`~bitlake.io.base.Store.history_server`), the server writes
+these files.
+
 Source: table-format spec, sections 1 and 9.5.
 """
 
@@ -25,7 +28,7 @@ from dataclasses import replace
 
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io import has_cheap_rename
+from bitlake.io import HistoryServer, has_cheap_rename
 from bitlake.metadata.options import branch_option
 from bitlake.metadata.paths import DROPPED
 from bitlake.snapshot.fast_forward import FastForward, leaving
@@ -72,6 +75,10 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
         if if_not_exists:
             return False
         raise _taken(state, name)
+    server = store.history_server(state.paths.root)
+    if server is not None:
+        _create_by_server(server, state, name, tag)
+        return True
     _delete_remains(state, name)
     last_schema = state.schema.id
     renames = has_cheap_rename(store, state.paths.root)
@@ -104,6 +111,16 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     return True
 
 
+def _create_by_server(server: HistoryServer, state: TableState, name: str, tag: str | None) -> None:
+    if tag is not None:
+        load_tag(state, tag)
+    try:
+        server.create_branch(name, tag)
+    except StorageUnavailable:
+        if not _exists(state, name):
+            raise
+
+
 def _check_tag(state: TableState, name: str, tag: str, text: bytes) -> None:
     """Delete a new branch if its tag was deleted meanwhile: that call may not have seen the branch."""
     try:
@@ -133,6 +150,10 @@ def delete_branch(state: TableState, name: str) -> None:
     """Delete a branch's folder; data files that only the branch used become orphan files."""
     branch = find_branch(state, name)
     _check_unused(state, name)
+    server = state.store.history_server(state.paths.root)
+    if server is not None:
+        server.delete_branch(name)
+        return
     with leaving(branch, state.name):
         _delete(branch)
 
@@ -164,9 +185,21 @@ def rename_branch(state: TableState, name: str, new_name: str) -> None:
     _check_unused(state, name)
     if _exists(state, new_name):
         raise _taken(state, new_name)
+    server = state.store.history_server(state.paths.root)
+    if server is not None:
+        _rename_by_server(server, state, name, new_name)
+        return
     _delete_remains(state, new_name)
     with leaving(source, state.name):
         state.store.rename(source.paths.branch_root, target.branch_root)
+
+
+def _rename_by_server(server: HistoryServer, state: TableState, name: str, new_name: str) -> None:
+    try:
+        server.rename_branch(name, new_name)
+    except StorageUnavailable:
+        if _exists(state, name) or not _exists(state, new_name):
+            raise
 
 
 def fast_forward(state: TableState, name: str) -> None:
@@ -179,7 +212,11 @@ def fast_forward(state: TableState, name: str) -> None:
     schema = state.schema if state.paths.branch is None else latest_schema(main)
     if schema is None:
         raise NotFound(f"table '{state.name}' was dropped or renamed meanwhile")
-    FastForward(main, find_branch(state, name), state.name, schema).run()
+    branch, server = find_branch(state, name), state.store.history_server(state.paths.root)
+    if server is None:
+        FastForward(main, branch, state.name, schema).run()
+    else:
+        server.fast_forward(name)
     publish_history(replace(state, paths=main.paths, schema=latest_schema(main) or schema))
 
 

@@ -37,6 +37,9 @@ what happens between this look and the deletion is not seen, and must take anoth
 Iceberg metadata follows the table's options (:mod:`bitlake.snapshot.iceberg_metadata`): the snapshot that is the latest
 then is published.
 
+Of a table whose history a catalog's server changes (:meth:`~bitlake.io.base.Store.history_server`), the server does all
+of this in its own way.
+
 Paimon reads the fence as a snapshot of its own (as it writes one when it rolls back "as latest"), and passes over the
 hold.  Files that only snapshots after T name become orphans.
 """
@@ -48,7 +51,8 @@ from dataclasses import replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import CommitConflict, InvalidRequest, NotFound
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io import HistoryServer
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot import removal_markers, versions
@@ -69,9 +73,14 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     snapshot or an expiry of the snapshot has begun, and :class:`NotFound` if another rollback removed it meanwhile.
     """
     check_no_fast_forward(state.table_files, state.name, "rollback")
+    _check_tags(state, snapshot)
+    server = state.store.history_server(state.paths.branch_root)
+    if server is not None:
+        deleted = _roll_back_by_server(server, state, snapshot)
+        publish_history(state)
+        return deleted
     uuid = _clock.new_uuid()
     hold = f"{state.paths.snapshot_dir}/{removal_markers.new_hold(snapshot.id, uuid)}"
-    _check_tags(state, snapshot)
     state.store.create(hold, snapshot.to_json().encode())
     try:
         deleted = _Rollback(state, snapshot, uuid).run()
@@ -79,6 +88,23 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
         state.store.delete(hold)
     publish_history(state)
     return deleted
+
+
+def _roll_back_by_server(server: HistoryServer, state: TableState, target: Snapshot) -> list[int]:
+    """Ask a catalog's server for the rollback; it writes the files, and rejects commits on snapshots that are gone."""
+    table = state.table_files
+    later = [i for i in versions.snapshot_ids(table) if i > target.id]
+    exists = _loaded(table, target.id) == target
+    if exists and not later:
+        return []
+    tags = () if exists else versions.tag_names(table)
+    tag = next((t for t in tags if versions.tag_snapshot(table, t) == target), None)
+    try:
+        server.roll_back(target.id, tag)
+    except StorageUnavailable:
+        if versions.latest_snapshot(table) != target:
+            raise
+    return later
 
 
 class _Rollback:

@@ -277,7 +277,11 @@ class _Context(EngineContext):
     def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> DataFrame | pa.Table:
         """Carry out a statement about a view of Spark's session or of Spark's own catalog."""
         if isinstance(statement, st.CreateKeptView):
-            return query.other(self, self.original)  # Spark's own catalog may keep it, unless it reads lake tables
+            # Spark's own catalog may keep it, unless it reads lake tables.
+            remedy = (
+                f"a {self.catalog.kind} catalog keeps no views: use CREATE TEMPORARY VIEW, or a jdbc or rest catalog"
+            )
+            return query.other(self, self.original, remedy)
         if isinstance(statement, st.AlterView):
             if statement.name.database is not None or not self.is_view(statement.name.table):
                 return query.other(self, statement.text)

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 import rest_server
 
-from bitlake.catalog import rest
 from bitlake.catalog.catalog import Identifier
-from bitlake.catalog.rest import rest_options
+from bitlake.catalog.rest_client import RestClient, rest_options
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
@@ -21,6 +20,7 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.io.http import Response
 from bitlake.lake import Lake, connect
 from bitlake.write.commit import OutcomeUnknown
 
@@ -273,20 +273,165 @@ def test_columns_and_options_change_through_the_server(lake: Lake, server: rest_
     assert dict(table.schema.options) == dict(server.tables["default", "t"].schema["options"])
 
 
-def test_history_is_for_the_server_to_change(lake: Lake, server: rest_server.Server) -> None:
+def test_tags_are_files_and_expiry_keeps_the_last_snapshot(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS)
     for i in range(4):
         table.append(rows(i))
-    for attempt in (
-        lambda: table.history.create_tag("x"),
-        lambda: table.history.create_branch("b"),
-        lambda: table.history.rollback(1),
-    ):
-        with pytest.raises(UnsupportedFeature, match="only its server changes"):
-            attempt()
-        assert ids(lake) == [0, 1, 2, 3]
+    table.history.create_tag("two", 2)
     assert table.maintenance.expire_snapshots(retain_max=2, retain_min=1).snapshots == (1, 2)
     assert ids(lake) == [0, 1, 2, 3]
+    assert sorted(table.scan(tag="two").to_arrow()["id"].to_pylist()) == [0, 1]
+    table.history.delete_tag("two")
+    assert not table.history.tags()
+    with pytest.raises(UnsupportedFeature, match="only its server changes snapshot/snapshot-4"):
+        lake._catalog.store.delete(f"{server.tables['default', 't'].path}/snapshot/snapshot-4")
+
+
+def test_the_server_rolls_back_to_snapshots_and_tags(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS)
+    for i in range(4):
+        table.append(rows(i))
+    table.history.create_tag("two", 2)
+    stale = lake_of(server).table("t")
+    assert table.history.rollback(3) == (4, 3)
+    assert ids(lake) == [0, 1, 2]
+    stale.append(rows(7))  # on the snapshot that is the latest now, not on 4
+    assert ids(lake) == [0, 1, 2, 7]
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1)
+    assert table.history.rollback(tag="two") == (4, 2)
+    assert ids(lake) == [0, 1]
+    assert [r for r in server.seen if r[1].endswith("/rollback")] == [
+        ("POST", "of/mine/databases/default/tables/t/rollback")
+    ] * 2
+    table.append(rows(8))
+    assert ids(lake) == [0, 1, 8] and table.maintenance.verify().ok
+
+
+@pytest.mark.parametrize("what", [rest_server.LOSE_ANSWER, rest_server.DROP, 500])
+def test_a_rollback_whose_response_is_lost(lake: Lake, server: rest_server.Server, what: object) -> None:
+    table = lake.create_table("t", ROWS)
+    for i in range(3):
+        table.append(rows(i))
+    server.plan = first("rollback", what)
+    if what == rest_server.LOSE_ANSWER:
+        assert table.history.rollback(1) == (3, 1)
+        assert ids(lake) == [0]
+    else:
+        with pytest.raises(StorageUnavailable):
+            table.history.rollback(1)
+        assert ids(lake) == [0, 1, 2]
+
+
+def test_the_server_makes_branches_and_commits_to_them(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    table.history.create_tag("one")
+    table.append(rows(2))
+    table.history.create_branch("b", tag="one")
+    table.history.create_branch("empty")
+    branch = lake.table("t$branch_b")
+    branch.append(rows(10))
+    branch.add_column("n", "INT")
+    branch.append(pa.table({"id": [11], "p": ["y"], "n": pa.array([5], pa.int32())}))
+    branch.history.create_tag("on_branch")
+    assert ids(lake) == [1, 2] and ids(lake, "t$branch_b") == [1, 10, 11] and ids(lake, "t$branch_empty") == []
+    assert sorted(table.history.branches()) == ["b", "empty"]
+    commits = [path for method, path in server.seen if path.endswith("/commit")]
+    assert commits[-1] == "of/mine/databases/default/tables/t%24branch_b/commit"
+    assert [f.name for f in table.schema.fields] == ["id", "p"]
+    with pytest.raises(AlreadyExists, match="already has a branch 'b'"):
+        table.history.create_branch("b")
+    with pytest.raises(NotFound, match="no tag 'nope'"):
+        table.history.create_branch("c", tag="nope")
+    table.history.rename_branch("empty", "e")
+    table.history.delete_branch("e")
+    assert table.history.branches() == ["b"]
+    branch.history.delete_tag("on_branch")
+    assert branch.history.rollback(2) == (3, 2)
+    assert ids(lake, "t$branch_b") == [1, 10] and ids(lake) == [1, 2]
+    table.history.fast_forward("b")
+    assert ids(lake) == [1, 10]
+    lake.table("t").append(pa.table({"id": [12], "p": ["y"], "n": pa.array([5], pa.int32())}))
+    assert ids(lake) == [1, 10, 12] and lake.table("t").maintenance.verify().ok
+
+
+@pytest.mark.parametrize("step", ["branches", "rename", "forward", "b"])
+@pytest.mark.parametrize("what", [rest_server.LOSE_ANSWER, rest_server.DROP])
+def test_a_request_about_a_branch_whose_response_is_lost(
+    lake: Lake, server: rest_server.Server, step: str, what: str
+) -> None:
+    """What took place is found in the files; else the caller is told, and can call again."""
+    history = lake.create_table("t", ROWS).history
+    lake.table("t").append(rows(1))
+    history.create_tag("one")
+    if step != "branches":
+        history.create_branch("b", tag="one")
+    call = {
+        "branches": lambda: history.create_branch("b", tag="one"),
+        "rename": lambda: history.rename_branch("b", "c"),
+        "forward": lambda: history.fast_forward("b"),
+        "b": lambda: history.delete_branch("b"),
+    }[step]
+    server.plan = first(step, what)
+    if step == "forward" or (what == rest_server.DROP and step != "b"):
+        with pytest.raises(StorageUnavailable):
+            call()
+        call()
+    else:
+        call()
+    assert history.branches() == {"branches": ["b"], "rename": ["c"], "forward": ["b"], "b": []}[step]
+
+
+def test_views_are_kept_by_the_server(lake: Lake, server: rest_server.Server) -> None:
+    pytest.importorskip("duckdb")
+    lake.create_table("t", ROWS).append(rows(1, 2, 3))
+    lake.create_database("d")
+    lake.sql("CREATE VIEW v COMMENT 'big' AS SELECT id FROM t WHERE id > 1", engine="duckdb")
+    assert server.views["default", "v"] == {
+        "fields": [{"id": 0, "name": "id", "type": "BIGINT"}],
+        "query": "SELECT id FROM default.t WHERE id > 1",
+        "dialects": {"spark": "SELECT id FROM default.t WHERE id > 1"},
+        "options": {},
+        "comment": "big",
+    }
+    other = lake_of(server)
+    start = len(server.seen)
+    assert other.sql("SELECT count(*) AS n FROM t", engine="duckdb").fetchall() == [(3,)]
+    assert not [p for _, p in server.seen[start:] if "/views" in p], "a table's name needs no view"
+    assert other.sql("SELECT count(*) AS n FROM default.v", engine="duckdb").fetchall() == [(2,)]
+    lake.sql("CREATE OR REPLACE VIEW v AS SELECT id FROM t WHERE id > 2", engine="duckdb")
+    assert other.sql("SELECT id FROM v", engine="duckdb").fetchall() == [(3,)]
+    with pytest.raises(AlreadyExists, match="a table has this name"):
+        lake.sql("CREATE VIEW t AS SELECT 1 AS a", engine="duckdb")
+    with pytest.raises(InvalidRequest, match="1 views"):
+        lake.drop_database("default")
+    lake.sql("CALL sys.alter_view_dialect(view => 'v', action => 'add', query => 'SELECT 1', engine => 'flink')")
+    assert server.views["default", "v"]["dialects"]["flink"] == "SELECT 1"
+    lake.sql("DROP VIEW v", engine="duckdb")
+    assert not server.views
+    with pytest.raises(NotFound, match="view 'v' does not exist"):
+        lake.sql("DROP VIEW v", engine="duckdb")
+
+
+def test_a_view_that_cannot_be_replaced_stays(lake: Lake, server: rest_server.Server) -> None:
+    pytest.importorskip("duckdb")
+    lake.create_table("t", ROWS).append(rows(1, 2, 3))
+    lake.sql("CREATE VIEW v AS SELECT id FROM t", engine="duckdb")
+    server.plan = first("views", 400)
+    with pytest.raises(InvalidRequest, match="answered 400"):
+        lake.sql("CREATE OR REPLACE VIEW v AS SELECT p FROM t", engine="duckdb")
+    assert lake.sql("SELECT * FROM v", engine="duckdb").columns == ["id"]
+
+
+def test_a_server_without_views(lake: Lake, server: rest_server.Server) -> None:
+    pytest.importorskip("duckdb")
+    lake.create_table("t", ROWS).append(rows(1))
+    server.plan = lambda method, name, number: 501 if "views" in server.seen[number][1] else rest_server.PASS
+    assert lake.sql("SHOW VIEWS", engine="duckdb").num_rows == 0
+    with pytest.raises(UnsupportedFeature, match="'nothing'"):
+        lake.sql("SELECT * FROM nothing", engine="duckdb")
+    with pytest.raises(UnsupportedFeature, match="answered 501"):
+        lake.sql("CREATE VIEW v AS SELECT id FROM t", engine="duckdb")
 
 
 def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake, server: rest_server.Server) -> None:
@@ -337,13 +482,13 @@ def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None
 
 def test_a_token_that_is_a_word_does_not_spoil_messages() -> None:
     body = json.dumps({"message": "no table 'test': Bearer test is not allowed"}).encode()
-    client, long = object.__new__(rest.RestClient), object.__new__(rest.RestClient)  # which ask no server
+    client, long = object.__new__(RestClient), object.__new__(RestClient)  # which ask no server
     client.options = rest_options("http://test:1", "w", {"token": "test"})
-    text = str(client._meaning(rest.Response(404, {}, body)))
+    text = str(client._meaning(Response(404, {}, body)))
     assert text.startswith("the catalog at http://test:1 answered 404: no table 'test': Bearer *** is not allowed")
     long.options = rest_options("http://test:1", "w", {"token": "a-token-of-some-length"})
     body = json.dumps({"message": "a-token-of-some-length?"}).encode()
-    assert "some-length" not in str(long._meaning(rest.Response(404, {}, body)))
+    assert "some-length" not in str(long._meaning(Response(404, {}, body)))
 
 
 def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) -> None:

@@ -91,7 +91,7 @@ def test_what_is_refused(lake: bitlake.Lake, tmp_path: Path) -> None:
         database.execute(
             "UPDATE paimon_views SET view_schema = ?", (json.dumps({"fields": [{"id": 0}], "query": "x"}),)
         )
-    with pytest.raises(CorruptError, match="the catalog's row of view 'd.v' cannot be parsed"):
+    with pytest.raises(CorruptError, match="the catalog's entry of view 'd.v' cannot be parsed"):
         run(lake, "SELECT * FROM v")
 
 

@@ -25,6 +25,7 @@ VERSION = "1.4.2"
 ARTIFACT = f"org.apache.paimon:paimon-bundle:{VERSION}"
 SOURCE = Path(__file__).parent / "java" / "PaimonPeer.java"
 FUNCTIONS = Path(__file__).parent / "java" / "PaimonFunctions.java"
+REST = Path(__file__).parent / "java" / "PaimonRest.java"
 TIMEOUT_S = 180  # per request; a first one compiles the harness and starts Hadoop's file system
 
 

@@ -601,7 +601,7 @@ def _manifest_facts(table: FileStoreTable, options: dict[str, str]) -> str:
 
 
 @procedure(
-    Parameter("view", True, "the view, as 'db.view', of a jdbc catalog"),
+    Parameter("view", True, "the view, as 'db.view', of a jdbc or rest catalog"),
     Parameter("action", True, "'add', 'update' or 'drop'"),
     Parameter("engine", False, "whose query it is; default: spark"),
     Parameter("query", False, "the query, to add or update"),

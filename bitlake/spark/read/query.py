@@ -228,10 +228,11 @@ def _create_view(context: EngineContext, statement: st.CreateView) -> PreparedQu
     return prepared
 
 
-def other(context: EngineContext, text: SqlText) -> DataFrame:
+def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> DataFrame:
     """A statement that is Spark's own, over lake tables if it names some and needs them only now.
 
-    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know.
+    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know;
+    ``remedy`` is what to do then, if it is not to make a view of the table.
     """
     try:
         prepared = prepare(context, text)
@@ -239,10 +240,8 @@ def other(context: EngineContext, text: SqlText) -> DataFrame:
         prepared = PreparedQuery(QueryAnalysis((), text), ())  # not a query, so Spark has the word
     uses = prepared.analysis.tables
     if uses and not _RUN_AT_ONCE.match(text):
-        raise UnsupportedFeature(
-            f"this statement cannot be run on lake table '{uses[0].name}'; "
-            f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
-        )
+        remedy = remedy or f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
+        raise UnsupportedFeature(f"this statement cannot be run on lake table '{uses[0].name}'; {remedy}")
     if uses:
         return _over_tables(context, prepared)
     with spark_errors("running the statement"):
