@@ -121,7 +121,7 @@ def _complete(session: Session, table: FileStoreTable, state: TableState, statem
         return state
     if all(scan.state.name != table.name for scan in session.scans(statement.query)[1]):
         return state
-    return compact_pending(table, state)
+    return compact_pending(table, state, overwrites=True)
 
 
 def is_dynamic(session: Session) -> bool:

@@ -49,7 +49,7 @@ from bitlake.schema.create import check_schema_options
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
 from bitlake.write import append_dml
-from bitlake.write.commit import is_committed
+from bitlake.write.commit import COMPACT_TRIES, is_committed
 from bitlake.write.commit_plan import BatchCommitted, Overwrite
 from bitlake.write.frames import Rows, arrow_tables, is_repeatable
 
@@ -291,11 +291,15 @@ def delete_by_rewrite(scan: TableScan, runner: Runner, commit: append_dml.Commit
     return deletion.rows
 
 
-def compact_pending(table: MergeTreeTable, state: TableState) -> TableState:
+def compact_pending(table: MergeTreeTable, state: TableState, *, overwrites: bool = False) -> TableState:
     """Compact the files that a deletion of rows by position would pass over; returns the state after that.
 
     These are files of level 0 where readers skip it, whose rows would appear later although the condition is TRUE for
     them; and files whose changes the changelog does not show yet, before a rewrite merges them.
+
+    Other writers may add such files meanwhile.  Deletion vectors leave them as they are.  A rewrite would merge them
+    without showing their changes, and an overwrite (``overwrites``) replace them: then they are compacted, too.
+    Raises :class:`CommitConflict` if other writers keep adding them.
     """
     if not state.schema.primary_keys:
         return state
@@ -304,12 +308,19 @@ def compact_pending(table: MergeTreeTable, state: TableState) -> TableState:
     skipped = skipped or producer == "lookup" or options.of(opt.MERGE_ENGINE) == merge_spec.FIRST_ROW
     every = producer == "full-compaction"
     below = merge_spec.max_level(options) if every else int(skipped)
-    entries = [e for e in state.entries() if e.bucket >= 0]
-    if not any(e.file.level < below for e in entries):
-        return state
-    # A gentle compaction may leave level 0 as it is.
-    compact(table, state, entries, full=every or options.of(opt.LOOKUP_COMPACT) == "gentle")
-    return table.state()
+    needs_all = overwrites or (deletes_by_rewrite(state) and (every or producer == "lookup"))
+    for _ in range(COMPACT_TRIES):
+        entries = [e for e in state.entries() if e.bucket >= 0]
+        if not any(e.file.level < below for e in entries):
+            return state
+        # A gentle compaction may leave level 0 as it is.
+        compact(table, state, entries, full=every or options.of(opt.LOOKUP_COMPACT) == "gentle")
+        state = table.state()
+        if not needs_all:
+            return state
+    raise CommitConflict(
+        f"table '{table.name}': other writers kept adding rows that a compaction has to merge first; try again"
+    )
 
 
 def position_scan(scan: TableScan) -> TableScan:

@@ -46,7 +46,7 @@ def rescale(table: MergeTreeTable, buckets: int, rewrite: Rewrite | None = None)
             return False
         if all(e.total_buckets == buckets for e in state.entries()):
             return True
-        state = dml.compact_pending(table, state)
+        state = dml.compact_pending(table, state, overwrites=True)
         (rewrite or _rewrite_here(table))(state, _overwrite_of(state))
         return False
 
@@ -69,7 +69,7 @@ def rescale_partitions(table: MergeTreeTable, buckets: int, where: str, rewrite:
     def spread(state: TableState) -> bool:
         if all(e.total_buckets == buckets for e in table.partition_files(state, where)):
             return True
-        state = dml.compact_pending(table, state)
+        state = dml.compact_pending(table, state, overwrites=True)
         changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
         rewrite(changed, _overwrite_of(state, dynamic=bool(state.schema.partition_keys)))
         return False

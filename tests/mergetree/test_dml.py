@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import strays
+from faults import Between, strays
 from keyed_tables import QUICK
 from long import long
 from store_wrappers import FaultyStore
@@ -214,3 +214,17 @@ def test_changes_that_the_changelog_does_not_show_are_compacted(tmp_path: Path, 
     table.upsert(arrow([(2, "b", 2, "x")]))
     after = compact_pending(table._core, table._core.state())
     assert {e.file.level for e in after.entries()} <= ({4, 5} if producer == "lookup" else {5})
+
+
+def test_an_overwrite_with_own_rows_waits_for_those_of_another_writer(tmp_path: Path) -> None:
+    """Queries of a first-row table do not read level 0: the overwrite lost its rows."""
+    table = made(tmp_path, **TABLES["first-row"], **{"write-only": "true"})
+    table.upsert(arrow([(1, "a", 1, "x")]))
+    for number in range(0, 200, 4):
+        store = Between(LocalStore(), number, lambda n=number: table.upsert(arrow([(n + 2, "a", 1, "x")])))
+        core = FileStoreTable(table.name, table.path, store)
+        after = compact_pending(core, core.state(), overwrites=True)
+        assert all(e.file.level for e in after.entries()), f"call {number}"
+        if not store.done:
+            break
+    assert number > 20

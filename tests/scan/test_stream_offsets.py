@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faults import Between
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
+from bitlake.io.local import LocalStore
 from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset
 from bitlake.table.table import Table
 
@@ -323,6 +326,47 @@ def test_changes_that_wait_for_a_compaction_come_before_a_rescale(lake: bitlake.
     rows = [(kind, key) for kind, key, _ in told(feed, start, feed.latest())]
     assert sorted(rows) == [("+I", 1), ("+I", 2), ("+I", 3), ("-D", 2)]
     assert ids([tuple(r.values()) for r in table.scan().to_arrow().to_pylist()]) == [1, 3]
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changes_of_a_writer_beside_a_delete_come(tmp_path: Path, producer: str) -> None:
+    """The DELETE's rewrite merged rows written after it had compacted, and no changelog had them."""
+    options = {"changelog_producer": producer, "write_only": "true", "bucket": "1", "merge_engine": "aggregation"}
+    for number in range(0, 1000, 3):
+        table = keyed(bitlake.connect(str(tmp_path / str(number))), **options)
+        feed = ChangeStream(table._core, kinds=True)
+        start = feed.full()
+        table.upsert(batch(1, 2, 3, 5))
+        store = Between(LocalStore(), number, lambda table=table: table.upsert(batch(2, 4, v="b")))
+        Table(FileStoreTable(table.name, table.path, store)).delete("id = 1")
+        if not store.done:
+            break
+        table.maintenance.compact(full=True)
+        live = dict(row[1:] for row in told(feed, start, feed.latest()) if row[0][0] == "+")
+        assert live == {1: "a", 2: "b", 3: "a", 4: "b", 5: "a"}, f"call {number}"  # as in Paimon, no -D of row 1
+    assert number > 20
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changes_of_a_snapshot_that_a_rescale_meets_after_a_rollback_come(tmp_path: Path, producer: str) -> None:
+    """The rescale had compacted other buckets than those that waited for it there, and no changelog had their rows."""
+    options = {"changelog_producer": producer, "write_only": "true"}
+    every, rescaled = dict.fromkeys(range(6), "a"), 0
+    for number in range(0, 1000, 3):
+        table = keyed(bitlake.connect(str(tmp_path / str(number))), **options)
+        feed = ChangeStream(table._core, kinds=True)
+        start = feed.full()
+        table.upsert(batch(*every))
+        table.maintenance.compact(full=True)
+        table.upsert(batch(1, v="b"))
+        store = Between(LocalStore(), number, lambda table=table: table.history.rollback(1))
+        Table(FileStoreTable(table.name, table.path, store)).maintenance.rescale(3)
+        if not store.done:
+            break
+        if {e.total_buckets for e in table._core.state().entries()} == {3}:
+            rescaled += 1
+            assert dict(row[1:] for row in told(feed, start, feed.latest())) == every, f"call {number}"
+    assert rescaled > 10
 
 
 def test_offsets_of_former_versions_are_taken(table: Table) -> None:
