@@ -114,7 +114,8 @@ class Publisher:
         have been committed.  Once they are, a failing compaction is only logged.
 
         ``renumber``: if another writer added rows to the same buckets, write the files again with higher sequence
-        numbers.  False for rows that were computed from the rows they replace: then :class:`SequenceTaken` is raised.
+        numbers.  False for rows that were computed from the rows they replace: then :class:`SequenceTaken` is raised,
+        and :class:`CommitConflict` if another writer removed such rows.
         """
         snapshot = self._publish(state, tuple(changes), operation, overwrite, renumber)
         self.written(state, self.identifier)
@@ -227,6 +228,7 @@ class Publisher:
             hash_indexes=_used_hash_indexes(state, adds, index) if overwrite is None else (),
             sequences=_first_sequences(adds) if overwrite is None else {},
             alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
+            computed_from=None if renumber else state.snapshot_id or 0,
             read_uuid=None if state.snapshot is None else state.snapshot.uuid,
             batch=stream_batch(state, self.user, self.identifier),
         )

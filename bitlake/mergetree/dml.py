@@ -222,8 +222,8 @@ def _write_kind(
             kinds = pa.repeat(pa.scalar(kind, pa.int8()), batch.num_rows)
             yield from prepare_rows(table.name, state.schema, [batch], kinds)
 
-    # An UPDATE must not be renumbered: it has to read the rows that another writer committed first.
-    _write(table, state, rows(), operation, renumber=kind == merge_spec.DELETE)
+    # It must not be renumbered: the statement has to read the rows that another writer committed first.
+    _write(table, state, rows(), operation, renumber=False)
     return count
 
 

@@ -42,7 +42,14 @@ from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.file_columns import ColumnarFiles, in_buckets, in_partitions, totals_of_others
 from bitlake.snapshot.index_files import IndexChange, IndexFiles, IndexUpdate
-from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, index_entries, live_files
+from bitlake.snapshot.manifests import (
+    PartitionFilter,
+    PartitionSet,
+    index_entries,
+    live_files,
+    read_manifest_list,
+    read_manifests,
+)
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import find_snapshot, load_snapshot
@@ -105,8 +112,10 @@ class CommitPlan:
     ``computed_on`` is the id of the snapshot (0: none yet) in which a compaction looked up old rows: a newer file above
     level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
     ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of new rows were looked up in all
-    partitions: newer rows are a conflict, since a key could end up in two partitions.  ``read_uuid`` is the uuid of
-    that snapshot: after a rollback another snapshot has its id.
+    partitions: newer rows are a conflict, since a key could end up in two partitions.  ``computed_from`` is the id of
+    the snapshot (0: none yet) from whose rows the new ones were computed: a newer overwrite in their key range is a
+    conflict, since those rows may be gone.  ``read_uuid`` is the uuid of that snapshot: after a rollback another
+    snapshot has its id.
 
     ``shared``: another branch uses the new files too, and they may have been added here meanwhile.
     """
@@ -122,6 +131,7 @@ class CommitPlan:
     computed_on: int | None = None
     sequences: Mapping[Slot, int] = field(default_factory=dict)
     alone_since: int | None = None
+    computed_from: int | None = None
     read_uuid: str | None = None
     statistics: str | None = None
     """The name of the statistics file that a snapshot of kind ANALYZE publishes."""
@@ -246,6 +256,7 @@ class PlanResolver:
             )
         self._check_batch(latest)
         self._check_alone(latest)
+        self._check_overwritten(latest)
         if plan.hash_indexes and (latest is None or plan.read_uuid is None or latest.uuid != plan.read_uuid):
             files = IndexFiles(self.store, self.paths, self.schema)
             files.check_hashes_kept(index_entries(self.table_files, latest), plan.hash_indexes)
@@ -379,7 +390,7 @@ class PlanResolver:
     def _check_history(self, latest: Snapshot | None) -> None:
         """Raise if the snapshot that was read was rolled back: comparing ids with it would miss other writers."""
         plan = self.plan
-        reads = [(plan.alone_since, plan.read_uuid), (plan.computed_on, plan.read_uuid)]
+        reads = [(i, plan.read_uuid) for i in (plan.alone_since, plan.computed_on, plan.computed_from)]
         if plan.overwrite is not None:
             reads.append((plan.overwrite.computed_on, plan.overwrite.computed_uuid))
         for number, uuid in dict.fromkeys(reads):
@@ -415,6 +426,35 @@ class PlanResolver:
                     f"snapshot {number} of {self.paths.root} may hold the same keys in other partitions: they were "
                     f"looked up in snapshot {since}; read the table again and retry"
                 )
+
+    def _check_overwritten(self, latest: Snapshot | None) -> None:
+        since = self.plan.computed_from
+        if since is None or latest is None:
+            return
+        for number in range(since + 1, latest.id + 1):
+            snapshot = find_snapshot(self.table_files, number)
+            if snapshot is None or (snapshot.commit_kind == "OVERWRITE" and self._replaces_rows(snapshot)):
+                raise CommitConflict(
+                    f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot {since}; "
+                    "read the table again and retry"
+                )
+
+    def _replaces_rows(self, snapshot: Snapshot) -> bool:
+        """Whether an OVERWRITE snapshot changes files, or marks rows as deleted, in the key range of the new files."""
+        if any(e.bucket < 0 for e in self.plan.adds):
+            return True  # files of postponed rows have no key range
+        metas = read_manifest_list(self.table_files, snapshot.delta_manifest_list)
+        entries = [e for part in read_manifests(self.table_files, metas) for e in part if e.bucket >= 0]
+        if files_with_common_keys(self.schema, self.plan.adds, entries) is not None:
+            return True
+        vectors = [self._vectors(s) for s in (find_snapshot(self.table_files, snapshot.id - 1), snapshot)]
+        return vectors[0] != vectors[1]
+
+    def _vectors(self, snapshot: Snapshot | None) -> set[tuple[Slot, str]]:
+        """The deletion vector files of a snapshot in the buckets that the plan changes."""
+        entries = index_entries(self.table_files, snapshot)
+        slots = [((e.partition, e.bucket), e.file_name) for e in entries if e.index_type == DELETION_VECTORS]
+        return {(slot, name) for slot, name in slots if slot in self.plan.buckets}
 
     def _check_looked_up(self, rest: Sequence[ManifestEntry]) -> None:
         """Raise if a newer file above level 0, in which no keys were looked up, may hold keys taken from level 0."""

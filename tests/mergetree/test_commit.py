@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import each_call_failing, noted_sleep, strays
+from faults import Between, each_call_failing, noted_sleep, strays
 from keyed_tables import COLUMNS, DV, made, read, rows_of
 from long import long
 
@@ -477,3 +478,37 @@ def test_later_numbers_follow_without_a_gap(tmp_path: Path) -> None:
     finish(job)
     files = [e.file for e in table._core.state().entries()]
     assert sorted((f.min_sequence_number, f.max_sequence_number) for f in files) == [(0, 2), (3, 6), (7, 8)]
+
+
+STATEMENTS: dict[str, Callable[[Table], object]] = {
+    "update": lambda table: table.update({"v": "new"}, "v = 'old'"),
+    "delete": lambda table: table.delete("v = 'old'"),
+}
+OTHERS: dict[str, tuple[Callable[[Table], object], dict[int, str]]] = {
+    "truncate": (lambda table: table.truncate(), {}),
+    "overwrite": (lambda table: table.overwrite(rows_of(range(8), "kept")), dict.fromkeys(range(8), "kept")),
+    "rollback": (lambda table: table.history.rollback(1), dict.fromkeys(range(8), "first")),
+    "upsert": (lambda table: table.upsert(rows_of(range(8), "kept")), dict.fromkeys(range(8), "kept")),
+}
+
+
+@pytest.mark.parametrize("options", [{}, DV, {"bucket": "-2"}, {"merge-engine": "partial-update"}], ids=str)
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_beside_what_replaces_the_rows_that_it_read(
+    tmp_path: Path, statement: str, other: str, options: dict[str, str]
+) -> None:
+    """Its rows came back after an overwrite or a rollback, and a DELETE took rows for which its condition is FALSE."""
+    work, expected = OTHERS[other]
+    done = 0
+    for number in range(0, 400, 7):
+        table = made(tmp_path / str(number), **options)
+        table.upsert(rows_of(range(8), "first"))
+        table.upsert(rows_of(range(8), "old"))
+        store = Between(LocalStore(), number, lambda table=table, work=work: work(table))
+        STATEMENTS[statement](Table(FileStoreTable(table.name, table.path, store)))
+        if not store.done:
+            break
+        done += 1
+        assert read(table, level_0=True) == expected, f"call {number}"
+    assert done > 3

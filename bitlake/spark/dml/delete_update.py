@@ -221,8 +221,8 @@ def write_kinds(target: Target, frame: DataFrame, operation: str) -> int:
     changes = write_changes(target.context, target.table, target.state, frame, KIND)
     rows = sum(c.rows for c in changes)
     if rows:
-        # New values were computed from old ones: if another writer was first, the statement must look at his.
-        publish(target.table, target.state, changes, operation=operation, renumber=operation == "DELETE")
+        # Computed from old rows: if another writer was first, the statement must look at its rows.
+        publish(target.table, target.state, changes, operation=operation, renumber=False)
     return rows
 
 
