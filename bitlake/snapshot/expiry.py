@@ -336,6 +336,12 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
     return [values for _, _, values in expired[:most]]
 
 
+def most_partitions(schema: TableSchema) -> int | None:
+    """The most partitions that expire at once, if the table sets a limit."""
+    limit = opt.PARTITION_EXPIRATION_MAX_NUM
+    return schema.opts.of(limit) if limit.name in schema.options else None
+
+
 def drop_expired(
     now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], age: PartitionAge, most: int | None = None
 ) -> list[dict[str, Any]]:

@@ -26,7 +26,15 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.snapshot import branches, tags
-from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
+from bitlake.snapshot.expiry import (
+    Expiry,
+    Retention,
+    drop_expired,
+    expire,
+    expired_partitions,
+    most_partitions,
+    plan_expiry,
+)
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries, snapshot_manifests
@@ -161,8 +169,9 @@ class TableMaintenance:
         """Delete the rows of partitions that are too old; returns the partitions as values by column.
 
         A partition's age is that of its values (``strategy`` ``values-time``: ``pattern`` joins the columns and
-        ``formatter`` parses the result) or of its last write (``update-time``).  The defaults are the options
-        ``partition.expiration-*``.  At most ``max_expires`` partitions expire; ``dry_run`` changes nothing.
+        ``formatter`` parses the result) or of its last write (``update-time``).  At most ``max_expires`` partitions
+        expire; ``dry_run`` changes nothing.  The defaults are the options ``partition.expiration-*``; all partitions
+        that are too old expire if the table does not set ``partition.expiration-max-num``.
         Each partition is a commit: if interrupted, call it again to resume.
         Raises :class:`InvalidRequest` if neither ``older_than`` nor the options give an age.
 
@@ -185,6 +194,7 @@ class TableMaintenance:
             pattern or age.pattern,
             strategy or age.strategy,
         )
+        max_expires = most_partitions(state.schema) if max_expires is None else max_expires
         if dry_run:
             expired = expired_partitions(state, age, max_expires)
         else:

@@ -216,6 +216,17 @@ def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
     lake.drop_table("old")
 
 
+def test_expire_plans_as_many_partitions_as_the_option_allows(cli: Cli, lake: bitlake.Lake) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    options = {"partition.expiration-time": "1 d", "partition.expiration-max-num": "1"}
+    table = lake.create_table("daily", schema, partition_by=["day"], options=options)
+    table.append(pa.table([[1, 2], ["2024-01-01", "2024-01-02"]], schema=schema))
+    found = cli("expire", "daily", "--what", "partitions", "--yes", "--json").json
+    assert found["partitions"] == [{"day": "2024-01-01"}] and found["done"]
+    assert table.to_arrow(["id"]).column("id").to_pylist() == [2]
+    lake.drop_table("daily")
+
+
 def test_doctor(cli: Cli) -> None:
     pytest.importorskip("pyspark")  # the doctor looks for Java only beside it
     out = cli("doctor").out

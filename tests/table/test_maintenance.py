@@ -190,6 +190,14 @@ def test_hints_are_repaired(table: Table) -> None:
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
 
 
+def test_the_option_limits_how_many_partitions_expire(table: Table) -> None:
+    table.alter_options({"partition.expiration-max-num": "1"})
+    terms = age_terms(PartitionAge(DAY))
+    assert table.maintenance.expire_partitions(**terms, dry_run=True) == [{"dt": "2024-01-01"}]
+    assert table.maintenance.expire_partitions(**terms) == [{"dt": "2024-01-01"}]
+    assert table.maintenance.expire_partitions(**terms, max_expires=5) == [{"dt": "2024-01-02"}]
+
+
 def test_old_partitions_expire(table: Table) -> None:
     today = date.today().isoformat()
     table.append(rows([8], today))
