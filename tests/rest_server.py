@@ -52,6 +52,7 @@ class Server:
     databases: dict[str, dict[str, str]] = field(default_factory=dict)
     tables: dict[tuple[str, str], Table] = field(default_factory=dict)
     views: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    tokens: list[dict[str, Any]] = field(default_factory=list)
     commits: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
@@ -158,6 +159,8 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
         return _commit(server, table, body)
     if parts == ["snapshot"]:
         return _snapshot(table)
+    if parts == ["token"]:
+        return server.tokens.pop(0) if len(server.tokens) > 1 else server.tokens[0]
     if parts == ["rollback"]:
         return _rollback(table, body["instant"])
     if parts[:1] == ["branches"]:

@@ -13,7 +13,9 @@ Files of the tables that the catalog opened are read and written directly, but t
 * the server creates, renames, deletes and fast-forwards branches, and rolls back (:class:`_History`).  To it the branch
   ``b`` of table ``t`` is a table ``t$branch_b``, whose snapshots and schemas it commits in the same way;
 * the server writes the hint LATEST;
-* tags and consumers are files, as in Paimon's own clients.
+* tags and consumers are files, as in Paimon's own clients;
+* if the server's option ``data-token.enabled`` is true, ``GET …/tables/<table>/token`` returns storage options with
+  credentials for the table's files, and when they expire: ``{"token": {…}, "expiresAtMillis": …}``.
 
 External tables commit and branch by files, as in Paimon: the server keeps their schemas only.
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +44,8 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.io import HistoryServer, ResolvingStore
+from bitlake.io import HistoryServer, ResolvingStore, Store
+from bitlake.io.object_store_options import options_for
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -56,6 +60,7 @@ from bitlake.types.datatypes import field_to_json, type_to_json
 
 # --- the store of the tables ------------------------------------------------------------------------------------------
 
+_DATA_TOKENS = "data-token.enabled"
 _HISTORY = re.compile(
     r"^(?:branch/branch-(?P<branch>[^/]+)/)?(?P<folder>snapshot|schema)(?:/(?P<rest>.*))?$|^branch(?:/[^/]+)?$"
 )
@@ -85,6 +90,19 @@ class RestTable:
     def paths(self) -> TablePaths:
         """The paths of the table's or branch's files."""
         return TablePaths(self.root).on_branch(self.branch)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _DataToken:
+    """Storage options with credentials that the server issued for one table's files.  Its text shows none of them."""
+
+    options: dict[str, str]
+    renewal_ms: int
+    """From then on a new one is asked for (epoch milliseconds)."""
+
+
+_RENEWED_BEFORE_MS = 3_600_000
+"""Credentials are renewed an hour before they expire, as in Paimon, or at half of their life if they live shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +143,59 @@ class RestStore(ResolvingStore):
         super().__init__(options, configured)
         self._client = client
         self._tables: dict[str, RestTable] = {}
+        self._issues_tokens = client is not None and client.settings.get(_DATA_TOKENS, "").lower() == "true"
+        self._renewal = threading.Lock()
+        self._tokens: dict[str, tuple[_DataToken, ResolvingStore]] = {}
+        """By the table's folder: the credentials, and the store that has them."""
 
     def __repr__(self) -> str:
         return f"RestStore({self._client!r})"
 
-    def __getstate__(self) -> tuple[dict[str, str], dict[str, str], dict[str, RestTable]]:
-        """Without the client: executors read and write data files, and never commit."""
-        return self._options, self._configured, self._tables
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Without the client: executors read and write data files with credentials that are good for now."""
+        tokens = {root: self._token_of(self._tables[root])[0] for root in list(self._tokens)}
+        return self._options, self._configured, self._tables, tokens
 
-    def __setstate__(self, state: tuple[dict[str, str], dict[str, str], dict[str, RestTable]]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         RestStore.__init__(self, None, state[0], state[1])
         self._tables = state[2]
+        self._tokens = {root: (token, self._store_with(root, token)) for root, token in state[3].items()}
+        self._issues_tokens = bool(self._tokens)
 
     def add(self, table: RestTable) -> None:
         """Register a table: from now on the server commits its snapshots."""
         with self._lock:
             self._tables = {**self._tables, table.root: table}
+
+    # --- credentials of the tables' files --------------------------------------------------------------------------
+
+    def _at(self, path: str) -> Store:
+        if self._issues_tokens:
+            table = next((t for root, t in self._tables.items() if path == root or path.startswith(f"{root}/")), None)
+            if table is not None:
+                return self._token_of(table)[1]._at(path)
+        return super()._at(path)
+
+    def _token_of(self, table: RestTable) -> tuple[_DataToken, ResolvingStore]:
+        known = self._tokens.get(table.root)
+        if known is not None and (self._client is None or _clock.now_ms() < known[0].renewal_ms):
+            return known
+        with self._renewal:  # one of many threads asks, the others wait
+            if self._tokens.get(table.root) is known:
+                token = self._issued_token(table)
+                self._tokens = {**self._tokens, table.root: (token, self._store_with(table.root, token))}
+            return self._tokens[table.root]
+
+    def _issued_token(self, table: RestTable) -> _DataToken:
+        response = self._require_client().get(*table.path, "token")
+        options, expires = response.get("token"), response.get("expiresAtMillis")
+        if not isinstance(options, dict) or not isinstance(expires, int):
+            raise CorruptError(f"the catalog's token of table '{table.database}.{table.table}' cannot be parsed", 0)
+        life = max(0, expires - _clock.now_ms())
+        return _DataToken({str(k): str(v) for k, v in options.items()}, expires - min(_RENEWED_BEFORE_MS, life // 2))
+
+    def _store_with(self, root: str, token: _DataToken) -> ResolvingStore:
+        return ResolvingStore({**self._options, **options_for(root, token.options)}, self._configured)
 
     # --- requests to the server ------------------------------------------------------------------------------------
 
@@ -431,11 +486,6 @@ class RestCatalog(Catalog):
 
     def __init__(self, client: RestClient, store: RestStore) -> None:
         super().__init__(store, client.options.warehouse)
-        if client.settings.get("data-token.enabled", "false").lower() == "true":
-            raise UnsupportedFeature(
-                f"the catalog at {client.options.uri} issues credentials for each table (data-token.enabled), which is "
-                "not supported; set data-token.enabled to false there, and give storage_options"
-            )
         self._client = client
         self._rest_store = store
 

@@ -169,6 +169,12 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
     return _made(kind, uri, options_of_store)
 
 
+def options_for(uri: str, configuration: Mapping[str, str]) -> dict[str, str]:
+    """The options of a larger configuration that are for the store of ``uri``; none for other stores."""
+    kind = KINDS.get(base.scheme_of(uri))
+    return {} if kind is None else {k: v for k, v in configuration.items() if _name(kind, k, strict=True) is not None}
+
+
 def _name(kind: str, key: str, *, strict: bool = False) -> str | None:
     """obstore's (or our) name for a key; ``strict``: only for keys with the prefix of a store."""
     text = key.removeprefix("spark.hadoop.").removeprefix("hadoop.")

@@ -6,15 +6,19 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import credential_server
 import pyarrow as pa
 import pytest
 import rest_server
+import s3_server
 
+from bitlake import _clock
 from bitlake.catalog.catalog import Identifier
 from bitlake.catalog.rest_client import RestClient, rest_options
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
+    CorruptError,
     InvalidRequest,
     NotFound,
     StorageUnavailable,
@@ -456,9 +460,64 @@ def test_the_servers_settings_and_headers_count(server: rest_server.Server) -> N
     assert lake._catalog._client.settings["x"] == "default"  # type: ignore[attr-defined]
     lake.databases()
     assert all(h["X-Mine"] == "yes" and h["Authorization"] == f"Bearer {rest_server.TOKEN}" for h in server.headers)
+
+
+def token(name: str, endpoint: str, expires_ms: int) -> dict[str, object]:
+    keys = {"fs.s3a.access.key": name, "fs.s3a.secret.key": "secret-of-s3", "fs.s3a.endpoint": endpoint}
+    more = {"fs.s3a.endpoint.region": "us-east-1", "fs.s3a.path.style.access": "true", "fs.oss.endpoint": "elsewhere"}
+    return {"token": keys | more, "expiresAtMillis": expires_ms}
+
+
+def test_the_server_issues_credentials_for_files(server: rest_server.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked for once, renewed before they expire, taken to executors, and in no text."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-someone-else")
     server.settings["overrides"] = {"data-token.enabled": "true"}
-    with pytest.raises(UnsupportedFeature, match="data-token"):
-        lake_of(server)
+    server.databases["default"] = {}
+    for name in ("t", "u"):
+        server.tables["default", name] = rest_server.Table(f"s3://b/{name}", name, {"options": {}}, external=True)
+    now = _clock.now_ms()
+    day = 24 * 3_600_000
+    with credential_server.running() as store:
+        server.tokens = [token(f"KEY{i}", store.endpoint, now + (i + 1) * day) for i in range(4)]
+        lake = lake_of(server)
+        files = lake._catalog.store
+        lake._catalog.table_path(Identifier("default", "t"))
+        for _ in range(3):
+            assert files.read("s3://b/t/data") == credential_server.DATA
+        assert {asker.split("/")[0].partition("Credential=")[2] for asker in store.askers} == {"KEY0"}
+        assert "of-someone-else" not in str(store.askers)
+        lake._catalog.table_path(Identifier("default", "u"))
+        files.read("s3://b/u/data")
+        assert "KEY1" in store.askers[-1]
+        monkeypatch.setattr(_clock, "now_ms", lambda: now + day - 3_600_000)
+        files.read("s3://b/t/branch/branch-b/data")
+        assert "KEY2" in store.askers[-1]
+        there = pickle.dumps(files)
+        monkeypatch.setattr(_clock, "now_ms", lambda: now + 9 * day)
+        pickle.loads(there).read("s3://b/t/data")
+        assert "KEY2" in store.askers[-1]
+        assert [p for _, p in server.seen].count("of/mine/databases/default/tables/t/token") == 2
+        server.plan = lambda method, name, number: 403 if name == "token" else rest_server.PASS
+        with pytest.raises(AccessDenied, match="answered 403"):
+            files.read("s3://b/t/data")
+    assert "secret-of-s3" not in f"{files!r} {lake!r} {files._tokens!r}"  # type: ignore[attr-defined]
+
+
+def test_tables_whose_files_need_issued_credentials(server: rest_server.Server, s3_endpoint: str) -> None:
+    """An external table, and one on this disk, whose files need none."""
+    root = "s3://lake/issued"
+    connect(root, storage_options=s3_server.options(s3_endpoint)).create_table("t", ROWS).append(rows(1))
+    lake_of(server).create_table("on_disk", ROWS).append(rows(5))
+    server.settings["overrides"] = {"data-token.enabled": "true"}
+    server.tokens = [token("KEY", s3_endpoint, _clock.now_ms() + 1000)]
+    server.tables["default", "t"] = rest_server.Table(f"{root}/default.db/t", "1", {"options": {}}, external=True)
+    lake = lake_of(server)
+    lake.table("t").append(rows(2))
+    lake.table("on_disk").append(rows(6))
+    assert ids(lake) == [1, 2] and ids(lake, "on_disk") == [5, 6]
+    server.tokens = [{"token": "wrong"}]
+    with pytest.raises(CorruptError, match="the catalog's token of table 'default.t' cannot be parsed"):
+        ids(lake_of(server))
 
 
 def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None:
