@@ -32,6 +32,7 @@ from pyspark.sql.datasource import (
 
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
+from bitlake.io.base import request_runner
 from bitlake.mergetree import task_writes
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.create import ColumnSpec
@@ -233,7 +234,8 @@ def _committed_nothing(state: TableState, user: str) -> bool:
         ids = snapshot_ids(state.table_files)
         if ids and ids[0] > (state.snapshot_id or 0) + 1:
             return False  # the user's snapshot may have expired, while its files are still live
-        return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)
+        load = functools.partial(load_snapshot, state.table_files)
+        return all(s.commit_user != user for s in request_runner(state.store, state.paths.root).run(ids, load))
     except BitlakeError:
         return False
 
