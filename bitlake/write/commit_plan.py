@@ -435,8 +435,8 @@ class PlanResolver:
             snapshot = find_snapshot(self.table_files, number)
             if snapshot is None or (snapshot.commit_kind == "OVERWRITE" and self._replaces_rows(snapshot)):
                 raise CommitConflict(
-                    f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot {since}; "
-                    "read the table again and retry"
+                    f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot "
+                    f"{since}; read the table again and retry"
                 )
 
     def _replaces_rows(self, snapshot: Snapshot) -> bool:
