@@ -465,7 +465,7 @@ class _Committer:
                 f"table {self.paths.root} changed from schema {required} to {latest} meanwhile; read it again and retry"
             )
         if latest is not None and latest != self.resolver.schema.id:
-            self.resolver.check_options(load_schema(self.table_files, latest))
+            self.resolver.check_options(load_schema(self.table_files, latest), self.base)
         return self.resolver.schema.id if latest is None else max(latest, self.resolver.schema.id)
 
 

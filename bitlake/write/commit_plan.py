@@ -204,15 +204,16 @@ class PlanResolver:
         if both is not None:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
-    def check_options(self, latest: TableSchema) -> None:
+    def check_options(self, latest: TableSchema, snapshot: Snapshot | None) -> None:
         """Raise :class:`CommitConflict` if options by which files are read have changed since the plan was computed.
 
         Readers of tables follow the latest schema.  Without deletion vectors, a compaction leaves older versions of
         rows in other files; with them, it marks these versions as deleted.  A compaction that looks up keys writes
         rows that replace those of higher levels; without lookup, readers merge both.  Readers in the other mode would
-        return wrong rows.
+        return wrong rows.  ``snapshot`` is the latest one.
         """
         self._check_changelog(latest)
+        self._check_number_of_buckets(latest, snapshot)
         if not (self.plan.deletes or self.plan.index):
             return
         modes = [s.opts.of(opt.DV_ENABLED) for s in (self.schema, latest)]
@@ -234,6 +235,19 @@ class PlanResolver:
         expected = {"APPEND": ("input",), "COMPACT": ("lookup", "full-compaction")}.get(self.plan.kind, ())
         if old != new and new in expected and self.plan.adds and self.schema.primary_keys:
             raise self._option_changed(opt.CHANGELOG_PRODUCER)
+
+    def _check_number_of_buckets(self, latest: TableSchema, snapshot: Snapshot | None) -> None:
+        """Raise for a partition whose only files would have the former number: later writes to it would be refused.
+
+        Where others have it, a rescale has yet to write them again, and these with them.
+        """
+        total, plan = latest.num_buckets, self.plan
+        if plan.kind == "COMPACT" or not 0 < total != self.schema.num_buckets:
+            return
+        live, other_totals = ((), ()) if plan.overwrite is not None else self._live(snapshot)
+        rescaled_later = {e.partition for e in live} | ({EMPTY_ROW} if other_totals else set())
+        if any(0 < e.total_buckets != total and e.partition not in rescaled_later for e in plan.adds):
+            raise self._option_changed(opt.BUCKET)
 
     def _option_changed(self, option: opt.Option[Any]) -> CommitConflict:
         return CommitConflict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
+from faults import Between
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -374,6 +376,30 @@ def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
 
 
 # --- numbers of buckets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["k,p", ""])
+@pytest.mark.parametrize("overwrites", [True, False])
+def test_a_write_to_one_partition_beside_a_rescale(tmp_path: Path, key: str, overwrites: bool) -> None:
+    """Its files had the old number of buckets, and later writes to the partition were refused."""
+    schema = SCHEMA.append(pa.field("p", pa.int32()))
+    rows, more = (pa.table([[1, 2, 3], [1, 2, 3], [p] * 3], schema=schema) for p in (0, 1))
+    for number in range(0, 200, 4):
+        lake = bitlake.connect(tmp_path / str(number))
+        options = {"bucket": "2", "bucket-key": "k", **({"primary-key": key} if key else {})}
+        table = lake.create_table("t", schema, partition_by=["p"], options=options)
+        table.append(rows)
+        store = Between(LocalStore(), number, lambda table=table: table.maintenance.rescale(3))
+        write = Table(FileStoreTable(table.name, table.path, store))
+        with contextlib.suppress(CommitConflict):
+            write.overwrite(more, {"p": 1}) if overwrites else write.append(more)
+        if not store.done:
+            break
+        assert {e.total_buckets for e in table._core.state().entries()} == {3}, f"call {number}"
+        table.overwrite(more, {"p": 1})
+        table.append(more.slice(0, 1))
+        assert table.count() == (6 if key else 7)
+    assert number > 8
 
 
 @pytest.mark.parametrize(

@@ -405,10 +405,10 @@ def test_files_are_not_replaced_in_another_mode_of_deletion_vectors(tmp_path: Pa
     before, after = (schema.with_options({"deletion-vectors.enabled": str(v).lower()}) for v in (not on, on))
     index = IndexChange(EMPTY_ROW, 0, "HASH", (), ())
     for plan in (CommitPlan("COMPACT", (), (entry("a"),)), CommitPlan("APPEND", index=(index,))):
-        PlanResolver(STORE, paths, plan, before).check_options(before)
+        PlanResolver(STORE, paths, plan, before).check_options(before, None)
         with pytest.raises(CommitConflict, match=f"were switched {'on' if on else 'off'} meanwhile"):
-            PlanResolver(STORE, paths, plan, before).check_options(after)
-    PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_options(after)
+            PlanResolver(STORE, paths, plan, before).check_options(after, None)
+    PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_options(after, None)
 
 
 def test_compactions_are_refused_after_lookup_was_switched_on_or_off(tmp_path: Path) -> None:
@@ -417,10 +417,10 @@ def test_compactions_are_refused_after_lookup_was_switched_on_or_off(tmp_path: P
     plain, lookup, full = (keyed.with_options({"changelog-producer": p}) for p in ("none", "lookup", "full-compaction"))
     compaction = CommitPlan("COMPACT", (), (entry("a"),))
     for before, after in ((plain, lookup), (lookup, plain)):
-        PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_options(after)
+        PlanResolver(STORE, paths, CommitPlan("APPEND", (entry("a"),)), before).check_options(after, None)
         with pytest.raises(CommitConflict, match="option 'changelog-producer' of table .* was changed meanwhile"):
-            PlanResolver(STORE, paths, compaction, before).check_options(after)
-    PlanResolver(STORE, paths, compaction, plain).check_options(full)
+            PlanResolver(STORE, paths, compaction, before).check_options(after, None)
+    PlanResolver(STORE, paths, compaction, plain).check_options(full, None)
 
 
 def test_rows_are_not_added_without_the_changelog_that_streams_read(tmp_path: Path) -> None:
@@ -437,10 +437,10 @@ def test_rows_are_not_added_without_the_changelog_that_streams_read(tmp_path: Pa
     for kind, before, after in refused:
         resolver = PlanResolver(STORE, paths, CommitPlan(kind, (entry("a"),)), before)
         with pytest.raises(CommitConflict, match="option 'changelog-producer' of table .* was changed meanwhile"):
-            resolver.check_options(after)
-        resolver.check_options(before)
+            resolver.check_options(after, None)
+        resolver.check_options(before, None)
     for kind, before, after in [("APPEND", none, full), ("COMPACT", none, produced), ("OVERWRITE", none, produced)]:
-        PlanResolver(STORE, paths, CommitPlan(kind, (entry("a"),)), before).check_options(after)
+        PlanResolver(STORE, paths, CommitPlan(kind, (entry("a"),)), before).check_options(after, None)
 
 
 def test_rows_need_later_numbers_than_all_rows_of_their_bucket(tmp_path: Path) -> None:
