@@ -670,8 +670,8 @@ def _cast(e: Expressions, node: exp.Cast) -> Value:
         return folded
     to = cast_type(node)
     value = e.value(node.this)
-    if isinstance(value.literal, str) and to.kind == "DECIMAL" and re.fullmatch(r"\d+\.\d+", value.literal):
-        made = Decimal(value.literal)  # 1.5BD
+    if isinstance(value.literal, str) and to.kind == "DECIMAL" and re.fullmatch(r"-?\d+(\.\d+)?", value.literal):
+        made = Decimal(value.literal)  # 1.5BD, or a parameter
         if ty.of_decimal(made) == to:
             return number(made, to)
     name = None if value.literal is not None else named(f"CAST({{}} AS {to.sql})", value)

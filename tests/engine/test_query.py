@@ -192,9 +192,11 @@ def test_decimals_keep_all_38_digits(tmp_path: Path) -> None:
     lake = bitlake.connect(tmp_path)
     value = Decimal("-1234567890123456789012345678.1234567891")
     lake.create_table("t", pa.table({"d": pa.array([value], pa.decimal128(38, 10))}))
-    for wanted, args in ((str(value), None), ("-:d", {"d": value.copy_abs()})):
+    for wanted, args in ((str(value), None), ("-:d", {"d": value.copy_abs()}), (":d", {"d": value})):
         assert lake.sql(f"SELECT {wanted} AS d", args, engine="duckdb").fetchall() == [(value,)]
         assert lake.sql(f"SELECT d FROM t WHERE d = {wanted}", args, engine="duckdb").fetchall() == [(value,)]
+    for whole in (Decimal("-9"), Decimal("10"), Decimal("-" + "9" * 38)):
+        assert lake.sql("SELECT :d AS d", {"d": whole}, engine="duckdb").fetchall() == [(whole,)]
 
 
 def test_duckdb_has_no_offsets_with_seconds(tmp_path: Path) -> None:
