@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -134,11 +135,22 @@ def _command_first(arguments: list[str]) -> list[str]:
     return [*rest, *leading] if rest else arguments
 
 
+def _prepare_streams() -> None:
+    """Open the standard streams that the caller closed, and escape characters that an output's encoding lacks."""
+    if sys.stdin is None:  # closed by `<&-`: it is empty
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by `>&-`: nobody reads it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's; return the exit code."""
     gc.set_threshold(300_000, 20, 20)  # start-up makes many objects and no garbage
-    if sys.stdin is None:  # the caller closed it (`<&-`): it is empty
-        sys.stdin = open(os.devnull)  # noqa: SIM115
+    _prepare_streams()
     words = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     if not _SPARK.intersection(word.partition("=")[0] for word in words):
         leave_out_pandas()

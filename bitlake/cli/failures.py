@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
@@ -97,9 +98,14 @@ def show_error(error: Exception, as_json: bool) -> None:
     """One line on stderr: plain, or as JSON."""
     if as_json:
         document = {"error": {"type": type(error).__name__, "message": _one_line(error)}}
-        print_stderr(printable_json(json.dumps(document, ensure_ascii=False)))
+        print_stderr(printable_json(json.dumps(document, ensure_ascii=not is_unicode(sys.stderr))))
     else:
         print_stderr(f"error: {_one_line(error)}")
+
+
+def is_unicode(stream: TextIO) -> bool:
+    """Whether a stream's encoding has every character; otherwise JSON has escapes in their place."""
+    return (stream.encoding or "").lower().startswith("utf")
 
 
 def print_stderr(text: str) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bitlake.cli.failures import Problems, print_stderr, terminal_width, wrapped
+from bitlake.cli.failures import Problems, is_unicode, print_stderr, terminal_width, wrapped
 from bitlake.formatting import printable, printable_json
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Output:
     def result(self, document: Document, render: Callable[[Screen], None]) -> None:
         """Write a command's result: the document as JSON, or what ``render`` draws from it."""
         if self.json:
-            text = json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
+            text = json.dumps(document, indent=2, ensure_ascii=not is_unicode(sys.stdout), default=_plain)
             sys.stdout.write(printable_json(text) + "\n")
         else:
             render(self.screen)

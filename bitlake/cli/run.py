@@ -94,7 +94,7 @@ LAKE_OPTIONS: Sequence[LakeOption] = (
     ),
     LakeOption(
         ["--cache-bytes"],
-        type=click.IntRange(0),
+        type=Integer(0),
         metavar="BYTES",
         help="The memory for what was read of metadata and indexes; 0: none.",
     ),

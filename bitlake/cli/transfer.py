@@ -176,7 +176,7 @@ class Source:
         if scheme_of(self.path) != "file":
             raw = open_store(self.path, self.options).open_input(self.path)
         else:
-            raw = pa.OSFile(self.path.removeprefix("file://"), "rb")
+            raw = pa.OSFile(os.fsencode(self.path.removeprefix("file://")), "rb")
         kind = _COMPRESSED.get(os.path.splitext(self.path)[1])
         return raw if kind is None or self.format is Format.PARQUET else pa.CompressedInputStream(raw, kind)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from cli.conftest import Cli, environment
 
@@ -160,6 +161,46 @@ def test_a_closed_standard_input_is_empty(lake: bitlake.Lake, home: Path, comman
     done = subprocess.run(["sh", "-c", line], check=False, capture_output=True, text=True, env=env)
     expected = {"sql": (2, "error: the text contains no statement")}.get(command, (0, ""))
     assert (done.returncode, done.stderr.split("\n")[0]) == expected, done.stderr
+
+
+@pytest.mark.parametrize("command", ["describe orders", "describe orders --json", "tables --json", "explain orders"])
+def test_a_closed_standard_output_takes_nothing(lake: bitlake.Lake, home: Path, command: str) -> None:
+    """Bug: "this is a bug in bitlake: 'NoneType' object has no attribute 'isatty'"."""
+    line = f"{shlex.quote(sys.executable)} -m bitlake {command} >&-"
+    env = environment(home, BITLAKE_LAKE=lake.path)
+    done = subprocess.run(["sh", "-c", line], check=False, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_characters_that_an_encoding_lacks_are_escaped(tmp_path: Path, encoding: str) -> None:
+    """Bug: "this is a bug in bitlake: UnicodeEncodeError", also for the ticks and dashes of bitlake's own tables."""
+    lake = bitlake.connect(tmp_path / "lake")
+    lake.create_table("注文", pa.schema([("café", pa.int64())]))
+    env = environment(tmp_path, BITLAKE_LAKE=lake.path, PYTHONIOENCODING=encoding)
+
+    def run(*command: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([sys.executable, "-m", "bitlake", *command], check=False, capture_output=True, env=env)
+
+    names = run("tables")
+    assert names.returncode == 0 and not names.stderr
+    assert ("注文" if encoding == "utf-8" else "\\u6ce8\\u6587") in names.stdout.decode(encoding)
+    done = run("describe", "注文", "--json")
+    assert [c["name"] for c in json.loads(done.stdout.decode(encoding))["columns"]] == ["café"]
+    failed = run("describe", "客", "--json")
+    message = json.loads(failed.stderr.decode(encoding))["error"]["message"]
+    assert failed.returncode == 1 and message == "table 'default.客' does not exist; there are 注文"
+
+
+@pytest.mark.parametrize(
+    "command", [["sql", b"SELECT \xff"], ["describe", b"\xff"], ["count", "orders", "--where", b"status = '\xff'"]]
+)
+def test_arguments_that_are_not_utf8(lake: bitlake.Lake, home: Path, command: list[str | bytes]) -> None:
+    """Bug: Spark's connection broke at such a statement, and "Spark's Java process does not answer"."""
+    env = environment(home, BITLAKE_LAKE=lake.path, PYTHONUTF8="1")
+    words = [sys.executable, "-m", "bitlake", *command]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
+    assert done.returncode == 1 and "has bytes that are not UTF-8" in one_line(done.stderr)
 
 
 def test_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -241,6 +242,16 @@ def test_rows_are_skipped_in_each_block(
     expected = [first + i for i in range(3, 95, 10)] + [97] * (kind == "csv")
     assert sorted(int(t.rpartition("(row ")[2].rstrip(")")) for t in bad.shown) == expected
     lake.drop_table(f"blocks_{kind}")
+
+
+def test_a_file_whose_name_is_not_utf8(lake: bitlake.Lake, tmp_path: Path) -> None:
+    """Bug: a UnicodeEncodeError of Arrow, since a command line has such a name with surrogates."""
+    file = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    file.write_text("id\n1\n2\n")
+    table = lake.create_table("odd_name", pa.schema([("id", pa.int64())]))
+    sources = transfer.find_sources([str(file)], None, transfer.CsvStyle(), {})
+    assert transfer._write_rows(table, sources, False, BadRows(0))[0] == 2
+    lake.drop_table("odd_name")
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
