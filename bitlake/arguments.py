@@ -12,16 +12,22 @@ bitlake.errors.InvalidRequest: limit must be a whole number, and is 'ten'
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bitlake.errors import InvalidRequest
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character: Python has one in place of each byte of a command line that is not UTF-8."""
 
 
 def text(what: str, value: Any) -> str:
     """Return a value that must be text."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} must be text, and is {value!r}")
+    if not value.isascii() and _SURROGATE.search(value):
+        raise InvalidRequest(f"{what} must be valid Unicode, and has bytes that are not UTF-8: {value[:200]!r}")
     return value
 
 

@@ -168,6 +168,13 @@ def test_the_error_names_the_argument(call: Any, message: str, tmp_path: Path) -
     assert lake.tables() == ["a", "t"] and lake.table("t").count() == 2
 
 
+def test_text_is_unicode() -> None:
+    """A lone surrogate stands for a byte of a command line that is not UTF-8; no file format and no server takes it."""
+    assert arguments.text("a name", "é日本😀") == "é日本😀"
+    with pytest.raises(InvalidRequest, match="a name must be valid Unicode, and has bytes that are not UTF-8"):
+        arguments.text("a name", "caf\udce9")
+
+
 def test_what_people_write_is_taken(tmp_path: Path) -> None:
     lake = bitlake.connect(tmp_path)
     table = lake.create_table(
