@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from bitlake import arguments
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, View
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table, deleting_external_files
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
@@ -119,7 +120,7 @@ def open_database(uri: str, properties: dict[str, str] | None = None) -> SqlData
     ``properties`` (``user``, ``password`` and what the driver takes) add to the URI's.  Nothing is connected yet.
     Raises :class:`InvalidRequest` for any other URI, or without SQLAlchemy or the driver.
     """
-    text = uri.removeprefix("jdbc:")
+    text = arguments.text("a catalog's uri", uri).removeprefix("jdbc:")
     given = dict(properties or {})
     if text.startswith("sqlite:"):
         if given:
@@ -136,7 +137,7 @@ def open_database(uri: str, properties: dict[str, str] | None = None) -> SqlData
 
 def _sqlite(rest: str) -> SqlDatabase:
     path = rest.removeprefix("//") if rest.startswith("///") else rest
-    if not path.strip("/") or path == ":memory:":
+    if not path.strip("/") or path == ":memory:" or "\0" in path:
         raise InvalidRequest(
             "a catalog's database must outlive a connection: name a file, as in sqlite:////folder/file"
         )
@@ -159,7 +160,13 @@ def _sqlite(rest: str) -> SqlDatabase:
 
 def _server(kind: str, text: str, given: dict[str, str]) -> SqlDatabase:
     """A database server.  What the URI's query or the properties name beside user and password is for the driver."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # which may quote a part of a password
+        raise InvalidRequest(
+            f"a catalog's uri is like {kind}://host:port/name; quote '/' in a password as %2F"
+        ) from None
     # Parameters in a URI of MySQL are the Java driver's, which Python's does not know.
     query = dict(parse_qsl(parts.query)) if kind == "postgresql" else {}
     driver_arguments: dict[str, Any] = {"connect_timeout": 10, **query, **given}
@@ -174,7 +181,7 @@ def _server(kind: str, text: str, given: dict[str, str]) -> SqlDatabase:
     try:
         import sqlalchemy  # optional, as the drivers are
 
-        url = sqlalchemy.URL.create(f"{kind}+{_DRIVERS[kind]}", user, password, host, parts.port, name)
+        url = sqlalchemy.URL.create(f"{kind}+{_DRIVERS[kind]}", user, password, host, port, name)
         engine = create_engine(url, driver_arguments)
     except ModuleNotFoundError as e:
         extra = "postgres" if kind == "postgresql" else "mysql"

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from bitlake import arguments
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
@@ -65,11 +66,15 @@ def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOpti
 
     Raises :class:`InvalidRequest` and :class:`UnsupportedFeature`, which show no values but a provider's name.
     """
-    text = uri.strip().rstrip("/")
+    text = arguments.text("a REST catalog's uri", uri).strip().rstrip("/")
     if "://" not in text:
         text = f"http://{text}"
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
         raise InvalidRequest("a REST catalog's uri is like http://host:port or https://host")
     if parts.username or parts.password or parts.query:
         raise InvalidRequest("a REST catalog's uri may hold no credentials: give the catalog option 'token'")

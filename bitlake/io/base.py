@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
@@ -216,6 +217,14 @@ def scheme_of(uri: str) -> str:
     return "file" if match is None else match.group(1).lower()
 
 
+def split_uri(uri: str, what: str) -> SplitResult:
+    """The parts of a URI; raises :class:`InvalidRequest`, which does not show it, if its host has unpaired brackets."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        raise InvalidRequest(f"{what} names no host: brackets are for IPv6 addresses, as in http://[::1]:80") from None
+
+
 def absolute_path(path: str | os.PathLike[str], what: str) -> str:
     """Return a path that later changes of the working folder, which Spark's JVM never follows, cannot move.
 
@@ -225,6 +234,7 @@ def absolute_path(path: str | os.PathLike[str], what: str) -> str:
     if not isinstance(given, str | os.PathLike) or not str(given).strip():
         raise InvalidRequest(f"{what} must be a path or URI, and is {path!r}")
     text = str(path)
+    split_uri(text, what)
     if text.startswith("file://localhost/"):
         return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
     if text.startswith("file:") and not text.startswith("file:/"):

@@ -54,6 +54,8 @@ from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, UploadFile, ran
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""
+_HOST = re.compile(r"[A-Za-z0-9._@:$-]+")
+"""A bucket, or Azure's container and host."""
 _COPIES = 16
 """Concurrent server-side copies."""
 _DELETES = 1000
@@ -318,6 +320,8 @@ class ObjectStore(base.Store):
             raise InvalidRequest(
                 f"invalid path of an object store, without a bucket: {scheme}://; expected s3://bucket/folder"
             )
+        if KINDS[scheme.lower()] != "memory" and not _HOST.fullmatch(host):
+            raise InvalidRequest(f"the bucket of {uri} has characters that no bucket's name has")
         if ("@" in host or ":" in host) and KINDS[scheme.lower()] != "azure":
             raise InvalidRequest(
                 f"a path must not contain credentials, because paths are shown; for {scheme}:// paths give "

@@ -392,6 +392,8 @@ def _addresses(scheme: str, authority: str, configured: Mapping[str, list[str]])
     elif authority:
         addresses = [(False, f"{host}:{HTTP_PORT}")]
     else:
+        addresses = []
+    if not addresses:
         raise InvalidRequest(
             f"{scheme}:/// names no namenode: write {scheme}://host:port/folder, or give the storage option "
             "dfs.namenode.http-address"

@@ -438,6 +438,14 @@ def test_passwords_are_in_no_text(tmp_path: Path, postgres: str) -> None:
     assert "other-secret" not in str(e2.value)
 
 
+@pytest.mark.parametrize("uri", ["postgresql://[::1/x", "postgresql://me:se/cret@h/x", "mysql://h:99999/x"])
+def test_addresses_that_are_none(uri: str) -> None:
+    """Bug: a ValueError, which quoted a part of a password with a slash."""
+    with pytest.raises(InvalidRequest, match="is like (postgresql|mysql)://host:port/name") as e:
+        open_database(uri)
+    assert "se" not in re.findall(r"\w+", str(e.value)) and e.value.__cause__ is None
+
+
 def test_statements_as_each_dialect_has_them() -> None:
     """Paimon's tables fit into MySQL's keys of 3072 bytes, and its names are told apart by case."""
     sqlalchemy = pytest.importorskip("sqlalchemy")

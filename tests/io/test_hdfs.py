@@ -382,6 +382,8 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hdfs_options("hdfs:///x", {"https-address": "a:1, b:2"}).addresses == ("https://a:1", "https://b:2")
     with pytest.raises(InvalidRequest, match="names no namenode"):
         hdfs_options("hdfs:///x", {})
+    with pytest.raises(InvalidRequest, match="names no namenode"):  # an integer modulo by zero
+        hdfs_options("hdfs://nn/x", {"http-address": " ,"})
     with pytest.raises(InvalidRequest, match="unknown storage option 's3.access-key'"):
         hdfs_options("hdfs://nn/x", {"s3.access-key": "hidden"})
     with pytest.raises(InvalidRequest, match="invalid namenode address"):

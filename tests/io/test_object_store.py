@@ -18,6 +18,7 @@ from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavai
 from bitlake.io import Store, has_cheap_rename, open_store
 from bitlake.io.object_store import ObjectStore
 from bitlake.io.remote_files import PART_BYTES, RangedFile
+from bitlake.lake import connect
 
 
 @pytest.fixture(params=["memory", "s3", "gcs", "azure"])
@@ -276,6 +277,10 @@ def test_wrong_options_are_told() -> None:
         open_store("/tmp/x", {"region": "x"})
     with pytest.raises(InvalidRequest, match="must be a string"):
         open_store("s3://b/x", {"region": 5})  # type: ignore[dict-item]
+    with pytest.raises(InvalidRequest, match="characters that no bucket's name has"):  # the HTTP client panicked
+        open_store("s3://a b/x")
+    with pytest.raises(InvalidRequest, match="the lake's folder names no host"):
+        connect("s3://[b/x")
     with pytest.raises(InvalidRequest, match="without a bucket"):
         open_store("s3:///x")
     with pytest.raises(InvalidRequest, match="not in this store"):
