@@ -129,6 +129,7 @@ class ParquetWriter:
         self._pending_rows = self._pending_bytes = self._rows = self._encoded_bytes = 0
         self._floats = [f.name for f in self._schema if pa.types.is_floating(f.type)]
         self._nan_columns: set[str] = set()
+        self._float_nulls = dict.fromkeys(self._floats, 0)
         self._start: int = output.tell()
         self._dictionary_bytes = dictionary_bytes
         self._page_rows, self._page_bytes = page_rows, page_bytes
@@ -182,6 +183,7 @@ class ParquetWriter:
         """
         table = conform(batch, self._fields, self._schema)
         for name in self._floats:
+            self._float_nulls[name] += table.column(name).null_count
             if name not in self._nan_columns and pc.any(pc.is_nan(table.column(name))).as_py():
                 self._nan_columns.add(name)
         while table.num_rows:
@@ -205,6 +207,7 @@ class ParquetWriter:
         self._guard(self._writer.close)
         metadata = self._writer.writer.metadata
         mins, maxs, nulls = footer_stats(metadata, self._fields, nan_columns=self._nan_columns)
+        nulls = [self._float_nulls.get(f.name, n) for f, n in zip(self._fields, nulls, strict=True)]
         size = self._output.tell() - self._start
         return WrittenFile(size, self._rows, tuple(mins), tuple(maxs), tuple(nulls))
 
@@ -231,11 +234,20 @@ class ParquetWriter:
         return pa.Table.from_arrays(columns, schema=table.schema)
 
     def _open(self, sample: pa.Table) -> None:
-        """Start the file; its first row group decides which columns get a dictionary."""
+        """Start the file; its first row group decides which columns get a dictionary, and which get statistics.
+
+        Arrow leaves NaN out of a column's bounds.  Paimon (Java) then skips row groups and pages with NaN, which is
+        greater than all numbers.  Java's writers give such a column no bounds.
+        """
         columns = dictionary_columns(sample, self._dictionary_bytes)
         self._dictionaries = frozenset(columns)
+        bounded: bool | list[str] = True
+        if self._nan_columns:
+            fields = [f for f in self._schema if f.name not in self._nan_columns]
+            bounded = [leaf for f in fields for leaf in _leaves(f.name, f.type)]
+        options = {**self._options, "use_dictionary": columns, "write_statistics": bounded}
         try:
-            self._writer = pq.ParquetWriter(self._output, self._schema, use_dictionary=columns, **self._options)
+            self._writer = pq.ParquetWriter(self._output, self._schema, **options)
         except (pa.ArrowException, ValueError) as e:
             raise InvalidRequest(f"cannot write Parquet: {e}") from e
 

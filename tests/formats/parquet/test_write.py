@@ -115,6 +115,18 @@ def test_an_empty_file_is_valid() -> None:
     assert done == WrittenFile(len(data), 0, (None,), (None,), (0,))
 
 
+def test_a_column_with_nan_has_no_bounds_in_the_footer() -> None:
+    """Paimon (Java) skipped row groups and pages with NaN by bounds that leave NaN out."""
+    columns = fields(x="DOUBLE", y="FLOAT", z="INT")
+    rows = pa.table({"x": [1.0, float("nan"), None], "y": [2.0, None, 3.0], "z": [1, 2, 3]})
+    data, done = write(columns, rows)
+    group = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    found = [(group.column(i).is_stats_set, group.column(i).has_column_index) for i in range(3)]
+    assert found == [(False, False), (True, True), (True, True)]
+    assert (done.mins, done.maxs, done.null_counts) == ((None, 2.0, 1), (None, 3.0, 3), (1, 1, 0))
+    assert pq.read_table(io.BytesIO(data)).column("z").to_pylist() == [1, 2, 3]
+
+
 def test_nan_hides_the_bounds_of_its_column_only() -> None:
     table = pa.table({"x": [1.0, float("nan")], "y": [0.0, 2.0]})
     _, done = write(fields(x="DOUBLE", y="DOUBLE"), table)
