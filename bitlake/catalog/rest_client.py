@@ -204,6 +204,9 @@ class RestClient:
 
 
 def _joined(path: tuple[str, ...]) -> str:
+    for name in path:
+        if name in ("", ".", ".."):  # clients and servers take such a part for another folder: DELETE would reach it
+            raise InvalidRequest(f"invalid name '{name}': a REST catalog has no database, table or view of this name")
     return "/".join(quote(part, safe="") for part in path)
 
 

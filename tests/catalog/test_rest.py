@@ -123,6 +123,23 @@ def test_tables(lake: Lake, server: rest_server.Server) -> None:
             attempt()
 
 
+def test_names_that_paths_take_for_other_folders(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: DROP TABLE `..` sent requests about the folder above the tables, which is the database."""
+    lake.create_database("d")
+    start = len(server.seen)
+    for attempt in (
+        lambda: lake.sql("DROP TABLE `..`", engine="duckdb"),
+        lambda: lake.sql("SELECT * FROM d.`.`", engine="duckdb"),
+        lambda: lake.drop_table("`..`"),
+        lambda: lake.drop_database(".."),
+        lambda: lake.drop_database(""),
+        lambda: lake._catalog.drop_view(Identifier("d", "..")),
+    ):
+        with pytest.raises(InvalidRequest, match="invalid name"):
+            attempt()
+    assert len(server.seen) == start
+
+
 def test_what_is_no_table_of_files_is_refused(lake: Lake, server: rest_server.Server) -> None:
     lake.create_table("t", ROWS)
     server.tables["default", "t"].schema["options"]["type"] = "format-table"
