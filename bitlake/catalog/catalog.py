@@ -399,6 +399,10 @@ class Catalog(ABC):
         if not self.database_exists(name):
             raise self._database_not_found(name)
 
+    def _check_no_view(self, name: Identifier) -> None:
+        if self.find_view(name) is not None:
+            raise AlreadyExists(f"cannot create table '{name}': a view has this name")
+
     def _check_empty(self, name: str, tables: Sequence[str], views: Sequence[str] = ()) -> None:
         """Refuse to drop a database that holds anything."""
         if tables or views:

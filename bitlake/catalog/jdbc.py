@@ -596,10 +596,6 @@ class JdbcCatalog(Catalog):
                 return False
         return self._view_table_exists
 
-    def _check_no_view(self, name: Identifier) -> None:
-        if self.find_view(name) is not None:
-            raise AlreadyExists(f"cannot create table '{name}': a view has this name")
-
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def _row_key(self, name: Identifier) -> tuple[str, str, str]:

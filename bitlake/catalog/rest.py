@@ -25,6 +25,7 @@ clients.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -99,6 +100,7 @@ class _DataToken:
     options: dict[str, str]
     renewal_ms: int
     """From then on a new one is asked for (epoch milliseconds)."""
+    expires_ms: int
 
 
 _RENEWED_BEFORE_MS = 3_600_000
@@ -153,7 +155,11 @@ class RestStore(ResolvingStore):
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Without the client: executors read and write data files with credentials that are good for now."""
-        tokens = {root: self._token_of(self._tables[root])[0] for root in list(self._tokens)}
+        tokens = {}
+        for root, (token, _) in self._tokens.items():
+            tokens[root] = token
+            with contextlib.suppress(BitlakeError):  # the table may be gone, and no concern of this job
+                tokens[root] = self._token_of(self._tables[root])[0]
         return self._options, self._configured, self._tables, tokens
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -170,11 +176,8 @@ class RestStore(ResolvingStore):
     # --- credentials of the tables' files --------------------------------------------------------------------------
 
     def _at(self, path: str) -> Store:
-        if self._issues_tokens:
-            table = next((t for root, t in self._tables.items() if path == root or path.startswith(f"{root}/")), None)
-            if table is not None:
-                return self._token_of(table)[1]._at(path)
-        return super()._at(path)
+        table = self._table_of(path) if self._issues_tokens else None
+        return super()._at(path) if table is None else self._token_of(table)[1]._at(path)
 
     def _token_of(self, table: RestTable) -> tuple[_DataToken, ResolvingStore]:
         known = self._tokens.get(table.root)
@@ -182,9 +185,21 @@ class RestStore(ResolvingStore):
             return known
         with self._renewal:  # one of many threads asks, the others wait
             if self._tokens.get(table.root) is known:
-                token = self._issued_token(table)
-                self._tokens = {**self._tokens, table.root: (token, self._store_with(table.root, token))}
+                self._tokens = {**self._tokens, table.root: self._renewed(table, known)}
             return self._tokens[table.root]
+
+    def _renewed(
+        self, table: RestTable, known: tuple[_DataToken, ResolvingStore] | None
+    ) -> tuple[_DataToken, ResolvingStore]:
+        try:
+            token = self._issued_token(table)
+        except BitlakeError:
+            now = _clock.now_ms()
+            if known is None or known[0].expires_ms <= now:
+                raise
+            # Still good: the server may be down for a moment, or another client have renamed the table.
+            return replace(known[0], renewal_ms=now + (known[0].expires_ms - now) // 2), known[1]
+        return token, self._store_with(table.root, token)
 
     def _issued_token(self, table: RestTable) -> _DataToken:
         response = self._require_client().get(*table.path, "token")
@@ -192,7 +207,8 @@ class RestStore(ResolvingStore):
         if not isinstance(options, dict) or not isinstance(expires, int):
             raise CorruptError(f"the catalog's token of table '{table.database}.{table.table}' cannot be parsed", 0)
         life = max(0, expires - _clock.now_ms())
-        return _DataToken({str(k): str(v) for k, v in options.items()}, expires - min(_RENEWED_BEFORE_MS, life // 2))
+        renewal = expires - min(_RENEWED_BEFORE_MS, life // 2)
+        return _DataToken({str(k): str(v) for k, v in options.items()}, renewal, expires)
 
     def _store_with(self, root: str, token: _DataToken) -> ResolvingStore:
         return ResolvingStore({**self._options, **options_for(root, token.options)}, self._configured)
@@ -288,17 +304,24 @@ class RestStore(ResolvingStore):
 
         The table is None for any other path.
         """
-        for root, table in self._tables.items():
-            if path.startswith(f"{root}/"):
-                match = _HISTORY.match(path[len(root) + 1 :])
-                if match is None or (table.external and (match["branch"] or match["folder"] != "schema")):
-                    return None, "", None
-                if (match["rest"] or "").startswith(EXPIRING):
-                    return None, "", None  # a removal marker of bitlake beside the snapshots
-                number = _NUMBERED.match(match["rest"] or "")
-                branch = replace(table, branch=match["branch"])
-                return branch, match["folder"] or "branch", None if number is None else int(number.group(1))
-        return None, "", None
+        table = self._table_of(path)
+        match = None if table is None else _HISTORY.match(path[len(table.root) + 1 :])
+        if table is None or match is None or (table.external and (match["branch"] or match["folder"] != "schema")):
+            return None, "", None
+        if (match["rest"] or "").startswith(EXPIRING):
+            return None, "", None  # a removal marker of bitlake beside the snapshots
+        number = _NUMBERED.match(match["rest"] or "")
+        branch = replace(table, branch=match["branch"])
+        return branch, match["folder"] or "branch", None if number is None else int(number.group(1))
+
+    def _table_of(self, path: str) -> RestTable | None:
+        """The table in whose folder a path is: the innermost one, where one table's folder is inside another's."""
+        while path:
+            table = self._tables.get(path)
+            if table is not None:
+                return table
+            path = path.rpartition("/")[0]
+        return None
 
     def _require_client(self) -> RestClient:
         if self._client is None:
@@ -474,6 +497,8 @@ def _move(name: str, after: str) -> Change:
 
 # --- the catalog ------------------------------------------------------------------------------------------------------
 
+_MOST_REPLACEMENTS = 20
+"""Tries of CREATE OR REPLACE VIEW while other clients create the view between its two requests."""
 _PAIMON_TABLE = (None, "", "table")
 """Values of the option ``type`` of tables in Paimon's own format."""
 
@@ -546,7 +571,8 @@ class RestCatalog(Catalog):
         for table in tables:
             self.drop_table(Identifier(name, table), if_exists=True)
         for view in views:
-            self._client.delete("databases", name, "views", view)
+            with contextlib.suppress(NotFound):  # another client deleted it meanwhile
+                self._client.delete("databases", name, "views", view)
         self._client.delete("databases", name)
 
     # --- tables ----------------------------------------------------------------------------------------------------
@@ -578,18 +604,25 @@ class RestCatalog(Catalog):
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:
         """Ask the server to create a table; it writes the first schema."""
         check_name(name.table, "table")
-        body = {"identifier": _identifier(name), "schema": _schema_request(schema)}
-        path = ("databases", name.database, "tables")
         try:
-            try:
-                self._client.post(body, *path)
-            except NotFound as e:
-                if name.database != DEFAULT_DATABASE:
-                    raise self._database_not_found(name.database) from e
-                self.create_database(DEFAULT_DATABASE, if_not_exists=True)
-                self._client.post(body, *path)
+            self._post_new(name, "tables", _schema_request(schema))
         except AlreadyExists as e:
+            self._check_no_view(name)
             raise self._table_exists_already(name) from e
+
+    def _post_new(self, name: Identifier, kind: str, schema: Mapping[str, object]) -> None:
+        """Ask the server to create a table or view; the database ``default`` is created with the first one."""
+        body = {"identifier": _identifier(name), "schema": schema}
+        path = ("databases", name.database, kind)
+        try:
+            self._client.post(body, *path)
+        except NotFound as e:
+            if self._has_database(name.database):
+                raise
+            if name.database != DEFAULT_DATABASE:
+                raise self._database_not_found(name.database) from e
+            self.create_database(DEFAULT_DATABASE, if_not_exists=True)
+            self._client.post(body, *path)
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Rename a table; also into another database, if the server supports it."""
@@ -600,6 +633,7 @@ class RestCatalog(Catalog):
         try:
             self._client.post({"source": _identifier(old), "destination": _identifier(new)}, "tables", "rename")
         except AlreadyExists as e:
+            self._check_no_view(new)
             raise AlreadyExists(f"table '{new}' already exists; drop it first") from e
 
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
@@ -639,21 +673,29 @@ class RestCatalog(Catalog):
         check_name(name.table, "view")
         if self.table_exists(name):
             raise AlreadyExists(f"cannot create view '{name}': a table has this name")
-        old = self.find_view(name) if replace else None
-        if old is not None:  # the protocol has no request that replaces a view's query
-            self._client.delete("databases", name.database, "views", name.table)
-        try:
-            self._post_view(name, view)
-        except AlreadyExists as e:
-            raise AlreadyExists(f"view '{name}' already exists; use CREATE OR REPLACE VIEW") from e
-        except BitlakeError:
-            if old is not None and self.find_view(name) is None:
-                self._post_view(name, old)
-            raise
+        for _ in range(_MOST_REPLACEMENTS if replace else 1):
+            old = self.find_view(name) if replace else None
+            if old is not None:  # the protocol has no request that replaces a view's query
+                with contextlib.suppress(NotFound):  # another client replaces it, too
+                    self._client.delete("databases", name.database, "views", name.table)
+            try:
+                self._post_new(name, "views", view.to_schema())
+                return
+            except AlreadyExists as e:
+                error = e
+            except BitlakeError as e:
+                if self._is_stored(name, view, old) and isinstance(e, StorageUnavailable):
+                    return
+                raise
+        hint = "other clients replace it at the same time" if replace else "use CREATE OR REPLACE VIEW"
+        raise AlreadyExists(f"view '{name}' already exists; {hint}") from error
 
-    def _post_view(self, name: Identifier, view: View) -> None:
-        body = {"identifier": _identifier(name), "schema": view.to_schema()}
-        self._client.post(body, "databases", name.database, "views")
+    def _is_stored(self, name: Identifier, view: View, old: View | None) -> bool:
+        """Whether the server has a view after an error; if it has none, the one that was replaced is created again."""
+        stored = self.find_view(name)
+        if stored is None and old is not None:
+            self._post_new(name, "views", old.to_schema())
+        return stored == view
 
     def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
         """See :meth:`Catalog.alter_view_dialect`."""

@@ -77,8 +77,7 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
         raise _taken(state, name)
     server = store.history_server(state.paths.root)
     if server is not None:
-        _create_by_server(server, state, name, tag)
-        return True
+        return _create_by_server(server, state, name, tag, if_not_exists)
     _delete_remains(state, name)
     last_schema = state.schema.id
     renames = has_cheap_rename(store, state.paths.root)
@@ -111,14 +110,21 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     return True
 
 
-def _create_by_server(server: HistoryServer, state: TableState, name: str, tag: str | None) -> None:
+def _create_by_server(
+    server: HistoryServer, state: TableState, name: str, tag: str | None, if_not_exists: bool
+) -> bool:
     if tag is not None:
         load_tag(state, tag)
     try:
         server.create_branch(name, tag)
+    except AlreadyExists as e:  # another client created it meanwhile
+        if if_not_exists:
+            return False
+        raise _taken(state, name) from e
     except StorageUnavailable:
         if not _exists(state, name):
             raise
+    return True
 
 
 def _check_tag(state: TableState, name: str, tag: str, text: bytes) -> None:

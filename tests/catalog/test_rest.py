@@ -376,6 +376,29 @@ def test_the_server_makes_branches_and_commits_to_them(lake: Lake, server: rest_
     assert ids(lake) == [1, 10, 12] and lake.table("t").maintenance.verify().ok
 
 
+def test_a_branch_that_another_client_creates_at_the_same_time(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the server's 409 was an error also with IF NOT EXISTS."""
+    history = lake.create_table("t", ROWS).history
+    server.plan = first("branches", 409, 409)
+    assert history.create_branch("b", if_not_exists=True) is False
+    with pytest.raises(AlreadyExists, match="table 'default.t' already has a branch 'b'"):
+        history.create_branch("b")
+
+
+def test_tables_inside_the_folders_of_others_commit_through_the_server(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the outer table's folder was found first, so that snapshots of the inner one were written as files."""
+    lake.create_table("outer", ROWS).append(rows(1))
+    lake.create_table("inner", ROWS)
+    outer, inner = (server.tables["default", name] for name in ("outer", "inner"))
+    folder = outer.folder / "t"
+    inner.folder.rename(folder)
+    inner.path = f"{outer.path}/t"
+    lake = lake_of(server)
+    assert ids(lake, "outer") == [1]
+    lake.table("inner").append(rows(2))
+    assert [c["tableId"] for c in server.commits] == [outer.id, inner.id] and ids(lake, "inner") == [2]
+
+
 @pytest.mark.parametrize("step", ["branches", "rename", "forward", "b"])
 @pytest.mark.parametrize("what", [rest_server.LOSE_ANSWER, rest_server.DROP])
 def test_a_request_about_a_branch_whose_response_is_lost(
@@ -442,6 +465,69 @@ def test_a_view_that_cannot_be_replaced_stays(lake: Lake, server: rest_server.Se
     with pytest.raises(InvalidRequest, match="answered 400"):
         lake.sql("CREATE OR REPLACE VIEW v AS SELECT p FROM t", engine="duckdb")
     assert lake.sql("SELECT * FROM v", engine="duckdb").columns == ["id"]
+
+
+def test_views_in_databases_that_do_not_exist_yet(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: only the first table created the database ``default``."""
+    pytest.importorskip("duckdb")
+    lake.sql("CREATE VIEW v AS SELECT 1 AS a", engine="duckdb")
+    assert lake.sql("SELECT a FROM v", engine="duckdb").fetchall() == [(1,)]
+    with pytest.raises(NotFound, match="database 'no' does not exist"):
+        lake.sql("CREATE VIEW no.v AS SELECT 1 AS a", engine="duckdb")
+
+
+def test_tables_do_not_take_the_names_of_views(lake: Lake) -> None:
+    """Bug: the message was that a table of this name exists, and should be dropped."""
+    pytest.importorskip("duckdb")
+    lake.create_table("t", ROWS)
+    lake.sql("CREATE VIEW v AS SELECT 1 AS a", engine="duckdb")
+    for attempt in (
+        lambda: lake.create_table("v", ROWS),
+        lambda: lake.create_table("v", ROWS, if_not_exists=True),
+        lambda: lake.rename_table("t", "v"),
+    ):
+        with pytest.raises(AlreadyExists, match="a view has this name"):
+            attempt()
+
+
+def test_views_that_other_clients_replace_and_drop(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: CREATE OR REPLACE and DROP DATABASE failed if another client had deleted the view, or created it, before."""
+    pytest.importorskip("duckdb")
+    lake.create_database("d")
+    create = "CREATE OR REPLACE VIEW d.v AS SELECT {} AS a"
+    lake.sql(create.format(1), engine="duckdb")
+    other = dict(server.views["d", "v"])
+
+    def plan(method: str, name: str, number: int) -> object:
+        if steps and (method, name) == steps[0]:
+            steps.pop(0)
+            if method == "DELETE":
+                del server.views["d", "v"]
+            else:
+                server.views["d", "v"] = other
+        return rest_server.PASS
+
+    steps = [("DELETE", "v"), ("POST", "views")]
+    server.plan = plan  # type: ignore[assignment]
+    lake.sql(create.format(2), engine="duckdb")
+    assert not steps and lake.sql("SELECT a FROM d.v", engine="duckdb").fetchall() == [(2,)]
+    steps = [("DELETE", "v")]
+    lake.drop_database("d", cascade=True)
+    assert not steps and not server.views and not server.databases
+
+
+def test_a_view_whose_response_is_lost(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the call failed although the server had replaced the view."""
+    pytest.importorskip("duckdb")
+    lake.create_table("t", ROWS)
+    for query in ("SELECT id FROM t", "SELECT p FROM t"):
+        server.plan = first("views", rest_server.LOSE_ANSWER)
+        lake.sql(f"CREATE OR REPLACE VIEW v AS {query}", engine="duckdb")
+    assert lake.sql("SELECT * FROM v", engine="duckdb").columns == ["p"]
+    server.plan = first("views", rest_server.DROP)
+    with pytest.raises(StorageUnavailable, match="is unknown"):
+        lake.sql("CREATE OR REPLACE VIEW v AS SELECT id FROM t", engine="duckdb")
+    assert lake.sql("SELECT * FROM v", engine="duckdb").columns == ["p"]
 
 
 def test_a_server_without_views(lake: Lake, server: rest_server.Server) -> None:
@@ -518,6 +604,36 @@ def test_the_server_issues_credentials_for_files(server: rest_server.Server, mon
         with pytest.raises(AccessDenied, match="answered 403"):
             files.read("s3://b/t/data")
     assert "secret-of-s3" not in f"{files!r} {lake!r} {files._tokens!r}"  # type: ignore[attr-defined]
+
+
+def test_credentials_that_cannot_be_renewed_are_used_until_they_expire(
+    server: rest_server.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: reads failed as soon as the server was down, an hour early, and jobs once any table had been dropped."""
+    server.settings["overrides"] = {"data-token.enabled": "true"}
+    server.databases["default"] = {}
+    for name in ("t", "u"):
+        server.tables["default", name] = rest_server.Table(f"s3://b/{name}", name, {"options": {}}, external=True)
+    now, day = _clock.now_ms(), 24 * 3_600_000
+    with credential_server.running() as store:
+        server.tokens = [token("KEY", store.endpoint, now + day)]
+        lake = lake_of(server)
+        files = lake._catalog.store
+        for name in ("t", "u"):
+            lake._catalog.table_path(Identifier("default", name))
+            files.read(f"s3://b/{name}/data")
+        server.tables.pop(("default", "t"))
+        monkeypatch.setattr(_clock, "now_ms", lambda: now + day - 3_600_000)
+        start = len(server.seen)
+        for _ in range(3):
+            assert files.read("s3://b/t/data") == credential_server.DATA
+        assert len(server.seen) == start + 1, "it is asked again at half of the time that remains"
+        monkeypatch.setattr(_clock, "now_ms", lambda: now + day)
+        with pytest.raises(NotFound):
+            files.read("s3://b/t/data")
+        server.tokens = [token("NEW", store.endpoint, now + 2 * day)]
+        pickle.loads(pickle.dumps(files)).read("s3://b/u/data")
+        assert "NEW" in store.askers[-1]
 
 
 def test_tables_whose_files_need_issued_credentials(server: rest_server.Server, s3_endpoint: str) -> None:
