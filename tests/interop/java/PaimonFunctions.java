@@ -1,4 +1,5 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.Field;
@@ -23,15 +24,27 @@ import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.serializer.InternalRowSerializer;
+import org.apache.paimon.data.serializer.InternalSerializers;
+import org.apache.paimon.data.serializer.Serializer;
+import org.apache.paimon.fileindex.FileIndexFormat;
+import org.apache.paimon.fileindex.FileIndexPredicate;
+import org.apache.paimon.fileindex.FileIndexResult;
+import org.apache.paimon.fileindex.FileIndexWriter;
+import org.apache.paimon.fileindex.FileIndexer;
+import org.apache.paimon.fileindex.bitmap.BitmapIndexResult;
+import org.apache.paimon.format.SimpleColStats;
 import org.apache.paimon.mergetree.compact.aggregate.FieldAggregator;
 import org.apache.paimon.mergetree.compact.aggregate.factory.FieldAggregatorFactory;
 import org.apache.paimon.options.ConfigOption;
 import org.apache.paimon.options.Options;
+import org.apache.paimon.predicate.Predicate;
+import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.schema.SchemaManager;
 import org.apache.paimon.schema.SchemaValidation;
 import org.apache.paimon.schema.TableSchema;
+import org.apache.paimon.statistics.SimpleColStatsCollector;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
@@ -57,6 +70,9 @@ import org.apache.paimon.utils.SerializationUtils;
  *   aggregate FUNCTION TYPE [+|-|r VALUE]...          what is left after adding, taking back and adding older values
  *   row       [TYPE VALUE]...                         the hex of the BinaryRow with its arity, a bar, and its hash
  *   folder    TYPE LEGACY VALUE                       the folder of a partition
+ *   build     TYPE KIND OPTIONS VALUE...              the hex of a container with the column's index of a kind; OPTIONS: NAME=TEXT between commas
+ *   evaluate  TYPE HEX OPERATOR VALUE...              the rows that a container leaves: "all", "none" or numbers between commas
+ *   bounds    TYPE MODE VALUE...                      smallest and largest value and number of NULLs that a statistics mode keeps, joined by tabs
  * </pre>
  *
  * <p>The answer is one line, {"value":"..."} or {"refused":"..."}, percent-encoded.
@@ -95,6 +111,9 @@ public class PaimonFunctions {
             case "aggregate": return aggregate(request);
             case "row": return row(request);
             case "folder": return folder(type(request[1]), Boolean.parseBoolean(request[2]), request[3]);
+            case "build": return build(request);
+            case "evaluate": return evaluate(request);
+            case "bounds": return bounds(request);
             default: throw new IllegalArgumentException("unknown request " + request[0]);
         }
     }
@@ -211,6 +230,75 @@ public class PaimonFunctions {
         InternalRowPartitionComputer computer =
                 new InternalRowPartitionComputer("__DEFAULT_PARTITION__", rowType, new String[] {"p"}, legacy);
         return PartitionPathUtils.generatePartitionPath(computer.generatePartValues(GenericRow.of(parse(type, value))));
+    }
+
+    private static RowType column(DataType type) {
+        return RowType.of(new DataType[] {type}, new String[] {"c"});
+    }
+
+    private static String build(String[] request) throws Exception {
+        DataType type = type(request[1]);
+        Options options = new Options();
+        for (String option : names(request[3])) {
+            int at = option.indexOf('=');
+            options.set(option.substring(0, at), option.substring(at + 1));
+        }
+        FileIndexWriter index = FileIndexer.create(request[2], type, options).createWriter();
+        for (int i = 4; i < request.length; i++) {
+            index.writeRecord(parse(type, request[i]));
+        }
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        try (FileIndexFormat.Writer writer = FileIndexFormat.createWriter(out)) {
+            Map<String, Map<String, byte[]>> indexes = new HashMap<>();
+            indexes.put("c", Map.of(request[2], index.serializedBytes()));
+            writer.writeColumnIndexes(indexes);
+        }
+        return HexFormat.of().formatHex(out.toByteArray());
+    }
+
+    private static String evaluate(String[] request) throws Exception {
+        DataType type = type(request[1]);
+        List<Object> literals = new ArrayList<>();
+        for (int i = 4; i < request.length; i++) {
+            literals.add(parse(type, request[i]));
+        }
+        Predicate predicate = predicate(new PredicateBuilder(column(type)), request[3], literals);
+        try (FileIndexPredicate index = new FileIndexPredicate(HexFormat.of().parseHex(request[2]), column(type))) {
+            FileIndexResult result = index.evaluate(predicate);
+            if (result instanceof BitmapIndexResult) {
+                List<String> rows = new ArrayList<>();
+                ((BitmapIndexResult) result).get().iterator().forEachRemaining(row -> rows.add(String.valueOf(row)));
+                return String.join(",", rows);
+            }
+            return result.remain() ? "all" : "none";
+        }
+    }
+
+    private static Predicate predicate(PredicateBuilder builder, String operator, List<Object> literals) {
+        switch (operator) {
+            case "=": return builder.equal(0, literals.get(0));
+            case "<>": return builder.notEqual(0, literals.get(0));
+            case "<": return builder.lessThan(0, literals.get(0));
+            case "<=": return builder.lessOrEqual(0, literals.get(0));
+            case ">": return builder.greaterThan(0, literals.get(0));
+            case ">=": return builder.greaterOrEqual(0, literals.get(0));
+            case "in": return builder.in(0, literals);
+            case "not in": return builder.notIn(0, literals);
+            case "is null": return builder.isNull(0);
+            case "is not null": return builder.isNotNull(0);
+            default: throw new IllegalArgumentException("unknown operator " + operator);
+        }
+    }
+
+    private static String bounds(String[] request) throws Exception {
+        DataType type = type(request[1]);
+        SimpleColStatsCollector collector = SimpleColStatsCollector.from("full").create();
+        Serializer<Object> serializer = InternalSerializers.create(type);
+        for (int i = 3; i < request.length; i++) {
+            collector.collect(parse(type, request[i]), serializer);
+        }
+        SimpleColStats stats = SimpleColStatsCollector.from(request[2]).create().convert(collector.result());
+        return show(type, stats.min()) + "\t" + show(type, stats.max()) + "\t" + stats.nullCount();
     }
 
     // --- values ---------------------------------------------------------------------------------
