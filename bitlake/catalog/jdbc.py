@@ -88,7 +88,8 @@ class SqlDatabase:
     def transaction(self, write: bool = False) -> Iterator[Transaction]:
         """A transaction for the block; in SQLite, one that will ``write`` waits for other writers before it reads.
 
-        Raises :class:`AlreadyExists` where a key is taken, :class:`AccessDenied` and :class:`StorageUnavailable`.
+        Raises :class:`AlreadyExists` where a key is taken, :class:`InvalidRequest` for a value that does not fit,
+        :class:`AccessDenied` and :class:`StorageUnavailable`.
         """
         with self._mapped(), self._begin(write) as execute:
             yield Transaction(execute)
@@ -110,6 +111,8 @@ class SqlDatabase:
             cause = getattr(e, "orig", None) or e  # what the driver raised, without the statement
             lines = str(cause).strip().splitlines()
             text = f"the catalog {self.shown} failed: {lines[0] if lines else type(cause).__name__}"
+            if type(e).__name__ == "DataError":  # of DB-API: a value that a column cannot hold
+                raise InvalidRequest(text) from None
             kind = AccessDenied if _REFUSED.search(str(cause)) or "readonly" in str(cause) else StorageUnavailable
             raise kind(text) from None
 
@@ -238,8 +241,8 @@ def _errors(kind: str) -> tuple[type[Exception], type[Exception]]:
 # --- the catalog ------------------------------------------------------------------------------------------------------
 
 _EXISTS, _LOCATION = "exists", "location"
-_LONGEST = 1000
-"""Characters of a property's value; a longer option is in the table's schema only."""
+_LONGEST_KEY, _LONGEST = 255, 1000
+"""Characters of a property's key and value; a longer option is in the table's schema only."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS paimon_tables (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
     "table_name VARCHAR(255) NOT NULL, PRIMARY KEY (catalog_key, database_name, table_name))",
@@ -651,7 +654,7 @@ class JdbcCatalog(Catalog):
         if schema.partition_keys:
             properties["partition"] = ",".join(schema.partition_keys)
         for key, value in properties.items():
-            if len(value) <= _LONGEST:
+            if len(key) <= _LONGEST_KEY and len(value) <= _LONGEST:
                 t.run(
                     "INSERT INTO paimon_table_properties "
                     "(catalog_key, database_name, table_name, property_key, property_value) VALUES (?, ?, ?, ?, ?)",
@@ -664,8 +667,8 @@ def _check_properties(name: str, properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if key in (_EXISTS, _LOCATION):
             raise InvalidRequest(f"database '{name}': property '{key}' is set by the catalog; leave it out")
-        if len(key) > 255 or len(value) > _LONGEST:
+        if len(key) > _LONGEST_KEY or len(value) > _LONGEST:
             raise InvalidRequest(
-                f"database '{name}': property '{key[:40]}' is too long; keys have at most 255 characters, values "
-                f"{_LONGEST}"
+                f"database '{name}': property '{key[:40]}' is too long; keys have at most {_LONGEST_KEY} characters, "
+                f"values {_LONGEST}"
             )

@@ -418,6 +418,17 @@ def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
         bitlake.connect(tmp_path, catalog="jdbc", uri=f"sqlite:///{tmp_path}/garbage.db")
 
 
+def test_values_that_postgresql_does_not_hold(tmp_path: Path, postgres: str) -> None:
+    """Bug: a name that is too long was StorageUnavailable, as if it might pass; a long option's name failed CREATE."""
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=postgres, catalog_options={"catalog-key": "long"})
+    with pytest.raises(InvalidRequest, match="value too long"):
+        lake.create_table("x" * 256, SCHEMA)
+    assert not (tmp_path / "wh").exists()
+    table = lake.create_table("t", SCHEMA, options={"k" * 300: "v", "v": "x" * 1001})
+    assert table.schema.options["k" * 300] == "v"
+    lake.drop_table("t")
+
+
 def test_passwords_are_in_no_text(tmp_path: Path, postgres: str) -> None:
     lake = bitlake.connect(tmp_path, catalog="jdbc", uri=postgres)
     assert "cret" not in repr(lake._catalog) and "cret" not in repr(lake)
