@@ -39,6 +39,7 @@ from bitlake.catalog.rest_client import RestClient
 from bitlake.errors import (
     AlreadyExists,
     BitlakeError,
+    CommitConflict,
     CorruptError,
     InvalidRequest,
     NotFound,
@@ -256,7 +257,11 @@ class RestStore(ResolvingStore):
             "snapshot": json.loads(data),
             "statistics": partition_statistics(TableFiles(self, paths), snapshot),
         }
-        if client.post(body, *table.path, "commit").get("success") is True:
+        try:
+            accepted = client.post(body, *table.path, "commit").get("success") is True
+        except NotFound as e:  # sent once, and refused
+            raise CommitConflict(f"{_moved(table)} ({e}); no change is visible") from e
+        if accepted:
             return True
         if not self.exists(path) and not self.exists(paths.snapshot(number + 1)):
             raise StorageUnavailable(
@@ -283,7 +288,11 @@ class RestStore(ResolvingStore):
         changes = schema_changes(load_schema(TableFiles(self, paths), number - 1), new)
         if not changes:
             raise UnsupportedFeature(f"table '{table.database}.{table.table}': a REST catalog cannot make this change")
-        self._require_client().post({"changes": changes}, *table.path)
+        client = self._require_client()
+        # A change names the table only, which may have become another one.
+        if table.uuid is not None and client.get(*replace(table, branch=None).path).get("id") != table.uuid:
+            raise NotFound(_moved(table))
+        client.post({"changes": changes}, *table.path)
         actual = load_schema(TableFiles(self, paths), number)
         changed = {c["key"] for c in changes if "key" in c}
         # A server may add options and comments, but the columns and the changed options must be those validated here.
@@ -359,6 +368,10 @@ class RestStore(ResolvingStore):
         if table is not None:
             raise self._refusal(table, source)
         super().rename(source, target)
+
+
+def _moved(table: RestTable) -> str:
+    return f"table '{table.database}.{table.table}' was dropped, replaced or renamed after it was opened: open it again"
 
 
 def partition_statistics(table: TableFiles, snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -308,7 +308,7 @@ class _Committer:
         try:
             self._publish(snapshot)
             self._confirm(snapshot)
-        except (_Lost, AccessDenied, StorageFull):
+        except (_Lost, AccessDenied, StorageFull, CommitConflict):
             self.uncertain = False
             writer.take_back(released)
             writer.discard(mark)

@@ -18,6 +18,7 @@ from bitlake.catalog.rest_client import RestClient, rest_options
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
+    CommitConflict,
     CorruptError,
     InvalidRequest,
     NotFound,
@@ -26,7 +27,6 @@ from bitlake.errors import (
 )
 from bitlake.io.http import Response
 from bitlake.lake import Lake, connect
-from bitlake.write.commit import OutcomeUnknown
 
 OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
 ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})
@@ -261,9 +261,30 @@ def test_a_commit_that_never_gets_through_leaves_the_table_as_it_was(lake: Lake,
 def test_a_table_made_anew_takes_no_commits_meant_for_the_old_one(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS, options={"commit.max-retries": "1"})
     server.tables["default", "t"].id = "another"
-    with pytest.raises((NotFound, OutcomeUnknown, StorageUnavailable)):
+    with pytest.raises(CommitConflict, match="dropped, replaced or renamed"):
         table.append(rows(1))
     assert ids(lake) == []
+
+
+def test_commits_and_changes_of_a_table_that_another_client_renamed(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: a commit was sent eleven times, and its outcome "unknown"; an ALTER changed the new table of the name."""
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    other = lake_of(server)
+    other.rename_table("t", "u")
+    sent = len(server.seen)
+    for _ in range(2):
+        with pytest.raises(
+            CommitConflict, match="table 'default.t' was dropped, replaced or renamed.* no change is vis"
+        ):
+            table.append(rows(2))
+        with pytest.raises(NotFound, match="default.t"):
+            table.add_column("n", "INT")
+        other.create_table("t", ROWS, if_not_exists=True)
+    assert sum(name.endswith("/commit") for _, name in server.seen[sent:]) == 2
+    assert not server.changes and ids(lake) == [] and ids(lake, "u") == [1]
+    data = Path(table.path.removeprefix("file://")).glob("bucket-0/*.parquet")
+    assert len(list(data)) == 1, "files of refused commits are deleted"
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
