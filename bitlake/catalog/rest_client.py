@@ -38,11 +38,11 @@ from bitlake.io.base import MAX_RETRIES, RETRY_SECONDS
 from bitlake.io.http import Broken, HttpClient, Response, Unreachable
 
 _HEADER = "header."
-_SURELY_A_TOKEN = 12
-"""From this length on, a token that occurs in a message is not a word of it by chance."""
-_TAKEN = ("token", "token.provider", "prefix")
-_LONGEST_REASON = 500
-_MOST_PAGES = 100_000
+_LONG_TOKEN = 12
+"""A token of at least this length does not occur in a message by chance."""
+_OPTIONS = ("token", "token.provider", "prefix")
+_MAX_MESSAGE_CHARS = 500
+_MAX_PAGES = 100_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,7 +62,7 @@ class RestOptions:
 
 
 def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOptions:
-    """Check the options of a catalog: ``token``, ``token.provider`` (``bear``) and ``header.*``.
+    """Check the options of a catalog: ``token``, ``token.provider`` (``bear``), ``prefix`` and ``header.*``.
 
     Raises :class:`InvalidRequest` and :class:`UnsupportedFeature`, which show no values but a provider's name.
     """
@@ -80,9 +80,11 @@ def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOpti
         raise InvalidRequest("a REST catalog's uri may hold no credentials: give the catalog option 'token'")
     if not warehouse.strip():
         raise InvalidRequest("a REST catalog takes the name of its warehouse as the path")
-    wrong = [k for k in given if k not in _TAKEN and not k.startswith(_HEADER)]
-    if wrong:
-        raise InvalidRequest(f"unknown rest catalog option '{wrong[0]}'; it takes token, token.provider, header.*")
+    unknown = [k for k in given if k not in _OPTIONS and not k.startswith(_HEADER)]
+    if unknown:
+        raise InvalidRequest(
+            f"unknown rest catalog option '{unknown[0]}'; it takes {', '.join(_OPTIONS)} and {_HEADER}*"
+        )
     provider = given.get("token.provider", "bear")
     if provider not in ("bear", "bearer"):
         raise UnsupportedFeature(f"token.provider '{provider}' is not supported; bear is, with the option 'token'")
@@ -115,26 +117,26 @@ class RestClient:
         return self._call("GET", _joined(path))
 
     def pages(self, member: str, *path: str) -> list[str]:
-        """All names of a list, page by page."""
+        """Get all names of a list, page by page."""
         out: list[str] = []
         token, seen = "", set()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             query = f"?{urlencode({'pageToken': token}, quote_via=quote)}" if token else ""
-            found = self._call("GET", _joined(path) + query)
-            names = found.get(member) or []
+            page = self._call("GET", _joined(path) + query)
+            names = page.get(member) or []
             if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-                raise self._odd(f"'{member}' is not a list of names")
+                raise self._invalid(f"'{member}' is not a list of names")
             out += names
-            token = str(found.get("nextPageToken") or "")
+            token = str(page.get("nextPageToken") or "")
             if not token or not names:
                 return out
             if token in seen:
                 break
             seen.add(token)
-        raise self._odd("the same page comes again and again")
+        raise self._invalid("it repeats a page token")
 
     def post(self, body: Mapping[str, Any], *path: str) -> dict[str, Any]:
-        """Change something.  The server receives the request at most once, unless it refuses it by 429.
+        """Send a change.  The server receives the request at most once, unless it refuses it by 429.
 
         Raises :class:`StorageUnavailable` if the outcome stays unknown.
         """
@@ -158,11 +160,11 @@ class RestClient:
         except Unreachable as e:
             raise StorageUnavailable(f"the catalog at {options.uri} cannot be reached: {e}") from None
         except Broken as e:
-            unknown = "; whether it did what it was asked to is unknown" if method == "POST" else ""
+            unknown = "; whether it made the change is unknown" if method == "POST" else ""
             raise StorageUnavailable(f"the catalog at {options.uri} did not answer: {e}{unknown}") from None
         if response.status < 300:
             return self._parsed(response)
-        error = self._meaning(response)
+        error = self._error(response)
         if method == "DELETE" and response.repeated and isinstance(error, NotFound):
             return {}  # an earlier try, whose response got lost, deleted it
         raise error
@@ -173,34 +175,34 @@ class RestClient:
         try:
             value = json.loads(response.body)
         except (ValueError, RecursionError):
-            raise self._odd("it is not JSON; is this the address of a Paimon REST catalog?") from None
+            raise self._invalid("it is not JSON; is this the address of a Paimon REST catalog?") from None
         if not isinstance(value, dict):
-            raise self._odd("it is not a JSON object")
+            raise self._invalid("it is not a JSON object")
         return value
 
-    def _meaning(self, response: Response) -> BitlakeError:
-        code, message = _failure(response)[0], self._told(response)
+    def _error(self, response: Response) -> BitlakeError:
+        code, message = _failure(response)[0], self._message(response)
         if code in (401, 403):
             return AccessDenied(f"{message}; check the catalog option 'token', and what it allows")
         kinds = {400: InvalidRequest, 404: NotFound, 409: AlreadyExists, 501: UnsupportedFeature}
         return kinds.get(code, StorageUnavailable)(message)
 
-    def _told(self, response: Response) -> str:
+    def _message(self, response: Response) -> str:
         code, message = _failure(response)
         if self.options.token:
             # A server may quote the header.  The token alone may be a word of the message, unless it is a long one.
             message = message.replace(f"Bearer {self.options.token}", "Bearer ***")
-            if len(self.options.token) >= _SURELY_A_TOKEN and self.options.token in message:
+            if len(self.options.token) >= _LONG_TOKEN and self.options.token in message:
                 message = ""
         request = response.headers.get("x-request-id")
         return (
             f"the catalog at {self.options.uri} answered {code}"
-            + (f": {message[:_LONGEST_REASON]}" if message else "")
+            + (f": {message[:_MAX_MESSAGE_CHARS]}" if message else "")
             + (f" (request {request[:80]})" if request else "")
         )
 
-    def _odd(self, what: str) -> StorageUnavailable:
-        return StorageUnavailable(f"an answer of the catalog at {self.options.uri} makes no sense: {what}")
+    def _invalid(self, what: str) -> StorageUnavailable:
+        return StorageUnavailable(f"the catalog at {self.options.uri} sent an invalid response: {what}")
 
 
 def _joined(path: tuple[str, ...]) -> str:
@@ -217,7 +219,7 @@ def _failure(response: Response) -> tuple[int, str]:
         code = error.get("code")
         message = str(error.get("message") or "").strip()
     except (ValueError, AttributeError, RecursionError):
-        code, message = None, response.body[: 2 * _LONGEST_REASON].decode("utf-8", "replace").strip()
+        code, message = None, response.body[: 2 * _MAX_MESSAGE_CHARS].decode("utf-8", "replace").strip()
     return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())
 
 

@@ -575,9 +575,9 @@ class NativeHdfsStore(HdfsStore):
         except BaseException as e:
             if not isinstance(e, RuntimeError) and type(e).__name__ != "PanicException":
                 raise
-            raise self._meaning(action, shown, str(e)) from e
+            raise self._error(action, shown, str(e)) from e
 
-    def _meaning(self, action: str, shown: str, text: str) -> BitlakeError:
+    def _error(self, action: str, shown: str, text: str) -> BitlakeError:
         rpc = _RPC.match(text)
         kind, message = (rpc[1], rpc[2]) if rpc else ("", text.partition("\n")[0][:300])
         detail = f"{kind}: {message}" if kind else message

@@ -159,11 +159,11 @@ class WebHdfs:
             return answer
         kind, message = _remote(answer)
         if kind in _ELSEWHERE or kind in LATER or (answer.status >= 500 and not kind) or answer.status == 429:
-            raise TryAgain(self._told(kind, message, answer.status), unknown=answer.status >= 500)
-        raise self._meaning(kind, message, answer, op, shown)
+            raise TryAgain(self._message(kind, message, answer.status), unknown=answer.status >= 500)
+        raise self._error(kind, message, answer, op, shown)
 
-    def _meaning(self, kind: str, message: str, answer: http.Response, op: str, shown: str) -> BitlakeError:
-        description = self._told(kind, message, answer.status)
+    def _error(self, kind: str, message: str, answer: http.Response, op: str, shown: str) -> BitlakeError:
+        description = self._message(kind, message, answer.status)
         if kind == "FileAlreadyExistsException":
             return AlreadyExists(f"{shown} exists already")
         if kind in ("FileNotFoundException", "ParentNotDirectoryException", "PathIsNotDirectoryException"):
@@ -183,7 +183,7 @@ class WebHdfs:
         kind_of = StorageFull if kind.endswith(QUOTA) else StorageUnavailable
         return kind_of(f"cannot {op.lower()} {shown}: {description}")
 
-    def _told(self, kind: str, message: str, status: int) -> str:
+    def _message(self, kind: str, message: str, status: int) -> str:
         text = f"{kind}: {message}" if kind else f"the answer was {status}"
         return text.replace(self.options.token, "***") if self.options.token else text
 

@@ -234,7 +234,7 @@ def test_creations_and_renames_whose_responses_are_lost_are_not_sent_again(
     ):
         start = len(server.seen)
         server.plan = first(name, rest_server.LOSE_ANSWER)
-        with pytest.raises(StorageUnavailable, match="dropped; whether it did what it was asked to is unknown"):
+        with pytest.raises(StorageUnavailable, match="dropped; whether it made the change is unknown"):
             change()
         sent = [path.rpartition("/")[2] for method, path in server.seen[start:] if method == "POST"]
         assert sent == [name]
@@ -697,11 +697,11 @@ def test_a_token_that_is_a_word_does_not_spoil_messages() -> None:
     body = json.dumps({"message": "no table 'test': Bearer test is not allowed"}).encode()
     client, long = object.__new__(RestClient), object.__new__(RestClient)  # which ask no server
     client.options = rest_options("http://test:1", "w", {"token": "test"})
-    text = str(client._meaning(Response(404, {}, body)))
+    text = str(client._error(Response(404, {}, body)))
     assert text.startswith("the catalog at http://test:1 answered 404: no table 'test': Bearer *** is not allowed")
     long.options = rest_options("http://test:1", "w", {"token": "a-token-of-some-length"})
     body = json.dumps({"message": "a-token-of-some-length?"}).encode()
-    assert "some-length" not in str(long._meaning(Response(404, {}, body)))
+    assert "some-length" not in str(long._error(Response(404, {}, body)))
 
 
 def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) -> None:
