@@ -20,7 +20,7 @@ that imports point downwards only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -237,9 +237,9 @@ class PlanResolver:
             raise self._option_changed(opt.CHANGELOG_PRODUCER)
 
     def _check_number_of_buckets(self, latest: TableSchema, snapshot: Snapshot | None) -> None:
-        """Raise for a partition whose only files would have the former number: later writes to it would be refused.
+        """Raise if all files of a partition would have the former number: later writes to it would be refused.
 
-        Where others have it, a rescale has yet to write them again, and these with them.
+        In a partition where other files have the former number, a rescale has yet to rewrite all files.
         """
         total, plan = latest.num_buckets, self.plan
         if plan.kind == "COMPACT" or not 0 < total != self.schema.num_buckets:
@@ -422,19 +422,18 @@ class PlanResolver:
         batch = self.plan.batch
         if batch is None or latest is None:
             return
-        for number in range(batch.since + 1, latest.id + 1):
-            snapshot = find_snapshot(self.table_files, number)
+        for number, snapshot in self._snapshots(batch.since, latest):
             if snapshot and (snapshot.commit_user, snapshot.commit_identifier) == (batch.user, batch.identifier):
                 raise BatchCommitted(
                     f"batch {batch.identifier} of {batch.user} is in {self.paths.root} already, as snapshot {number}"
                 )
 
     def _check_alone(self, latest: Snapshot | None) -> None:
+        """Raise if a newer snapshot may have added keys that were looked up in all partitions."""
         since = self.plan.alone_since
         if since is None or latest is None:
             return
-        for number in range(since + 1, latest.id + 1):
-            snapshot = find_snapshot(self.table_files, number)
+        for number, snapshot in self._snapshots(since, latest):
             if snapshot is None or snapshot.commit_kind != "COMPACT":
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may hold the same keys in other partitions: they were "
@@ -442,16 +441,21 @@ class PlanResolver:
                 )
 
     def _check_overwritten(self, latest: Snapshot | None) -> None:
+        """Raise if a newer overwrite may have replaced rows from which the new rows were computed."""
         since = self.plan.computed_from
         if since is None or latest is None:
             return
-        for number in range(since + 1, latest.id + 1):
-            snapshot = find_snapshot(self.table_files, number)
+        for number, snapshot in self._snapshots(since, latest):
             if snapshot is None or (snapshot.commit_kind == "OVERWRITE" and self._replaces_rows(snapshot)):
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot "
                     f"{since}; read the table again and retry"
                 )
+
+    def _snapshots(self, since: int, latest: Snapshot) -> Iterator[tuple[int, Snapshot | None]]:
+        """The ids after ``since`` up to the latest one's, each with its snapshot; None if it has expired."""
+        for number in range(since + 1, latest.id + 1):
+            yield number, find_snapshot(self.table_files, number)
 
     def _replaces_rows(self, snapshot: Snapshot) -> bool:
         """Whether an OVERWRITE snapshot changes files, or marks rows as deleted, in the key range of the new files."""
@@ -461,14 +465,13 @@ class PlanResolver:
         entries = [e for part in read_manifests(self.table_files, metas) for e in part if e.bucket >= 0]
         if files_with_common_keys(self.schema, self.plan.adds, entries) is not None:
             return True
-        vectors = [self._vectors(s) for s in (find_snapshot(self.table_files, snapshot.id - 1), snapshot)]
-        return vectors[0] != vectors[1]
+        return self._vectors(find_snapshot(self.table_files, snapshot.id - 1)) != self._vectors(snapshot)
 
     def _vectors(self, snapshot: Snapshot | None) -> set[tuple[Slot, str]]:
-        """The deletion vector files of a snapshot in the buckets that the plan changes."""
-        entries = index_entries(self.table_files, snapshot)
-        slots = [((e.partition, e.bucket), e.file_name) for e in entries if e.index_type == DELETION_VECTORS]
-        return {(slot, name) for slot, name in slots if slot in self.plan.buckets}
+        """The names of a snapshot's deletion vector files, by bucket, in the buckets that the plan changes."""
+        buckets = self.plan.buckets
+        entries = [e for e in index_entries(self.table_files, snapshot) if e.index_type == DELETION_VECTORS]
+        return {((e.partition, e.bucket), e.file_name) for e in entries if (e.partition, e.bucket) in buckets}
 
     def _check_looked_up(self, rest: Sequence[ManifestEntry]) -> None:
         """Raise if a newer file above level 0, in which no keys were looked up, may hold keys taken from level 0."""
