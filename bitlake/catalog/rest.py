@@ -100,7 +100,7 @@ class _DataToken:
 
     options: dict[str, str]
     renewal_ms: int
-    """From then on a new one is asked for (epoch milliseconds)."""
+    """When to request a new token, in epoch milliseconds."""
     expires_ms: int
 
 
@@ -155,11 +155,11 @@ class RestStore(ResolvingStore):
         return f"RestStore({self._client!r})"
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Without the client: executors read and write data files with credentials that are good for now."""
+        """Without the client: executors read and write data files with the current credentials."""
         tokens = {}
         for root, (token, _) in self._tokens.items():
             tokens[root] = token
-            with contextlib.suppress(BitlakeError):  # the table may be gone, and no concern of this job
+            with contextlib.suppress(BitlakeError):  # a dropped table must not fail jobs that read others
                 tokens[root] = self._token_of(self._tables[root])[0]
         return self._options, self._configured, self._tables, tokens
 
@@ -181,32 +181,37 @@ class RestStore(ResolvingStore):
         return super()._at(path) if table is None else self._token_of(table)[1]._at(path)
 
     def _token_of(self, table: RestTable) -> tuple[_DataToken, ResolvingStore]:
-        known = self._tokens.get(table.root)
-        if known is not None and (self._client is None or _clock.now_ms() < known[0].renewal_ms):
-            return known
+        current = self._tokens.get(table.root)
+        if current is not None and (self._client is None or _clock.now_ms() < current[0].renewal_ms):
+            return current
         with self._renewal:  # one of many threads asks, the others wait
-            if self._tokens.get(table.root) is known:
-                self._tokens = {**self._tokens, table.root: self._renewed(table, known)}
+            if self._tokens.get(table.root) is current:
+                self._tokens = {**self._tokens, table.root: self._renewed(table, current)}
             return self._tokens[table.root]
 
     def _renewed(
-        self, table: RestTable, known: tuple[_DataToken, ResolvingStore] | None
+        self, table: RestTable, current: tuple[_DataToken, ResolvingStore] | None
     ) -> tuple[_DataToken, ResolvingStore]:
+        """A new token with its store; the current one for a while if the request fails before it expires."""
         try:
             token = self._issued_token(table)
         except BitlakeError:
             now = _clock.now_ms()
-            if known is None or known[0].expires_ms <= now:
+            if current is None or current[0].expires_ms <= now:
                 raise
-            # Still good: the server may be down for a moment, or another client have renamed the table.
-            return replace(known[0], renewal_ms=now + (known[0].expires_ms - now) // 2), known[1]
+            # The server may be down for a moment, or another client may have renamed the table.
+            return replace(current[0], renewal_ms=now + (current[0].expires_ms - now) // 2), current[1]
         return token, self._store_with(table.root, token)
 
     def _issued_token(self, table: RestTable) -> _DataToken:
         response = self._require_client().get(*table.path, "token")
         options, expires = response.get("token"), response.get("expiresAtMillis")
         if not isinstance(options, dict) or not isinstance(expires, int):
-            raise CorruptError(f"the catalog's token of table '{table.database}.{table.table}' cannot be parsed", 0)
+            raise CorruptError(
+                f"the catalog's token of table '{table.database}.{table.table}' cannot be parsed; the server at "
+                f"{self._require_client().options.uri} must send an object 'token' and a number 'expiresAtMillis'",
+                0,
+            )
         life = max(0, expires - _clock.now_ms())
         renewal = expires - min(_RENEWED_BEFORE_MS, life // 2)
         return _DataToken({str(k): str(v) for k, v in options.items()}, renewal, expires)
@@ -510,7 +515,7 @@ def _move(name: str, after: str) -> Change:
 
 # --- the catalog ------------------------------------------------------------------------------------------------------
 
-_MOST_REPLACEMENTS = 20
+_REPLACE_TRIES = 20
 """Tries of CREATE OR REPLACE VIEW while other clients create the view between its two requests."""
 _PAIMON_TABLE = (None, "", "table")
 """Values of the option ``type`` of tables in Paimon's own format."""
@@ -686,7 +691,7 @@ class RestCatalog(Catalog):
         check_name(name.table, "view")
         if self.table_exists(name):
             raise AlreadyExists(f"cannot create view '{name}': a table has this name")
-        for _ in range(_MOST_REPLACEMENTS if replace else 1):
+        for _ in range(_REPLACE_TRIES if replace else 1):
             old = self.find_view(name) if replace else None
             if old is not None:  # the protocol has no request that replaces a view's query
                 with contextlib.suppress(NotFound):  # another client replaces it, too
@@ -697,18 +702,14 @@ class RestCatalog(Catalog):
             except AlreadyExists as e:
                 error = e
             except BitlakeError as e:
-                if self._is_stored(name, view, old) and isinstance(e, StorageUnavailable):
-                    return
-                raise
-        hint = "other clients replace it at the same time" if replace else "use CREATE OR REPLACE VIEW"
+                stored = self.find_view(name)
+                if stored is None and old is not None:
+                    self._post_new(name, "views", old.to_schema())
+                if stored != view or not isinstance(e, StorageUnavailable):
+                    raise
+                return  # only the response was lost
+        hint = "other clients replace it at the same time; try again" if replace else "use CREATE OR REPLACE VIEW"
         raise AlreadyExists(f"view '{name}' already exists; {hint}") from error
-
-    def _is_stored(self, name: Identifier, view: View, old: View | None) -> bool:
-        """Whether the server has a view after an error; if it has none, the one that was replaced is created again."""
-        stored = self.find_view(name)
-        if stored is None and old is not None:
-            self._post_new(name, "views", old.to_schema())
-        return stored == view
 
     def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
         """See :meth:`Catalog.alter_view_dialect`."""
