@@ -168,7 +168,7 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
     elif pa.types.is_boolean(target) and (pa.types.is_integer(source) or pa.types.is_floating(source)):
         _check_boolean(array)
     elif (pa.types.is_timestamp(source) or pa.types.is_date(source)) and _is_text(target):
-        _check_shown(array)
+        _check_years(array)
     elif pa.types.is_floating(source) and pa.types.is_floating(target):
         if pc.any(pc.and_(pc.is_finite(array), pc.is_inf(array.cast(target))), min_count=0).as_py():
             raise pa.ArrowInvalid(f"a number is too large for {target}")
@@ -178,8 +178,8 @@ def _check_values(array: pa.Array, target: pa.DataType) -> None:
             _check_values(values, inner)
 
 
-_LAST_SHOWN = 971_800_000_000
-"""Seconds from 1970 to the year 32765: Arrow's text has years of 16 bits."""
+_MAX_SECONDS_AS_TEXT = 971_800_000_000
+"""Seconds from 1970 to the year 32765: Arrow formats years of 16 bits."""
 
 
 def _check_midnight(array: pa.Array) -> None:
@@ -189,11 +189,11 @@ def _check_midnight(array: pa.Array) -> None:
         raise pa.ArrowInvalid("a timestamp has a time of day, which a DATE would lose; cast it first")
 
 
-def _check_shown(times: pa.Array) -> None:
-    """Raise :class:`pyarrow.ArrowInvalid` for a day or time without a text: Arrow writes another one, or an error."""
+def _check_years(times: pa.Array) -> None:
+    """Raise :class:`pyarrow.ArrowInvalid` for a year of more than 16 bits: Arrow formats another year, or an error."""
     bounds = pc.min_max(times.cast(pa.timestamp("s"), safe=False).cast(pa.int64()))
-    if any(abs(bounds[end].as_py() or 0) > _LAST_SHOWN for end in ("min", "max")):
-        raise pa.ArrowInvalid("a time is out of the range of years that have a text")
+    if any(abs(bounds[end].as_py() or 0) > _MAX_SECONDS_AS_TEXT for end in ("min", "max")):
+        raise pa.ArrowInvalid("a date or time is out of the range of years that have a text (-28825 to 32765)")
 
 
 def _check_boolean(numbers: Column) -> None:
