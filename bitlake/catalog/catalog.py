@@ -233,8 +233,8 @@ class Catalog(ABC):
         """
         self._check_database(name)
         raise UnsupportedFeature(
-            f"database '{name}' cannot have properties: a {self.kind} catalog stores none; a jdbc or rest catalog does "
-            "(catalog='jdbc')"
+            f"database '{name}' cannot have properties: a {self.kind} catalog stores none; connect with "
+            "catalog='jdbc' or catalog='rest'"
         )
 
     # --- tables ----------------------------------------------------------------------------------------------------
@@ -378,8 +378,8 @@ class Catalog(ABC):
         catalog stores no views.
         """
         raise UnsupportedFeature(
-            f"view '{name}' cannot be stored: a {self.kind} catalog has no views; use CREATE TEMPORARY VIEW, or a jdbc "
-            "or rest catalog (catalog='jdbc')"
+            f"view '{name}' cannot be stored: a {self.kind} catalog has no views; use CREATE TEMPORARY VIEW, or "
+            "connect with catalog='jdbc' or catalog='rest'"
         )
 
     def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:

@@ -19,7 +19,7 @@ from bitlake.metadata.option_types import timedelta_of
 from bitlake.metadata.options import PartitionAge
 from bitlake.metadata.paths import partition_spec
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.snapshot.expiry import Retention, expired_partitions, most_partitions, plan_expiry
+from bitlake.snapshot.expiry import Retention, expired_partitions, max_expired_partitions, plan_expiry
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tags import delete_tag, list_tags
@@ -152,7 +152,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
         )
     limit.check(state.schema.partition_keys)
     fields = state.schema.partition_fields
-    expired = expired_partitions(state, limit, most_partitions(state.schema))
+    expired = expired_partitions(state, limit, max_expired_partitions(state.schema))
     specs = [partition_spec(fields, list(p.values()), legacy=False) for p in expired]
     return _Plan({"partitions": specs}, lambda: table().maintenance.expire_partitions(timedelta_of(limit.limit_ms)))
 

@@ -239,7 +239,7 @@ class Session:
         """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
         if name.catalog is not None or (name.database is None and self.is_view(name.table)):
             return None
-        if self.has(name):  # looked up first, and once in a statement: most names are tables'
+        if self.has(name):  # most names are tables', and this lookup is cached for the statement
             return None
         view = self.catalog.find_view(Identifier(name.database or self.database, name.table))
         return None if view is None else view.query

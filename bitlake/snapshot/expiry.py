@@ -336,8 +336,8 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
     return [values for _, _, values in expired[:most]]
 
 
-def most_partitions(schema: TableSchema) -> int | None:
-    """The most partitions that expire at once, if the table sets a limit."""
+def max_expired_partitions(schema: TableSchema) -> int | None:
+    """The table option ``partition.expiration-max-num``; None, for all partitions, if the table does not set it."""
     limit = opt.PARTITION_EXPIRATION_MAX_NUM
     return schema.opts.of(limit) if limit.name in schema.options else None
 

@@ -279,7 +279,8 @@ class _Context(EngineContext):
         if isinstance(statement, st.CreateKeptView):
             # Spark's own catalog may keep it, unless it reads lake tables.
             remedy = (
-                f"a {self.catalog.kind} catalog keeps no views: use CREATE TEMPORARY VIEW, or a jdbc or rest catalog"
+                f"a {self.catalog.kind} catalog has no views: use CREATE TEMPORARY VIEW, or connect with "
+                "catalog='jdbc' or catalog='rest'"
             )
             return query.other(self, self.original, remedy)
         if isinstance(statement, st.AlterView):

@@ -32,7 +32,7 @@ from bitlake.snapshot.expiry import (
     drop_expired,
     expire,
     expired_partitions,
-    most_partitions,
+    max_expired_partitions,
     plan_expiry,
 )
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata
@@ -194,7 +194,7 @@ class TableMaintenance:
             pattern or age.pattern,
             strategy or age.strategy,
         )
-        max_expires = most_partitions(state.schema) if max_expires is None else max_expires
+        max_expires = max_expired_partitions(state.schema) if max_expires is None else max_expires
         if dry_run:
             expired = expired_partitions(state, age, max_expires)
         else:

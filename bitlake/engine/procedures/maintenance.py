@@ -294,7 +294,7 @@ def _mark_partition_done(a: Arguments) -> None:
     Parameter("timestamp_formatter", False, "how times are written in partitions, as 'yyyy-MM-dd'"),
     Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
     Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
-    Parameter("max_expires", False, "expire at most this many partitions; default: 100"),
+    Parameter("max_expires", False, "expire at most this many partitions; default: the table's option, which is 100"),
     OPTIONS,
     DRY_RUN,
 )

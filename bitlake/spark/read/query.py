@@ -231,8 +231,8 @@ def _create_view(context: EngineContext, statement: st.CreateView) -> PreparedQu
 def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> DataFrame:
     """A statement that is Spark's own, over lake tables if it names some and needs them only now.
 
-    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know;
-    ``remedy`` is what to do then, if it is not to make a view of the table.
+    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know.
+    ``remedy`` ends that message; the default is to create a temporary view of the table.
     """
     try:
         prepared = prepare(context, text)
