@@ -241,8 +241,8 @@ def _errors(kind: str) -> tuple[type[Exception], type[Exception]]:
 # --- the catalog ------------------------------------------------------------------------------------------------------
 
 _EXISTS, _LOCATION = "exists", "location"
-_LONGEST_KEY, _LONGEST = 255, 1000
-"""Characters of a property's key and value; a longer option is in the table's schema only."""
+_MAX_KEY_CHARS, _MAX_VALUE_CHARS = 255, 1000
+"""Limits of a property's key and value; a longer option is in the table's schema only."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS paimon_tables (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
     "table_name VARCHAR(255) NOT NULL, PRIMARY KEY (catalog_key, database_name, table_name))",
@@ -654,7 +654,7 @@ class JdbcCatalog(Catalog):
         if schema.partition_keys:
             properties["partition"] = ",".join(schema.partition_keys)
         for key, value in properties.items():
-            if len(key) <= _LONGEST_KEY and len(value) <= _LONGEST:
+            if len(key) <= _MAX_KEY_CHARS and len(value) <= _MAX_VALUE_CHARS:
                 t.run(
                     "INSERT INTO paimon_table_properties "
                     "(catalog_key, database_name, table_name, property_key, property_value) VALUES (?, ?, ?, ?, ?)",
@@ -667,8 +667,8 @@ def _check_properties(name: str, properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if key in (_EXISTS, _LOCATION):
             raise InvalidRequest(f"database '{name}': property '{key}' is set by the catalog; leave it out")
-        if len(key) > _LONGEST_KEY or len(value) > _LONGEST:
+        if len(key) > _MAX_KEY_CHARS or len(value) > _MAX_VALUE_CHARS:
             raise InvalidRequest(
-                f"database '{name}': property '{key[:40]}' is too long; keys have at most {_LONGEST_KEY} characters, "
-                f"values {_LONGEST}"
+                f"database '{name}': property '{key[:40]}' is too long; keys have at most {_MAX_KEY_CHARS} characters, "
+                f"values {_MAX_VALUE_CHARS}"
             )
