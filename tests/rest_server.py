@@ -370,6 +370,7 @@ def _forward(main: Table, branch: Table) -> None:
     first = min(int(n.removeprefix("snapshot-")) for n in snapshots)
     _drop_after(main, first - 1)
     for folder in ("schema", "snapshot", "tag"):
+        (main.folder / folder).mkdir(exist_ok=True)
         for file in (branch.folder / folder).iterdir():
             shutil.copy(file, main.folder / folder)
     (main.folder / "snapshot" / "LATEST").write_text(str(_latest(main)["id"]))

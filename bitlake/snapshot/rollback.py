@@ -99,6 +99,10 @@ def _roll_back_by_server(server: HistoryServer, state: TableState, target: Snaps
         return []
     tags = () if exists else versions.tag_names(table)
     tag = next((t for t in tags if versions.tag_snapshot(table, t) == target), None)
+    if not exists and tag is None:  # the server would take another snapshot that has this id now
+        raise NotFound(
+            f"table '{state.name}': snapshot {target.id} was rolled back, or expired, after it was read; choose another"
+        )
     try:
         server.roll_back(target.id, tag)
     except StorageUnavailable:

@@ -426,7 +426,7 @@ class _Committer:
         for hint in hints:
             with contextlib.suppress(StorageUnavailable):
                 self.store.write(hint, str(snapshot.id).encode())
-        with contextlib.suppress(StorageUnavailable):
+        with contextlib.suppress(StorageUnavailable, UnsupportedFeature):  # a server keeps the hint itself
             if not self.store.exists(self.paths.snapshot(snapshot.id)):
                 self.store.delete(self.paths.latest_hint)  # it was rolled back meanwhile, and Paimon trusts a hint
 

@@ -5,6 +5,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import credential_server
 import pyarrow as pa
@@ -27,6 +28,7 @@ from bitlake.errors import (
 )
 from bitlake.io.http import Response
 from bitlake.lake import Lake, connect
+from bitlake.snapshot.rollback import rollback
 
 OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
 ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})
@@ -347,6 +349,43 @@ def test_the_server_rolls_back_to_snapshots_and_tags(lake: Lake, server: rest_se
     ] * 2
     table.append(rows(8))
     assert ids(lake) == [0, 1, 8] and table.maintenance.verify().ok
+
+
+def test_a_commit_that_is_rolled_back_at_once(
+    lake: Lake, server: rest_server.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the commit failed, since the hint of the last snapshot, which the server writes, could not be deleted."""
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    commit = rest_server._commit
+
+    def then_roll_back(server: rest_server.Server, table: rest_server.Table, body: dict[str, Any]) -> dict[str, bool]:
+        answer = commit(server, table, body)
+        rest_server._rollback(table, {"type": "snapshot", "snapshotId": 1})
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rest_server, "_commit", then_roll_back)
+        table.append(rows(2))
+    assert ids(lake) == [1]
+    table.append(rows(3))
+    assert ids(lake) == [1, 3] and table.maintenance.verify().ok
+
+
+def test_a_snapshot_whose_id_another_one_has_now(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the server was asked for the id, and rolled back to the snapshot that has it now."""
+    table = lake.create_table("t", ROWS)
+    for i in range(2):
+        table.append(rows(i))
+    state = table._core.state()
+    snapshot = state.snapshot
+    assert snapshot is not None
+    table.history.rollback(1)
+    for i in (2, 3):
+        table.append(rows(i))
+    with pytest.raises(NotFound, match="snapshot 2 was rolled back"):
+        rollback(state, snapshot)
+    assert ids(lake) == [0, 2, 3]
 
 
 @pytest.mark.parametrize("what", [rest_server.LOSE_ANSWER, rest_server.DROP, 500])
