@@ -121,7 +121,7 @@ def _from_pandas(frame: Any) -> pa.Table:
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         return _in_microseconds(table)
-    except (pa.ArrowException, ValueError, TypeError) as e:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
         raise InvalidRequest(f"the data frame's values have no Arrow type: {e}") from e
 
 

@@ -123,6 +123,8 @@ def test_pandas_without_surprises(lake: bitlake.Lake) -> None:
     assert table.count("id = 3") == 1 and table.count("id IS NULL") == 1
     with pytest.raises(InvalidRequest, match="the data frame's values have no Arrow type: .*column mixed"):
         lake.create_table("u", pd.DataFrame({"mixed": [1, "a"]}))
+    with pytest.raises(InvalidRequest, match="the data frame's values have no Arrow type: .*too large"):
+        table.append(pd.DataFrame({"id": [2**70], "s": ["d"]}))  # an OverflowError
     with pytest.raises(InvalidRequest, match="more than one column 'id'"):
         table.append(pd.DataFrame([[1, 2]], columns=["id", "id"]))
 
