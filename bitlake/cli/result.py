@@ -176,6 +176,19 @@ def hexadecimal(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))
 
 
+def from_hexadecimal(text: pa.Array) -> pa.Array:
+    """The inverse of :func:`hexadecimal`; raises :class:`pyarrow.ArrowInvalid` for other text."""
+    wrong = text.filter(pc.invert(pc.match_substring_regex(text, r"\A(?:[0-9A-Fa-f]{2})*\z")))
+    if len(wrong):
+        raise pa.ArrowInvalid(f"'{wrong[0]}' is not binary, which is written as pairs of hexadecimal digits")
+    digits = pc.fill_null(text.cast(pa.large_string()), "")
+    offsets = np.frombuffer(digits.buffers()[1], np.int64, len(digits) + 1, digits.offset * 8)
+    data = pa.py_buffer(bytes.fromhex(str(digits.buffers()[2] or b"", "ascii")[offsets[0] : offsets[-1]]))
+    value_offsets = pa.py_buffer(((offsets - offsets[0]) // 2).astype(np.int64))
+    values = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(digits), [None, value_offsets, data])
+    return pc.if_else(pc.is_valid(text), values.cast(pa.binary()), pa.scalar(None, pa.binary()))
+
+
 def starting(out: Output) -> None:
     """Print a note for a person before the seconds that Spark takes to start."""
     if out.watched and "pyspark" not in sys.modules:

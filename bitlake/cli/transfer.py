@@ -42,7 +42,7 @@ from bitlake.cli.bad_rows import (
 )
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.result import write
+from bitlake.cli.result import from_hexadecimal, write
 from bitlake.cli.run import (
     Run,
     argument,
@@ -61,6 +61,7 @@ from bitlake.io import open_store
 from bitlake.io.base import scheme_of
 from bitlake.progress import say
 from bitlake.types import arrow_schema, arrow_type, from_arrow, parse_type
+from bitlake.types.arrow import holds
 from bitlake.write.writer import fit
 
 if TYPE_CHECKING:
@@ -183,16 +184,17 @@ class Source:
     def _csv(self, file: Any, expected: pa.Schema, check: Check, bad: BadRows) -> Iterator[pa.RecordBatch]:
         file, names = self._column_names(file, expected)
         parsing, conversion = self._csv_parsing(), self._csv_conversion()
-        types = {name: expected.field(name).type for name in names}
+        parsed = pa.schema([f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in expected])
+        types = {name: parsed.field(name).type for name in names}
         parse = csv_parser(names, {"column_types": types, **conversion}, parsing)
-        convert = csv_converter(expected)
+        convert = csv_converter(parsed)
         return good_blocks(
             self.path,
             self._csv_blocks(file),
             2 if self.style.header else 1,
-            lambda block: check(parse(block)),
+            lambda block: check(_cast(parse(block), expected)),
             csv_splitter(self.path, names, parsing, conversion, bad),
-            lambda rows: check(convert(rows)),
+            lambda rows: check(_cast(convert(rows), expected)),
             lambda block, rows: rows.num_rows,
             bad,
         )
@@ -235,25 +237,40 @@ class Source:
 
 
 def _cast(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
-    """Cast the strings of date and time columns."""
+    """Cast the strings of date, time and binary columns."""
     for i, f in enumerate(batch.schema):
         data_type = expected.field(f.name).type
         if data_type != f.type:
             try:
-                batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
+                batch = batch.set_column(i, f.name, _cast_text(batch.column(i), data_type))
             except pa.ArrowInvalid as e:
                 raise pa.ArrowInvalid(f"column '{f.name}': {message(e)}") from e
     return batch
 
 
+def _cast_text(text: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(data_type):
+        return from_hexadecimal(text)
+    if pa.types.is_time(data_type):  # Arrow parses times of day in CSV only
+        from pyarrow import compute as pc
+
+        day = pa.scalar("1970-01-01 ")
+        return pc.binary_join_element_wise(day, text, "").cast(pa.timestamp("ms")).cast(data_type)
+    return text.cast(data_type)
+
+
 def _json_type(data_type: pa.DataType) -> pa.DataType:
-    """The type to parse JSON with: strings for dates and times, which Arrow parses from numbers only."""
-    return pa.string() if pa.types.is_date(data_type) or pa.types.is_time(data_type) else data_type
+    """The type to parse JSON with: strings for what Arrow parses from numbers only, and for hexadecimal digits."""
+    is_text = pa.types.is_date(data_type) or pa.types.is_time(data_type) or pa.types.is_binary(data_type)
+    return pa.string() if is_text else data_type
 
 
 def _json_parsing(expected: pa.Schema) -> Any:
     from pyarrow import json
 
+    inner = next((f for f in expected if pa.types.is_nested(f.type) and holds(f.type, pa.types.is_binary)), None)
+    if inner is not None:
+        raise InvalidRequest(f"column '{inner.name}' has binary values inside, which JSON cannot hold; use Parquet")
     schema = pa.schema([f.with_type(_json_type(f.type)) for f in expected])
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
 

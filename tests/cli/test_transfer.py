@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import gzip
 import io
 import json
@@ -242,6 +243,40 @@ def test_rows_are_skipped_in_each_block(
     expected = [first + i for i in range(3, 95, 10)] + [97] * (kind == "csv")
     assert sorted(int(t.rpartition("(row ")[2].rstrip(")")) for t in bad.shown) == expected
     lake.drop_table(f"blocks_{kind}")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_exported_binary_values_and_times_are_imported(lake: bitlake.Lake, tmp_path: Path, kind: str) -> None:
+    """Bug: the hexadecimal digits of binary values were stored as text, and JSON with a TIME was refused."""
+    values = [b"", b"\x00\xff", None, b"ab", bytes(range(256))]
+    times = [dt.time(1, 2, 3), None, dt.time(0), dt.time(23, 59, 59, 999000), dt.time(12)]
+    rows = pa.table({"id": range(5), "b": values, "t": pa.array(times, pa.time32("ms"))})
+    table = lake.create_table(f"binary_{kind}", rows)
+    file = tmp_path / f"f.{kind}"
+    with file.open("wb") as f:
+        transfer.write(f, kind, table.scan().schema, table.scan().to_batches())
+    sources = transfer.find_sources([str(file)], None, transfer.CsvStyle(), {})
+    copy = lake.create_table(f"copy_{kind}", rows.schema)
+    assert transfer._write_rows(copy, sources, False, BadRows(0))[0] == 5
+    assert copy.to_arrow().sort_by("id").to_pylist() == rows.to_pylist()
+    for digits in ("abc", "0g", "0 0"):
+        file.write_text(
+            f"id,b\n1,00\n2,{digits}\n" if kind == "csv" else f'{{"id": 1}}\n{{"id": 2, "b": "{digits}"}}\n'
+        )
+        with pytest.raises(InvalidRequest, match=rf"column 'b': '{digits}' is not binary.*\(row [23]\)"):
+            transfer._write_rows(copy, sources, False, BadRows(0))
+    for name in (f"binary_{kind}", f"copy_{kind}"):
+        lake.drop_table(name)
+
+
+def test_binary_values_inside_of_others_are_not_imported_as_text(lake: bitlake.Lake, tmp_path: Path) -> None:
+    table = lake.create_table("inner_binary", pa.schema([("l", pa.list_(pa.binary()))]))
+    file = tmp_path / "f.json"
+    file.write_text('{"l": ["00ff"]}\n')
+    sources = transfer.find_sources([str(file)], None, transfer.CsvStyle(), {})
+    with pytest.raises(InvalidRequest, match="column 'l' has binary values inside"):
+        transfer._write_rows(table, sources, False, BadRows(0))
+    lake.drop_table("inner_binary")
 
 
 def test_a_file_whose_name_is_not_utf8(lake: bitlake.Lake, tmp_path: Path) -> None:
