@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
@@ -178,7 +178,7 @@ class Publisher:
             latest = self.now()
             states = bucket_states(latest, current.keys())
             stale = [s for s in current if not _is_current(current[s], base_states.get(s), states.get(s))]
-            stale = stale or list(current)
+            stale = stale if stale and _compact_alike(base.schema, latest.schema) else list(current)
             discard_compactions(base, [current[s] for s in stale])
             recomputed = self._recompute(latest, [states[s] for s in stale if s in states], full, current, stale)
             current = {**{s: c for s, c in current.items() if s not in stale}, **recomputed}
@@ -425,6 +425,13 @@ def _or_error(work: Callable[[Item], Result], item: Item) -> Result | BitlakeErr
         return work(item)
     except BitlakeError as e:
         return e
+
+
+def _compact_alike(one: TableSchema, other: TableSchema) -> bool:
+    """Whether compactions write the same with both schemas, such as deletion vectors for old rows of a key."""
+    options: tuple[opt.Option[Any], ...] = (opt.DV_ENABLED, opt.CHANGELOG_PRODUCER)
+    same = all(one.opts.of(o) == other.opts.of(o) for o in options)
+    return same and opt.changed_lookup(one.options, other.options) is None
 
 
 def _is_current(compaction: Compaction, base: BucketState | None, now: BucketState | None) -> bool:

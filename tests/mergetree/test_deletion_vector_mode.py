@@ -375,6 +375,30 @@ def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
     assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_a_compaction_that_began_before_the_switch(tmp_path: Path, on: bool) -> None:
+    """Buckets that the switch had not changed kept their compactions of the old mode, and keys had two rows."""
+    for number in range(0, 400, 5):
+        options = {"changelog_producer": "lookup", ENABLED: str(not on).lower()}
+        table = make(tmp_path / str(number), **options)
+        model = {k: k for k in range(30)}
+        table.upsert(batch(model))
+        table.maintenance.compact(full=True)
+        table.upsert(batch({0: -1}))  # so that a bucket has two levels
+        late = {k: -k for k in range(10, 20)}
+        switch = table.maintenance.enable_deletion_vectors if on else table.maintenance.disable_deletion_vectors
+        store = Between(LocalStore(), number, switch)
+        Table(FileStoreTable(table.name, table.path, store)).upsert(batch(late))
+        if not store.done:
+            break
+        table.maintenance.compact()
+        rows = table.scan().to_arrow()
+        assert rows.num_rows == 30, f"call {number}"
+        assert dict(zip(*rows.to_pydict().values(), strict=True)) == {**model, 0: -1, **late}, f"call {number}"
+        assert table.maintenance.verify().ok
+    assert number > 30
+
+
 # --- numbers of buckets -----------------------------------------------------------------------------------------------
 
 
