@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import pickle
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ import pyarrow as pa
 import pytest
 import rest_server
 import s3_server
+from catalog.conftest import first, lake_of
 
 from bitlake import _clock
 from bitlake.catalog.catalog import Identifier
-from bitlake.catalog.rest_client import RestClient, rest_options
 from bitlake.errors import (
     AccessDenied,
     AlreadyExists,
@@ -26,27 +24,10 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.io.http import Response
 from bitlake.lake import Lake, connect
 from bitlake.snapshot.rollback import rollback
 
-OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
 ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[rest_server.Server]:
-    with rest_server.running(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def lake(server: rest_server.Server) -> Lake:
-    return lake_of(server)
-
-
-def lake_of(server: rest_server.Server, **more: str) -> Lake:
-    return connect(rest_server.WAREHOUSE, catalog="rest", uri=server.uri, catalog_options={**OPTIONS, **more})
 
 
 def rows(*ids: int, p: str = "x") -> pa.Table:
@@ -55,16 +36,6 @@ def rows(*ids: int, p: str = "x") -> pa.Table:
 
 def ids(lake: Lake, name: str = "t") -> list[int]:
     return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
-
-
-def first(name: str, *what: object) -> rest_server.Plan:
-    """Hurt the next requests whose path ends so."""
-    left = list(what)
-
-    def plan(method: str, last: str, number: int) -> object:
-        return left.pop(0) if last == name and method != "GET" and left else rest_server.PASS
-
-    return plan  # type: ignore[return-value]
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -464,7 +435,7 @@ def test_tables_inside_the_folders_of_others_commit_through_the_server(lake: Lak
 def test_a_request_about_a_branch_whose_response_is_lost(
     lake: Lake, server: rest_server.Server, step: str, what: str
 ) -> None:
-    """What took place is found in the files; else the caller is told, and can call again."""
+    """What took place is found in the files; otherwise the call raises, and can be repeated."""
     history = lake.create_table("t", ROWS).history
     lake.table("t").append(rows(1))
     history.create_tag("one")
@@ -615,14 +586,7 @@ def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake
     assert [c["action"] for c in server.changes] == ["addColumn"]
 
 
-# --- who asks, and what goes wrong ------------------------------------------------------------------------------------
-
-
-def test_the_servers_settings_and_headers_count(server: rest_server.Server) -> None:
-    lake = lake_of(server, **{"header.X-Mine": "yes"})
-    assert lake._catalog._client.settings["x"] == "default"  # type: ignore[attr-defined]
-    lake.databases()
-    assert all(h["X-Mine"] == "yes" and h["Authorization"] == f"Bearer {rest_server.TOKEN}" for h in server.headers)
+# --- credentials and executors ----------------------------------------------------------------------------------------
 
 
 def token(name: str, endpoint: str, expires_ms: int) -> dict[str, object]:
@@ -713,73 +677,6 @@ def test_tables_whose_files_need_issued_credentials(server: rest_server.Server, 
         ids(lake_of(server))
 
 
-def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None:
-    texts = [repr(lake), repr(lake._catalog), repr(lake._catalog.store), repr(rest_options(server.uri, "w", OPTIONS))]
-    for status, kind in ((400, InvalidRequest), (401, AccessDenied), (403, AccessDenied), (404, NotFound)):
-        server.plan = lambda method, name, number, status=status: status
-        with pytest.raises(kind) as e:
-            lake.databases()
-        texts += [str(e.value), repr(e.value.__cause__)]
-    for status, kind in ((409, AlreadyExists), (500, StorageUnavailable), (501, UnsupportedFeature)):
-        server.plan = lambda method, name, number, status=status: status
-        with pytest.raises(kind, match=f"answered {status}: it failed, Bearer \\*\\*\\*") as e:
-            lake.databases()
-        texts.append(str(e.value))
-    assert not [t for t in texts if rest_server.TOKEN in t]
-    assert rest_server.TOKEN.encode() not in pickle.dumps(lake._catalog.store), "executors need no token"
-    server.plan = lambda method, name, number: rest_server.PASS
-    with pytest.raises(AccessDenied, match="who are you"):
-        lake_of(server, token="wrong")
-
-
-def test_a_token_that_is_a_word_does_not_spoil_messages() -> None:
-    body = json.dumps({"message": "no table 'test': Bearer test is not allowed"}).encode()
-    client, long = object.__new__(RestClient), object.__new__(RestClient)  # which ask no server
-    client.options = rest_options("http://test:1", "w", {"token": "test"})
-    text = str(client._error(Response(404, {}, body)))
-    assert text.startswith("the catalog at http://test:1 answered 404: no table 'test': Bearer *** is not allowed")
-    long.options = rest_options("http://test:1", "w", {"token": "a-token-of-some-length"})
-    body = json.dumps({"message": "a-token-of-some-length?"}).encode()
-    assert "some-length" not in str(long._error(Response(404, {}, body)))
-
-
-def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) -> None:
-    lake.create_database("a")
-    for what in (503, 429, rest_server.DROP, rest_server.LOSE_ANSWER, (503, {"Retry-After": "0"})):
-        start = len(server.seen)
-        server.plan = lambda method, name, number, what=what, start=start: (
-            what if number < start + 2 else rest_server.PASS
-        )
-        assert lake.databases() == ["a"]
-        assert len(server.seen) == start + 3
-    server.plan = first("a", rest_server.LOSE_ANSWER)
-    lake.drop_database("a")
-    assert lake.databases() == []
-    server.plan = first("databases", rest_server.LOSE_ANSWER)
-    with pytest.raises(StorageUnavailable, match="is unknown"):
-        lake.create_database("b")
-    assert lake.databases() == ["b"]
-
-
-def test_dropping_what_never_was_after_a_429(lake: Lake, server: rest_server.Server) -> None:
-    """Bug: the 429 counted as a try that may have deleted the table, so that the drop succeeded."""
-    lake.create_database("a")
-    server.plan = first("t", 429)
-    with pytest.raises(NotFound, match="t"):
-        lake._catalog.drop_table(Identifier("a", "t"))
-    server.plan = first("t", 503)  # which a gateway may send for a request that it has passed on
-    lake._catalog.drop_table(Identifier("a", "t"))
-
-
-def test_a_prefix_is_quoted(server: rest_server.Server) -> None:
-    server.settings["defaults"]["prefix"] = "lake #1 50%"
-    lake = lake_of(server)
-    server.plan = lambda method, name, number: 501
-    with pytest.raises(UnsupportedFeature):
-        lake.databases()
-    assert server.seen[-1] == ("GET", "lake%20%231%2050%25/databases")
-
-
 def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS)
     table.append(rows(1))
@@ -788,32 +685,3 @@ def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server
     assert there.read(f"{root}/snapshot/LATEST") == b"1"
     with pytest.raises(InvalidRequest, match="an executor cannot commit"):
         there.create(f"{root}/snapshot/snapshot-2", there.read(f"{root}/snapshot/snapshot-1"))
-
-
-@pytest.mark.parametrize(
-    ("uri", "options", "match"),
-    [
-        (None, {}, "takes a uri"),
-        ("http://me:secret@h", {}, "may hold no credentials"),
-        ("ftp://h", {}, "like http://host:port"),
-        ("http://[::1", {}, "like http://host:port"),
-        ("http://h:port", {}, "like http://host:port"),
-        ("http://h/\udcff", {}, "bytes that are not UTF-8"),
-        ("http://h", {"token.provider": "dlf"}, "'dlf' is not supported"),
-        ("http://h", {"token.provider": "bear"}, "takes the catalog option 'token'"),
-        ("http://h", {"jdbc.user": "x"}, "unknown rest catalog option 'jdbc.user'"),
-    ],
-)
-def test_options_that_do_not_fit(uri: str | None, options: dict[str, str], match: str) -> None:
-    with pytest.raises((InvalidRequest, UnsupportedFeature), match=match) as e:
-        connect("w", catalog="rest", uri=uri, catalog_options=options)
-    assert "secret" not in str(e.value)
-
-
-def test_answers_that_make_no_sense(lake: Lake, server: rest_server.Server) -> None:
-    server.settings = ["no object"]  # type: ignore[assignment]
-    with pytest.raises(StorageUnavailable, match="not a JSON object"):
-        lake_of(server)
-    server.settings = {"defaults": {"prefix": rest_server.PREFIX}}
-    with pytest.raises(NotFound, match="no such warehouse"):
-        connect("other", catalog="rest", uri=server.uri, catalog_options=OPTIONS)
