@@ -6,7 +6,7 @@
     ├── InvalidRequest        the call, SQL, option or value is wrong: change it
     │   └── EvaluationFailed  an expression fails for some row, as in Spark: overflow, division by zero, an invalid cast
     ├── NotFound              a database, table, column, file or procedure does not exist
-    ├── AlreadyExists         it exists already
+    ├── AlreadyExists         it already exists
     ├── CommitConflict        another writer won: read again and retry
     ├── StorageUnavailable    the store did not answer: retry
     │   ├── AccessDenied      it refused (credentials, rights, read-only, wrong path): retrying does not help, fix it
@@ -41,7 +41,7 @@ class NotFound(BitlakeError):
 
 
 class AlreadyExists(BitlakeError):
-    """A database, table, column or file exists already."""
+    """A database, table, column or file already exists."""
 
 
 class CommitConflict(BitlakeError):

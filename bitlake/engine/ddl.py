@@ -322,7 +322,7 @@ def create_view(session: Session, statement: st.CreateKeptView) -> Any:
     if session.catalog.find_view(name) is not None and not statement.replace:
         if statement.if_not_exists:
             return nothing()
-        raise AlreadyExists(f"view '{name}' exists already; use CREATE OR REPLACE VIEW")
+        raise AlreadyExists(f"view '{name}' already exists; use CREATE OR REPLACE VIEW")
     written = parse_statement(session.original)  # the statement may have names in place of moments and views
     text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
     whole, columns = checked_query(session, text)

@@ -192,7 +192,7 @@ class HdfsStore(Store):
         self._status(source)
         self.make_dirs(target.rpartition("/")[0])
         if not self._renamed(source, target, "NONE"):
-            raise AlreadyExists(f"cannot move {source} to {target}: that exists already")
+            raise AlreadyExists(f"cannot move {source} to {target}: that already exists")
 
     def _published(self, data: bytes, path: str, how: str) -> bool:
         """Make a hidden file and rename it; False when the name is taken."""
@@ -568,7 +568,7 @@ class NativeHdfsStore(HdfsStore):
         except UnicodeEncodeError as e:
             raise NotFound(f"no file can have this name: {shown!r}") from e
         except FileExistsError as e:
-            raise AlreadyExists(f"{shown} exists already") from e
+            raise AlreadyExists(f"{shown} already exists") from e
         except OSError as e:
             text = f"cannot {action} {shown}: {e}; is the namenode at {self._authority or 'fs.defaultFS'}?"
             raise _Passing(text) from e

@@ -165,7 +165,7 @@ class WebHdfs:
     def _error(self, kind: str, message: str, answer: http.Response, op: str, shown: str) -> BitlakeError:
         description = self._message(kind, message, answer.status)
         if kind == "FileAlreadyExistsException":
-            return AlreadyExists(f"{shown} exists already")
+            return AlreadyExists(f"{shown} already exists")
         if kind in ("FileNotFoundException", "ParentNotDirectoryException", "PathIsNotDirectoryException"):
             return NotFound(f"no such file: {shown}")
         if answer.status == 401 and "negotiate" in answer.headers.get("www-authenticate", "").lower():

@@ -123,7 +123,7 @@ class _Evolution:
 
         def add(fields: Fields) -> Fields:
             if _find(fields, name, self._names) is not None:
-                raise AlreadyExists(f"column '{shown}' exists already{_ignored(self._names)}")
+                raise AlreadyExists(f"column '{shown}' already exists{_ignored(self._names)}")
             at = self._place(fields, change)
             return (*fields[:at], field, *fields[at:])
 
@@ -167,7 +167,7 @@ class _Evolution:
             other = _find(fields, new, self._names)
             if other is not None and (other != i or fields[i].name == new):
                 shown = ".".join((*change.path[:-1], new))
-                raise AlreadyExists(f"column '{shown}' exists already{_ignored(self._names)}")
+                raise AlreadyExists(f"column '{shown}' already exists{_ignored(self._names)}")
             return (*fields[:i], replace(fields[i], name=new), *fields[i + 1 :])
 
         self._edit(change.path, rename)

@@ -70,9 +70,9 @@ def is_to_write(name: object, exists: bool, mode: str, partition_by: Sequence[st
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
         raise InvalidRequest(f"unknown mode '{mode}'; expected append, overwrite, error or ignore")
     if exists and mode in ("error", "errorifexists"):
-        raise AlreadyExists(f"table '{name}' exists already: use mode 'append' or 'overwrite'")
+        raise AlreadyExists(f"table '{name}' already exists: use mode 'append' or 'overwrite'")
     if exists and mode != "ignore" and (partition_by or options):
-        raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
+        raise InvalidRequest(f"table '{name}' already exists; its partitioning and options are its own")
     return not (exists and mode == "ignore")
 
 

@@ -72,7 +72,7 @@ def test_what_is_refused(lake: bitlake.Lake, tmp_path: Path) -> None:
     run(lake, "CREATE VIEW v AS SELECT a FROM t")
     run(lake, "CREATE VIEW IF NOT EXISTS v AS SELECT b FROM t")
     for text, kind, message in (
-        ("CREATE VIEW v AS SELECT b FROM t", AlreadyExists, "view 'd.v' exists already"),
+        ("CREATE VIEW v AS SELECT b FROM t", AlreadyExists, "view 'd.v' already exists"),
         ("CREATE VIEW t AS SELECT b FROM t", AlreadyExists, "a table has this name"),
         ("CREATE TABLE v (a INT)", AlreadyExists, "a view has this name"),
         ("CREATE VIEW w AS SELECT nope FROM t", NotFound, "nope"),

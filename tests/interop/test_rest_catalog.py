@@ -114,7 +114,7 @@ def test_views(lake: bitlake.Lake, client: PaimonJava) -> None:
     assert client.value("query", "db.ours", "flink") == "SELECT 2|id"
     with pytest.raises(RuntimeError, match="ViewAlreadyExistException"):
         client.value("view", "db.ours", "SELECT 1")
-    with pytest.raises(AlreadyExists, match="view 'db.theirs' exists already"):
+    with pytest.raises(AlreadyExists, match="view 'db.theirs' already exists"):
         lake.sql("CREATE VIEW db.theirs AS SELECT id FROM db.t", engine="duckdb")
     client.value("drop", "db.ours")
     with pytest.raises(NotFound, match="view 'db.ours' does not exist"):

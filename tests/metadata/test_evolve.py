@@ -149,8 +149,8 @@ def test_indexes_go_with_their_column() -> None:
 
 FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
     (AddColumn(("n",), P("INT NOT NULL")), InvalidRequest, "NOT NULL"),
-    (AddColumn(("A",), P("INT")), AlreadyExists, "exists already"),
-    (AddColumn(("s", "X"), P("INT")), AlreadyExists, r"'s\.X' exists"),
+    (AddColumn(("A",), P("INT")), AlreadyExists, "already exists"),
+    (AddColumn(("s", "X"), P("INT")), AlreadyExists, r"'s\.X' already exists"),
     (AddColumn(("_KEY_x",), P("INT")), InvalidRequest, "reserved"),
     (AddColumn(("rowkind",), P("INT")), InvalidRequest, "reserved"),
     (AddColumn(("_LEVEL",), P("INT")), InvalidRequest, "reserved"),
@@ -176,9 +176,9 @@ FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
     (SetNullable(("a",), False), InvalidRequest, "alter-column-null-to-not-null.disabled"),
     (MoveColumn(("a",), Position("A")), InvalidRequest, "after itself"),
     (SetComment(("s", "q"), "x"), NotFound, r"'s\.q'"),
-    (RenameColumn(("a",), "ID"), AlreadyExists, "^column 'ID' exists"),
-    (RenameColumn(("s", "x"), "Y"), AlreadyExists, r"^column 's\.Y' exists"),
-    (RenameColumn(("l", "element", "x"), "y"), AlreadyExists, r"^column 'l\.element\.y' exists"),
+    (RenameColumn(("a",), "ID"), AlreadyExists, "^column 'ID' already exists"),
+    (RenameColumn(("s", "x"), "Y"), AlreadyExists, r"^column 's\.Y' already exists"),
+    (RenameColumn(("l", "element", "x"), "y"), AlreadyExists, r"^column 'l\.element\.y' already exists"),
     (RenameColumn((), "x"), InvalidRequest, "a column's name is empty"),
     (RenameColumn(("",), "x"), InvalidRequest, "a column's name is empty"),
     (SetComment(("s", ""), "x"), InvalidRequest, "a column's name is empty"),

@@ -326,7 +326,7 @@ def test_columns_are_dropped_then_renamed_then_added(lake: bitlake.Lake) -> None
 def test_changes_come_all_or_not_at_all(lake: bitlake.Lake) -> None:
     table = made(lake, simple())
     before = table.schema
-    with pytest.raises(AlreadyExists, match=r"table 'default\.t': column 'A' exists"):
+    with pytest.raises(AlreadyExists, match=r"table 'default\.t': column 'A' already exists"):
         table.alter(add={"n": "INT", "A": "INT"})
     assert table.schema == before
     with pytest.raises(InvalidRequest, match=r"default\.t': nothing to change"):

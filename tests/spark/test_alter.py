@@ -170,7 +170,7 @@ def test_tables_are_renamed(lake: bitlake.Lake) -> None:
 
 REFUSED = [
     ("ADD COLUMN n INT NOT NULL", InvalidRequest, "cannot be added as NOT NULL"),
-    ("ADD COLUMN ID INT", AlreadyExists, "'ID' exists already"),
+    ("ADD COLUMN ID INT", AlreadyExists, "'ID' already exists"),
     ("DROP COLUMN p", InvalidRequest, "partition column 'p'"),
     ("RENAME COLUMN p TO q", InvalidRequest, "partition column 'p'"),
     ("DROP COLUMN nope", NotFound, "no column 'nope'"),

@@ -245,7 +245,7 @@ def test_alter_tells_columns_apart(lake: Any, exact: Any) -> None:
     lake.sql("ALTER TABLE t ADD COLUMNS (A STRING)")
     lake.sql("INSERT INTO t VALUES (3, 4, 'five')")
     assert answer(lake.sql, "SELECT a, A FROM t") == [(2, None), (4, "five")]
-    with pytest.raises(AlreadyExists, match="'A' exists"):
+    with pytest.raises(AlreadyExists, match="'A' already exists"):
         lake.sql("ALTER TABLE t ADD COLUMNS (A INT)")
     lake.sql("ALTER TABLE t ALTER COLUMN a TYPE BIGINT")
     lake.sql("ALTER TABLE t RENAME COLUMN A TO ID")

@@ -198,7 +198,7 @@ def test_a_folder_of_other_files_becomes_no_table(spark: Any, tmp_path: Path) ->
 
 def test_options_of_a_table_that_exists_are_its_own(spark: Any, lake: bitlake.Lake) -> None:
     path = lake.create_table("t", pa.table({"id": [1]})).path
-    with pytest.raises(Exception, match="exists already: option 'bucket' is for a new table"):
+    with pytest.raises(Exception, match="already exists: option 'bucket' is for a new table"):
         spark.range(3).write.format("bitlake").mode("append").option("bucket", "2").save(path)
 
 

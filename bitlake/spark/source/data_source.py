@@ -201,7 +201,7 @@ def _opened(options: SourceOptions, types: T.StructType, kinds: str | None) -> t
         options.create_table([ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in fields])
         return options.table(), True
     if given:
-        raise InvalidRequest(f"table '{table.name}' exists already: option '{next(iter(given))}' is for a new table")
+        raise InvalidRequest(f"table '{table.name}' already exists: option '{next(iter(given))}' is for a new table")
     return table, False
 
 
