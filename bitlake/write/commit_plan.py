@@ -113,7 +113,7 @@ class CommitPlan:
     level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
     ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of new rows were looked up in all
     partitions: newer rows are a conflict, since a key could end up in two partitions.  ``computed_from`` is the id of
-    the snapshot (0: none yet) from whose rows the new ones were computed: a newer overwrite in their key range is a
+    the snapshot (0: none yet) from whose rows the new ones were computed: newer changes in their key range are a
     conflict, since those rows may be gone.  ``read_uuid`` is the uuid of that snapshot: after a rollback another
     snapshot has its id.
 
@@ -446,7 +446,7 @@ class PlanResolver:
         if since is None or latest is None:
             return
         for number, snapshot in self._snapshots(since, latest):
-            if snapshot is None or (snapshot.commit_kind == "OVERWRITE" and self._replaces_rows(snapshot)):
+            if snapshot is None or (snapshot.commit_kind != "COMPACT" and self._replaces_rows(snapshot)):
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot "
                     f"{since}; read the table again and retry"
@@ -458,9 +458,12 @@ class PlanResolver:
             yield number, find_snapshot(self.table_files, number)
 
     def _replaces_rows(self, snapshot: Snapshot) -> bool:
-        """Whether an OVERWRITE snapshot changes files, or marks rows as deleted, in the key range of the new files."""
+        """Whether a snapshot changes files, or marks rows as deleted, in the key range of the new files.
+
+        Sequence numbers do not show it after a compaction that left deleted rows out.
+        """
         if any(e.bucket < 0 for e in self.plan.adds):
-            return True  # files of postponed rows have no key range
+            return snapshot.commit_kind == "OVERWRITE"  # files of postponed rows have no key range
         metas = read_manifest_list(self.table_files, snapshot.delta_manifest_list)
         entries = [e for part in read_manifests(self.table_files, metas) for e in part if e.bucket >= 0]
         if files_with_common_keys(self.schema, self.plan.adds, entries) is not None:

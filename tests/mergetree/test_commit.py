@@ -512,3 +512,22 @@ def test_a_statement_beside_what_replaces_the_rows_that_it_read(
         done += 1
         assert read(table, level_0=True) == expected, f"call {number}"
     assert done > 3
+
+
+@pytest.mark.parametrize("options", [{}, DV, {"changelog-producer": "lookup"}], ids=str)
+def test_an_update_beside_a_delete_whose_rows_were_compacted_away(tmp_path: Path, options: dict[str, str]) -> None:
+    """No live file showed the numbers of the -D rows any more, and the update brought the rows back."""
+    for number in range(0, 400, 5):
+        table = made(tmp_path / str(number), **options)
+        table.upsert(rows_of(range(8), "old"))
+
+        def delete(table: Table = table) -> None:
+            table.delete("id < 4")
+            table.maintenance.compact(full=True)
+
+        store = Between(LocalStore(), number, delete)
+        Table(FileStoreTable(table.name, table.path, store)).update({"v": "new"}, "v = 'old'")
+        if not store.done:
+            break
+        assert read(table, level_0=True) == dict.fromkeys(range(4, 8), "new"), f"call {number}"
+    assert number > 10
