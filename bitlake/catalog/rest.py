@@ -610,11 +610,9 @@ class RestCatalog(Catalog):
             raise self._database_not_found(database) from e
 
     def table_exists(self, name: Identifier) -> bool:
-        """Whether the server has the table; to a server the branches of a table are tables as well."""
-        if "$" in name.table:
-            return False
+        """Whether the server has the table."""
         try:
-            self._client.get("databases", name.database, "tables", name.table)
+            self._client.get(*self._table_request(name))
         except NotFound:
             return False
         return True
@@ -657,10 +655,19 @@ class RestCatalog(Catalog):
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Ask the server to delete a table with its files; raises :class:`NotFound` unless ``if_exists``."""
         try:
-            self._client.delete("databases", name.database, "tables", name.table)
+            self._client.delete(*self._table_request(name))
         except NotFound as e:
             if not if_exists:
                 raise self._table_not_found(name) from e
+
+    def _table_request(self, name: Identifier) -> tuple[str, ...]:
+        """The path of requests about a table; raises :class:`NotFound` for a branch, which to a server is a table, too.
+
+        DELETE would remove the branch from the server and leave its files.
+        """
+        if "$" in name.table:
+            raise NotFound(f"'{name}' is not the name of a table")
+        return ("databases", name.database, "tables", name.table)
 
     # --- views -----------------------------------------------------------------------------------------------------
 
@@ -743,7 +750,7 @@ class RestCatalog(Catalog):
     def _table(self, name: Identifier) -> RestTable:
         """Get a table from the server, and register it with the store, which commits its snapshots there."""
         try:
-            response = self._client.get("databases", name.database, "tables", name.table)
+            response = self._client.get(*self._table_request(name))
         except NotFound as e:
             raise self._table_not_found(name) from e
         root, uuid, schema = response.get("path"), response.get("id"), response.get("schema")

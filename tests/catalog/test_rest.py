@@ -430,6 +430,23 @@ def test_tables_inside_the_folders_of_others_commit_through_the_server(lake: Lak
     assert [c["tableId"] for c in server.commits] == [outer.id, inner.id] and ids(lake, "inner") == [2]
 
 
+def test_a_branch_is_not_dropped_as_a_table(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the server forgot the branch, whose files stayed, so that it was listed and took no commits."""
+    table = lake.create_table("t", ROWS)
+    table.history.create_branch("b")
+    lake.drop_table("t$branch_b", if_exists=True)
+    for attempt in (
+        lambda: lake.drop_table("t$branch_b"),
+        lambda: lake.sql("DROP TABLE `t$branch_b`", engine="duckdb"),
+        lambda: lake.rename_table("t$branch_b", "u"),
+        lambda: lake._catalog.table_path(Identifier("default", "t$branch_b")),
+    ):
+        with pytest.raises(NotFound, match=r"table 'default\.t\$branch_b' does not exist"):
+            attempt()
+    lake.table("t$branch_b").append(rows(1))
+    assert ids(lake, "t$branch_b") == [1] and ids(lake) == []
+
+
 @pytest.mark.parametrize("step", ["branches", "rename", "forward", "b"])
 @pytest.mark.parametrize("what", [rest_server.LOSE_ANSWER, rest_server.DROP])
 def test_a_request_about_a_branch_whose_response_is_lost(
