@@ -364,11 +364,18 @@ def _make_branch(server: Server, key: tuple[str, str], name: str, tag: str | Non
 
 
 def _forward(main: Table, branch: Table) -> None:
-    snapshots = [p.name for p in (branch.folder / "snapshot").glob("snapshot-*")]
+    """Delete main's snapshots, schemas and tags from the branch's first snapshot on, and copy the branch's."""
+    snapshots = [int(p.name.removeprefix("snapshot-")) for p in (branch.folder / "snapshot").glob("snapshot-*")]
     if not snapshots:
         raise Failure(400, "BRANCH", branch.branch, "it has no snapshot")
-    first = min(int(n.removeprefix("snapshot-")) for n in snapshots)
-    _drop_after(main, first - 1)
+    first = json.loads((branch.folder / "snapshot" / f"snapshot-{min(snapshots)}").read_text())
+    _drop_after(main, first["id"] - 1)
+    for schema in (main.folder / "schema").glob("schema-*"):
+        if int(schema.name.removeprefix("schema-")) >= first["schemaId"]:
+            schema.unlink()
+    for tag in (main.folder / "tag").glob("tag-*"):
+        if json.loads(tag.read_text())["id"] >= first["id"]:
+            tag.unlink()
     for folder in ("schema", "snapshot", "tag"):
         (main.folder / folder).mkdir(exist_ok=True)
         for file in (branch.folder / folder).iterdir():

@@ -430,6 +430,31 @@ def test_tables_inside_the_folders_of_others_commit_through_the_server(lake: Lak
     assert [c["tableId"] for c in server.commits] == [outer.id, inner.id] and ids(lake, "inner") == [2]
 
 
+def test_tables_that_were_open_during_a_fast_forward(lake: Lake, server: rest_server.Server) -> None:
+    """Main's schemas and snapshots are others under the same names then."""
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    table.history.create_tag("one")
+    table.history.create_branch("b", tag="one")
+    branch = lake.table("t$branch_b")
+    branch.add_column("b", "INT")
+    branch.append(pa.table({"id": [10], "p": ["x"], "b": pa.array([5], pa.int32())}))
+    table.add_column("m", "STRING")
+    table.append(pa.table({"id": [2], "p": ["x"], "m": ["s"]}))
+    table.history.create_tag("gone")
+    other = lake_of(server).table("t")
+    assert other.count() == 2
+    table.history.fast_forward("b")
+    for opened in (table, other):
+        assert opened.scan().to_arrow().column_names == ["id", "p", "b"] and opened.count() == 2
+        assert list(opened.history.tags()) == ["one"]
+    with pytest.raises(InvalidRequest, match="no column 'm'"):
+        other.append(pa.table({"id": [3], "p": ["x"], "m": ["s"]}))
+    other.append(rows(3))
+    table.add_column("c", "INT")
+    assert ids(lake) == [1, 3, 10] and table.maintenance.verify().ok
+
+
 def test_a_branch_is_not_dropped_as_a_table(lake: Lake, server: rest_server.Server) -> None:
     """Bug: the server forgot the branch, whose files stayed, so that it was listed and took no commits."""
     table = lake.create_table("t", ROWS)
