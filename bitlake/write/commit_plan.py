@@ -270,7 +270,7 @@ class PlanResolver:
             )
         self._check_batch(latest)
         self._check_alone(latest)
-        self._check_overwritten(latest)
+        self._check_read_rows(latest)
         if plan.hash_indexes and (latest is None or plan.read_uuid is None or latest.uuid != plan.read_uuid):
             files = IndexFiles(self.store, self.paths, self.schema)
             files.check_hashes_kept(index_entries(self.table_files, latest), plan.hash_indexes)
@@ -440,8 +440,8 @@ class PlanResolver:
                     f"looked up in snapshot {since}; read the table again and retry"
                 )
 
-    def _check_overwritten(self, latest: Snapshot | None) -> None:
-        """Raise if a newer overwrite may have replaced rows from which the new rows were computed."""
+    def _check_read_rows(self, latest: Snapshot | None) -> None:
+        """Raise if a newer snapshot may have replaced or deleted rows from which the new rows were computed."""
         since = self.plan.computed_from
         if since is None or latest is None:
             return
