@@ -17,7 +17,8 @@ Files of the tables that the catalog opened are read and written directly, but t
 * if the server's option ``data-token.enabled`` is true, ``GET …/tables/<table>/token`` returns storage options with
   credentials for the table's files, and when they expire: ``{"token": {…}, "expiresAtMillis": …}``.
 
-External tables commit and branch by files, as in Paimon: the server keeps their schemas only.
+External tables commit and branch by files, as in Paimon: the server keeps their schemas only, and their files take the
+lake's own credentials.
 
 Source: ``docs/static/rest-catalog-open-api.yaml`` in Paimon's repository; what it leaves open is as in Paimon's
 clients.
@@ -178,7 +179,9 @@ class RestStore(ResolvingStore):
 
     def _at(self, path: str) -> Store:
         table = self._table_of(path) if self._issues_tokens else None
-        return super()._at(path) if table is None else self._token_of(table)[1]._at(path)
+        if table is None or table.external:  # an external table is reached by the lake's own options, as in Paimon
+            return super()._at(path)
+        return self._token_of(table)[1]._at(path)
 
     def _token_of(self, table: RestTable) -> tuple[_DataToken, ResolvingStore]:
         current = self._tokens.get(table.root)
