@@ -455,6 +455,25 @@ def test_tables_that_were_open_during_a_fast_forward(lake: Lake, server: rest_se
     assert ids(lake) == [1, 3, 10] and table.maintenance.verify().ok
 
 
+def test_an_external_table_is_fast_forwarded_to_a_newer_schema(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the fast-forward stopped half-way, each time, at replacing the schema that the server had written."""
+    lake.create_table("t", ROWS)
+    server.tables["default", "t"].external = True
+    table = lake.table("t")
+    table.append(rows(1))
+    table.history.create_tag("one")
+    table.history.create_branch("b", tag="one")
+    branch = lake.table("t$branch_b")
+    branch.add_column("n", "INT")
+    branch.append(pa.table({"id": [10], "p": ["x"], "n": pa.array([5], pa.int32())}))
+    table.history.fast_forward("b")
+    assert ids(lake) == [1, 10] and [c["action"] for c in server.changes] == ["addColumn"]
+    table.history.delete_branch("b")
+    lake.table("t").add_column("m", "INT")
+    assert [f["name"] for f in server.tables["default", "t"].schema["fields"]] == ["id", "p", "n", "m"]
+    assert lake.table("t").maintenance.verify().ok
+
+
 def test_a_branch_is_not_dropped_as_a_table(lake: Lake, server: rest_server.Server) -> None:
     """Bug: the server forgot the branch, whose files stayed, so that it was listed and took no commits."""
     table = lake.create_table("t", ROWS)
