@@ -240,15 +240,15 @@ class RestStore(ResolvingStore):
         table, folder, number = self._history(path)
         if table is None or path == table.paths.earliest_hint:
             self._at(path).write(path, data)
-        elif (folder != "snapshot" or number is not None) and not self._is_schema(table, path, data):
+        elif (folder != "snapshot" or number is not None) and not self._server_wrote(table, path, data):
             raise self._refusal(table, path)
 
-    def _is_schema(self, table: RestTable, path: str, data: bytes) -> bool:
-        """Whether the server wrote this schema of an external table: a fast-forward creates it, then replaces it."""
+    def _server_wrote(self, table: RestTable, path: str, data: bytes) -> bool:
+        """Whether the server wrote this schema of an external table: a fast-forward creates it, then rewrites it."""
         if not table.external or not self.exists(path):
             return False
-        own, new = TableSchema.from_json(self.read(path), path), TableSchema.from_json(data, path)
-        return (own.fields, dict(own.options)) == (new.fields, dict(new.options))
+        stored, new = TableSchema.from_json(self.read(path), path), TableSchema.from_json(data, path)
+        return (stored.fields, dict(stored.options)) == (new.fields, dict(new.options))
 
     def delete(self, path: str) -> None:
         """Delete a file; the last snapshot cannot be deleted."""
