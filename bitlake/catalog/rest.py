@@ -266,9 +266,13 @@ class RestStore(ResolvingStore):
         client = self._require_client()
         snapshot = Snapshot.from_json(data, path)
         paths = table.paths
+        try:
+            base = self._base_uuid(paths, number)
+        except NotFound:
+            return False  # it was rolled back meanwhile: without a base, a server takes the commit on any snapshot
         body = {
             "tableId": table.uuid,
-            "baseSnapshotUuid": self._base_uuid(paths, number),
+            "baseSnapshotUuid": base,
             "snapshot": json.loads(data),
             "statistics": partition_statistics(TableFiles(self, paths), snapshot),
         }
@@ -290,10 +294,7 @@ class RestStore(ResolvingStore):
         if number <= 1:
             return None
         path = paths.snapshot(number - 1)
-        try:
-            return Snapshot.from_json(self.read(path), path).uuid
-        except NotFound:
-            return None
+        return Snapshot.from_json(self.read(path), path).uuid
 
     def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         paths = table.paths

@@ -343,6 +343,19 @@ def test_a_commit_that_is_rolled_back_at_once(
     assert ids(lake) == [1, 3] and table.maintenance.verify().ok
 
 
+def test_a_commit_on_a_snapshot_that_was_rolled_back(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the request named no base, so that the server took a commit with rows that had been rolled back."""
+    table = lake.create_table("t", ROWS)
+    for i in range(3):
+        table.append(rows(i))
+    store, folder = lake._catalog.store, f"{table.path}/snapshot"
+    on_third = store.read(f"{folder}/snapshot-3").replace(b'"id": 3', b'"id": 4')
+    assert b'"id": 4' in on_third
+    table.history.rollback(2)
+    assert store.create(f"{folder}/snapshot-4", on_third) is False
+    assert ids(lake) == [0, 1] and len(server.commits) == 3
+
+
 def test_a_snapshot_whose_id_another_one_has_now(lake: Lake, server: rest_server.Server) -> None:
     """Bug: the server was asked for the id, and rolled back to the snapshot that has it now."""
     table = lake.create_table("t", ROWS)
