@@ -55,6 +55,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import read_manifest_list, read_manifests
 from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import BASE, name_of
 from bitlake.snapshot.removal_markers import PREFIX as EXPIRING
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema_id, load_schema
@@ -267,7 +268,7 @@ class RestStore(ResolvingStore):
         snapshot = Snapshot.from_json(data, path)
         paths = table.paths
         try:
-            base = self._base_uuid(paths, number)
+            base = self._base_uuid(paths, number, snapshot) if number > 1 else None
         except NotFound:
             return False  # it was rolled back meanwhile: without a base, a server takes the commit on any snapshot
         body = {
@@ -290,11 +291,12 @@ class RestStore(ResolvingStore):
             )
         return False
 
-    def _base_uuid(self, paths: TablePaths, number: int) -> str | None:
-        if number <= 1:
-            return None
+    def _base_uuid(self, paths: TablePaths, number: int, snapshot: Snapshot) -> str | None:
         path = paths.snapshot(number - 1)
-        return Snapshot.from_json(self.read(path), path).uuid
+        base = Snapshot.from_json(self.read(path), path)
+        if snapshot.properties.get(BASE, name_of(base)) != name_of(base):
+            raise NotFound(f"{path} is another snapshot than the one that was read")
+        return base.uuid
 
     def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         paths = table.paths
