@@ -35,10 +35,10 @@ def connect_catalog(
         if not uri:
             raise InvalidRequest("a rest catalog takes a uri, such as http://host:port")
         # Imported lazily, as the jdbc catalog below: a lake uses one kind of catalog.
-        from bitlake.catalog import rest, rest_client
+        from bitlake.catalog import rest, rest_client, rest_store
 
         client = rest_client.RestClient(rest_client.rest_options(uri, warehouse, options or {}))
-        catalog: Catalog = rest.RestCatalog(client, rest.RestStore(client, storage_options, configured))
+        catalog: Catalog = rest.RestCatalog(client, rest_store.RestStore(client, storage_options, configured))
     else:
         store = open_store_for(warehouse, storage_options, configured, external_paths)
         catalog = open_catalog(kind, store, warehouse, uri, options)

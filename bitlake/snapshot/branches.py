@@ -36,7 +36,7 @@ from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import load_tag
-from bitlake.snapshot.versions import branch_names, has_schema, latest_schema
+from bitlake.snapshot.versions import branch_names, has_schema, latest_schema, snapshot_ids
 
 MAIN = "main"
 _FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
@@ -223,6 +223,8 @@ def fast_forward(state: TableState, name: str) -> None:
         FastForward(main, branch, state.name, schema).run()
     else:
         server.fast_forward(name)
+        # The branch may begin before main's earliest snapshot, which the server leaves in the hint.
+        main.store.write(main.paths.earliest_hint, str(min(snapshot_ids(main))).encode())
     publish_history(replace(state, paths=main.paths, schema=latest_schema(main) or schema))
 
 

@@ -470,6 +470,23 @@ def test_tables_that_were_open_during_a_fast_forward(lake: Lake, server: rest_se
     assert ids(lake) == [1, 3, 10] and table.maintenance.verify().ok
 
 
+def test_expiry_after_a_fast_forward_to_a_branch_that_begins_earlier(lake: Lake) -> None:
+    """Bug: the hint EARLIEST still named main's earliest snapshot, and expiry left those before it."""
+    table = lake.create_table("t", ROWS)
+    for i in range(4):
+        table.append(rows(i))
+        if i == 0:
+            table.history.create_tag("first")
+            table.history.create_branch("b", tag="first")
+    table.maintenance.expire_snapshots(retain_max=2, retain_min=1)
+    for i in (10, 11, 12):
+        lake.table("t$branch_b").append(rows(i))
+    table.history.fast_forward("b")
+    assert [s.id for s in table.history.snapshots()] == [1, 2, 3, 4]
+    assert table.maintenance.expire_snapshots(retain_max=1, retain_min=1).snapshots == (1, 2, 3)
+    assert ids(lake) == [0, 10, 11, 12] and table.maintenance.verify().ok
+
+
 def test_an_external_table_is_fast_forwarded_to_a_newer_schema(lake: Lake, server: rest_server.Server) -> None:
     """Bug: the fast-forward stopped half-way, each time, at replacing the schema that the server had written."""
     lake.create_table("t", ROWS)

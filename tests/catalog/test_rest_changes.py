@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import rest_server
 
-from bitlake.catalog.rest import schema_changes
+from bitlake.catalog.rest_store import schema_changes
 from bitlake.errors import UnsupportedFeature
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import ArrayType, AtomicType, DataField, MapType, Root, RowType
