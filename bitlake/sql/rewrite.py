@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -259,7 +260,7 @@ def _in_select(words: Sequence[str]) -> list[int]:
 
 _STARTS = frozenset(
     ("SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "CREATE", "EXPLAIN", "MERGE", "COPY", "REPLACE")
-    + ("ALTER", "CACHE", "DECLARE", "DESC", "DESCRIBE", "SET")
+    + ("ALTER", "CACHE", "DECLARE", "DELETE", "DESC", "DESCRIBE", "SET", "UPDATE")
 )
 _DEEPEST = 30
 
@@ -278,8 +279,10 @@ def expand_views(text: SqlText, find: Callable[[TableName], str | None], names: 
         if not words or words[0] not in _STARTS or (words[0] == "CREATE" and _is_kept_view(words)):
             return text
         edits = []
+        target = _target_of_delete(text)
         for use in find_names(text, names):
-            query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
+            other = use.shadowed or use.bare or use.name.catalog is not None or use.start == target
+            query = None if other else find(use.name)
             if query is not None:
                 alias = "" if use.has_alias else f" AS {quote_name(use.name.table)}"
                 edits.append((use.start, use.end, f"({query}){alias}"))
@@ -287,6 +290,14 @@ def expand_views(text: SqlText, find: Callable[[TableName], str | None], names: 
             return text
         text = text.edit(edits)
     raise InvalidRequest(f"views are nested more than {_DEEPEST} deep, or in a circle: {text[:80]} …")
+
+
+def _target_of_delete(text: SqlText) -> int | None:
+    """Where the table's name begins in ``[EXPLAIN] DELETE FROM t``, which no query may replace."""
+    for at, (word, after) in enumerate(itertools.pairwise(text.words[:4])):
+        if (word, after) == ("DELETE", "FROM"):
+            return text.tokens[at + 2].start if at + 2 < len(text.tokens) else None
+    return None
 
 
 def _is_kept_view(words: Sequence[str]) -> bool:

@@ -88,6 +88,8 @@ class NameFinder:
         self.words = text.words
         self.found: list[TableUse] = []
         self.frames = [_Frame(0)]
+        self.in_merge = False
+        """Whether MERGE was read and its USING, which names a table where a join's names columns, is still to come."""
 
     def word(self, at: int) -> str:
         """The bare word at an index, upper case; '' for quoted ones and outside."""
@@ -115,6 +117,9 @@ class NameFinder:
                 frame.query = frame.in_from = frame.expects = True
         elif word == "JOIN":
             frame.in_from = frame.expects = True
+        elif word in ("MERGE", "USING") and len(self.frames) == 1:
+            frame.expects = self.in_merge and word == "USING"
+            self.in_merge = word == "MERGE"
         elif word == ",":
             frame.expects = frame.in_from
         elif word == "TABLE" and self._begins_query(at):

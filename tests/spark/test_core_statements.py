@@ -14,7 +14,7 @@ import pytest
 from long import long
 
 import bitlake
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, NotFound
 
 TYPES = (
     "b BOOLEAN, t TINYINT, s SMALLINT, i INT, l BIGINT NOT NULL, f FLOAT, d DOUBLE, m DECIMAL(12, 2), c CHAR(3), "
@@ -402,6 +402,31 @@ def test_views(spark: Any, tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / f"{name}.db") as database:
             rows.append(database.execute("SELECT view_name, view_schema FROM paimon_views ORDER BY 1").fetchall())
     assert rows[0] == rows[1] and [name for name, _ in rows[0]] == ["n"]
+
+
+def test_changes_read_views(spark: Any, tmp_path: Path) -> None:
+    """MERGE, UPDATE and DELETE read a catalog's views, and MERGE an earlier snapshot of a table."""
+    uri = f"sqlite:///{tmp_path}/names.db"
+    lake = bitlake.connect(tmp_path / "lake", spark=spark, catalog="jdbc", uri=uri)
+    lake.create_table("t", pa.table({"id": [1, 2, 3], "a": [10, 20, 30]}), primary_key=["id"])
+    lake.sql("CREATE VIEW v AS SELECT id, a + 1 AS a FROM t WHERE id > 1", engine="duckdb")
+
+    def changed(text: str, engine: str) -> list[tuple[int, int]]:
+        lake.sql(text, engine=engine)
+        return [tuple(r.values()) for r in lake.table("t").to_arrow().sort_by("id").to_pylist()]
+
+    for engine in ("duckdb", "spark"):
+        merge = "MERGE INTO t USING v ON t.id = v.id WHEN MATCHED THEN UPDATE SET a = v.a"
+        assert changed(merge, engine) == [(1, 10), (2, 21), (3, 31)]
+        merge = "MERGE INTO t USING t VERSION AS OF 1 AS old ON t.id = old.id WHEN MATCHED THEN UPDATE SET a = old.a"
+        assert changed(merge, engine) == [(1, 10), (2, 20), (3, 30)]
+    update = "UPDATE t SET a = 0 WHERE id IN (SELECT id FROM v WHERE id = 2)"
+    assert changed(update, "spark") == [(1, 10), (2, 0), (3, 30)]
+    delete = "DELETE FROM t WHERE EXISTS (SELECT 1 FROM v WHERE v.id = t.id AND v.a > 30)"
+    assert changed(delete, "spark") == [(1, 10), (2, 0)]
+    for text in ("DELETE FROM v WHERE id = 1", "MERGE INTO v USING t ON v.id = t.id WHEN MATCHED THEN DELETE"):
+        with pytest.raises(NotFound, match="table 'default.v' does not exist"):
+            lake.sql(text)
 
 
 def test_the_database_and_settings_are_both_engines(spark: Any, tmp_path: Path) -> None:
