@@ -285,6 +285,7 @@ class RestStore(ResolvingStore):
         return False
 
     def _base_uuid(self, paths: TablePaths, number: int, snapshot: Snapshot) -> str | None:
+        """The uuid of the snapshot before; raises :class:`NotFound` if it is gone, or not the one that was read."""
         path = paths.snapshot(number - 1)
         base = Snapshot.from_json(self.read(path), path)
         if snapshot.properties.get(BASE, name_of(base)) != name_of(base):

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from bitlake import arguments
 from bitlake.cli.output import Output, Screen
 from bitlake.cli.run import allow_pandas
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -211,6 +212,7 @@ class Result:
         With the engine ``auto``, this process carries out what it does as Spark does, until Spark has been started.
         Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` where Spark is missing, too.
         """
+        arguments.text("a statement", text)
         started = time.perf_counter()
         if engine == "duckdb" or (engine == "auto" and not lake_has_spark(lake)):
             from bitlake.engine.engine import is_left_to_spark  # Spark's engine needs another
