@@ -37,7 +37,7 @@ class CountingStore:
         return self.inner.identity
 
     def history_server(self, folder: str) -> HistoryServer | None:
-        """That of the store below; this is no request."""
+        """The server of the store below; not counted, since it sends no request."""
         return self.inner.history_server(folder)
 
     def reset(self) -> None:
@@ -199,7 +199,7 @@ class FaultyStore:
         return self.inner.identity
 
     def history_server(self, folder: str) -> HistoryServer | None:
-        """That of the store below; this is no request."""
+        """The server of the store below; not counted, since it sends no request."""
         return self.inner.history_server(folder)
 
     def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
