@@ -10,9 +10,7 @@ schema, created only if absent:
    (:meth:`bitlake.write.commit_plan.PlanResolver.check_options`); rows written to level 0 count in both modes;
 3. publish an empty snapshot.  A writer that read the schema before the switch, and has not committed yet, loses the
    race for the snapshot's id and reads the schema again: the table can no longer be changed in the old mode;
-4. if such a writer was faster: compact fully (on), or switch back and start again (off), since without vectors the rows
-   that it deleted would come back.  Rows that came into level 0 meanwhile are compacted, so that readers see them (on).
-
+XX
 Options that decide whether compactions look up keys also change how readers merge levels; no switch settles the table
 then, and :func:`check_lookup_change` refuses the change of a table that is not settled.
 
@@ -30,7 +28,6 @@ from pyroaring import BitMap
 
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.fileindex.selection import Selection
-from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
@@ -43,6 +40,7 @@ from bitlake.schema.merge_spec import DEDUPLICATE, MergeSpec
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
+from bitlake.snapshot.settled import do_not_overlap, is_settled
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
@@ -89,29 +87,6 @@ def _settle(table: MergeTreeTable, state: TableState) -> None:
         drop_all_vectors(state, publisher.runner, publisher.user)
 
 
-def is_settled(state: TableState, *, level_0: bool = False) -> bool:
-    """Return whether readers with and without deletion vectors see the same rows.
-
-    ``level_0``: ignore rows of level 0, which readers with vectors do not see.
-    """
-    entries = [e for e in state.entries() if e.bucket >= 0]
-    vectors = vectors_by_file(index_entries(state.table_files, state.snapshot))
-    if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in vectors for e in entries):
-        return False
-    if not state.schema.primary_keys:
-        return True
-    upper = [e for e in entries if e.file.level > 0]
-    if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
-        return False
-    return _do_not_overlap(state.schema, upper)
-
-
-def _do_not_overlap(schema: TableSchema, files: list[ManifestEntry]) -> bool:
-    """Whether the key ranges of a bucket's files do not overlap, so that each key has one row."""
-    ranges = KeyRanges(schema)
-    return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())
-
-
 def check_lookup_change(state: TableState, options: Mapping[str, str]) -> None:
     """Raise :class:`InvalidRequest` if changed options would make readers merge rows of several levels differently.
 
@@ -127,7 +102,7 @@ def check_lookup_change(state: TableState, options: Mapping[str, str]) -> None:
     # Of rows that replace each other, the lowest level has the latest one, unless a sequence field orders them.
     if spec.engine == DEDUPLICATE and not (spec.sequence and looks_up):
         return
-    if _do_not_overlap(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
+    if do_not_overlap(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
         return
     raise InvalidRequest(
         f"table '{state.name}': option '{changed.name}' cannot change from '{old.opts.of(changed)}' to "
@@ -172,7 +147,6 @@ def _finish(table: MergeTreeTable, before: TableState, new: TableSchema) -> bool
     """Close the table to the old mode after the switch to ``new``; False if it had to be switched back."""
     if _latest_id(before) is None:
         return True
-    on = new.opts.of(opt.DV_ENABLED)
     fence = commit(
         table.store,
         before.paths,
@@ -182,6 +156,9 @@ def _finish(table: MergeTreeTable, before: TableState, new: TableSchema) -> bool
         options={**new.options, opt.FORCE_SNAPSHOT.name: "true"},
     )
     assert fence is not None
+    on = new.opts.of(opt.DV_ENABLED)
+    if table.stored_state().schema.opts.of(opt.DV_ENABLED) != on:
+        return False
     since = list(existing_snapshots(before.table_files, range((before.snapshot_id or 0) + 1, fence.id)))
     old_mode = any(s.commit_kind != "APPEND" and s.schema_id < new.id for s in since)
     if on:

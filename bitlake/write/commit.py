@@ -41,7 +41,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bitlake import _clock
 from bitlake.errors import (
@@ -66,6 +66,8 @@ from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
+from bitlake.snapshot.schema_commit import write_schema
+from bitlake.snapshot.settled import is_settled
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, read_hint
 from bitlake.snapshot.tags import tag_commit
@@ -459,6 +461,10 @@ class _Committer:
 
     def _schema_id(self) -> int:
         latest = latest_schema_id(self.table_files)
+        if latest is not None and self.base is not None and latest != self.base.schema_id:
+            schema = load_schema(self.table_files, latest)
+            if undo_unsafe_switch(TableState(self.paths.root, self.paths, self.store, schema, self.base)):
+                latest = latest_schema_id(self.table_files)
         required = self.resolver.plan.requires_schema
         if required is not None and latest is not None and latest != required:
             raise CommitConflict(
@@ -467,6 +473,30 @@ class _Committer:
         if latest is not None and latest != self.resolver.schema.id:
             self.resolver.check_options(load_schema(self.table_files, latest), self.base)
         return self.resolver.schema.id if latest is None else max(latest, self.resolver.schema.id)
+
+
+def undo_unsafe_switch(state: TableState) -> bool:
+    """Switch deletion vectors back if the latest snapshot would be read wrongly since they were switched on or off.
+
+    Another writer, which had read the schema before, committed the snapshot right after the switch
+    (:mod:`bitlake.mergetree.deletion_vector_mode`).  On top of it, a snapshot with the new schema would show deleted
+    rows, or keys twice.  Returns whether that was so.
+    """
+    if state.snapshot is None or state.snapshot.schema_id == state.schema.id:
+        return False
+    old, new = load_schema(state.table_files, state.snapshot.schema_id), state.schema
+    on = old.opts.of(opt.DV_ENABLED)
+    # With 'deletion-vectors.modifiable', a user of another engine has accepted that.
+    if on == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
+        return False
+    if {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields):
+        return False  # REPLACE TABLE: the rows are about to be removed
+    if is_settled(replace(state, schema=old), level_0=True):
+        return False
+    write_schema(
+        state, new.next(options={**new.options, opt.DV_ENABLED.name: str(on).lower()})
+    )  # or another commit did
+    return True
 
 
 # --- batches of streams -----------------------------------------------------------------------------------------------
