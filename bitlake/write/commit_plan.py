@@ -34,7 +34,7 @@ from bitlake.merge.interval_partition import check_level_overlap, check_no_commo
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, Slot
-from bitlake.metadata.paths import TablePaths, partition_path
+from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.metadata.stats import physical_values
@@ -445,30 +445,40 @@ class PlanResolver:
         since = self.plan.computed_from
         if since is None or latest is None:
             return
+        before = find_snapshot(self.table_files, since) if since else None
         for number, snapshot in self._snapshots(since, latest):
-            if snapshot is None or (snapshot.commit_kind != "COMPACT" and self._replaces_rows(snapshot)):
+            if snapshot is None or self._replaces_rows(before, snapshot):
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may have replaced rows that were read in snapshot "
                     f"{since}; read the table again and retry"
                 )
+            before = snapshot
 
     def _snapshots(self, since: int, latest: Snapshot) -> Iterator[tuple[int, Snapshot | None]]:
         """The ids after ``since`` up to the latest one's, each with its snapshot; None if it has expired."""
         for number in range(since + 1, latest.id + 1):
             yield number, find_snapshot(self.table_files, number)
 
-    def _replaces_rows(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot changes files, or marks rows as deleted, in the key range of the new files.
+    def _replaces_rows(self, before: Snapshot | None, snapshot: Snapshot) -> bool:
+        """Whether a snapshot changes visible rows in the key range of the new files, or marks them as deleted.
 
-        Sequence numbers do not show it after a compaction that left deleted rows out.
+        Sequence numbers do not show it after a compaction that left deleted rows out.  A compaction that assigns
+        buckets to postponed rows makes these visible; others change no row.  ``before`` is the snapshot before.
         """
-        if any(e.bucket < 0 for e in self.plan.adds):
-            return snapshot.commit_kind == "OVERWRITE"  # files of postponed rows have no key range
+        compaction = snapshot.commit_kind == "COMPACT"
+        if compaction and self.schema.num_buckets != POSTPONE_BUCKET:
+            return False
         metas = read_manifest_list(self.table_files, snapshot.delta_manifest_list)
-        entries = [e for part in read_manifests(self.table_files, metas) for e in part if e.bucket >= 0]
-        if files_with_common_keys(self.schema, self.plan.adds, entries) is not None:
+        entries = [e for part in read_manifests(self.table_files, metas) for e in part]
+        visible = [e for e in entries if e.bucket >= 0]
+        if compaction and len(visible) == len(entries):
+            return False
+        if any(e.bucket < 0 for e in self.plan.adds):  # files of postponed rows have no key range
+            partitions = {e.partition for e in self.plan.adds}
+            return snapshot.commit_kind == "OVERWRITE" or any(e.partition in partitions for e in visible)
+        if files_with_common_keys(self.schema, self.plan.adds, visible) is not None:
             return True
-        return self._vectors(find_snapshot(self.table_files, snapshot.id - 1)) != self._vectors(snapshot)
+        return not compaction and self._vectors(before) != self._vectors(snapshot)
 
     def _vectors(self, snapshot: Snapshot | None) -> set[tuple[Slot, str]]:
         """The names of a snapshot's deletion vector files, by bucket, in the buckets that the plan changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -108,6 +109,39 @@ def test_a_batch_write_while_postponed_rows_get_their_buckets(tmp_path: Path) ->
         assert found(table) == rows and table.maintenance.verify().ok
         assert not table.maintenance.remove_orphan_files(timedelta(days=-1))
     assert seen == {1, 2}
+
+
+STATEMENTS: dict[str, Callable[[Table], object]] = {
+    "update": lambda table: table.update({"v": 9}, "v = 1"),
+    "delete": lambda table: table.delete("v = 1"),
+}
+
+
+@pytest.mark.parametrize("fixed", ["true", "false"])
+@pytest.mark.parametrize("waiting", ["upserted", "deleted"])
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_while_postponed_rows_get_their_buckets(
+    tmp_path: Path, statement: str, waiting: str, fixed: str
+) -> None:
+    """It replaced rows that the compaction made visible, and brought back those that the compaction removed."""
+    ids, done = list(range(6)), 0
+    for number in range(0, 400, 5):
+        table = make(tmp_path / str(number), postpone__default_bucket_num="1")
+        table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [1] * 6}, schema=SCHEMA))
+        table.maintenance.compact(full=True)
+        table.alter_options({"postpone.batch-write-fixed-bucket": "false"})
+        kinds = pa.repeat(pa.scalar(0 if waiting == "upserted" else 3, pa.int8()), 6)
+        table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [2] * 6}, schema=SCHEMA), kinds=kinds)
+        table.alter_options({"postpone.batch-write-fixed-bucket": fixed})
+        store = Between(LocalStore(), number, lambda table=table: table.maintenance.compact(full=True))
+        STATEMENTS[statement](Table(FileStoreTable(table.name, table.path, store)))
+        if not store.done:
+            break
+        done += 1
+        table.maintenance.compact(full=True)
+        assert found(table) == ({("a", i): 2 for i in ids} if waiting == "upserted" else {}), f"call {number}"
+        assert table.maintenance.verify().ok
+    assert done > 3
 
 
 def test_writers_of_postponed_rows_have_numbers_below_2_to_the_31_less_one(
