@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE = (
+PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT = (
     "pass",
     "503",
     "drop before it arrives",
@@ -22,6 +22,7 @@ PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE = (
     "slow",
     "half of the answer",
     "403",
+    "done twice, and the second answer returned",
 )
 Plan = Callable[[str, str, int], str]
 """(method, path with query, how many requests of all came before) → what to do."""
@@ -93,6 +94,8 @@ def _serve(proxy: Proxy, client: socket.socket, to: tuple[str | None, int | None
                 if done in (UNAVAILABLE, REFUSE):
                     client.sendall(_503 if done == UNAVAILABLE else _403)
                     return
+                if done == REPEAT:
+                    _ask(request, to, method)
                 answer = _ask(request, to, method)
                 if done == LOSE_ANSWER:
                     return

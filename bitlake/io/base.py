@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
+from bitlake.errors import AccessDenied, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
@@ -248,6 +248,22 @@ def has_cheap_rename(store: Store, path: str) -> bool:
     Then Spark's JVM can also read these files itself: the plain PySpark wheel has no jar for any object store.
     """
     return store.local_path(path) is not None
+
+
+def create_distinct(store: Store, path: str, data: bytes) -> bool:
+    """Create a file whose bytes no other writer writes; see :meth:`Store.create`.
+
+    True also if the file exists with these bytes: a proxy in front of an object store may repeat a request whose
+    response it lost, and pass on the second response, that the name is taken.
+    """
+    if store.create(path, data):
+        return True
+    try:
+        return store.read(path) == data
+    except NotFound:
+        return False
+    except AccessDenied as e:  # the file may have been created
+        raise StorageUnavailable(str(e)) from e
 
 
 def in_parallel(

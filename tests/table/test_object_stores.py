@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 import s3_server
 from caches import forget
-from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
+from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, REPEAT, SLOW, UNAVAILABLE
 from long import few
 
 import bitlake
@@ -47,9 +47,9 @@ def rows(ids: Any, who: str = "a") -> pa.Table:
     )
 
 
-def ids(table: bitlake.Table, where: str | None = None) -> list[int]:
+def ids(table: bitlake.Table, where: str | None = None, tag: str | None = None) -> list[int]:
     forget()
-    return sorted(table.scan(columns=["id"], where=where).to_arrow().column("id").to_pylist())
+    return sorted(table.scan(columns=["id"], where=where, tag=tag).to_arrow().column("id").to_pylist())
 
 
 @pytest.fixture(params=["memory", "s3", "gcs", "azure"])
@@ -191,6 +191,30 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
     assert len(hurt) == 3
     assert ids(table) == [0, 1, 2]
     assert versions.latest_snapshot_id(table._core.state().table_files) == 3
+
+
+@pytest.mark.parametrize("primary_key", [[], ["id"]])
+def test_a_commit_that_a_proxy_sends_twice_is_made_once(proxy: flaky_proxy.Proxy, primary_key: list[str]) -> None:
+    lake = through(proxy, f"s3://lake/twice-{len(primary_key)}")
+    table = lake.create_table("t", rows([]).schema, primary_key=primary_key)
+
+    def plan(method: str, path: str, number: int) -> str:
+        return REPEAT if method == "PUT" and ("/snapshot/" in path or "/schema/" in path) else PASS
+
+    proxy.plan = plan
+    table.append(rows([0, 1]))
+    table.append(rows([2]))
+    table.history.create_tag("before")
+    assert table.delete("id = 0") == 1
+    table.history.rollback(tag="before")
+    table.add_column("note", "STRING")
+    assert ids(table) == [0, 1, 2]
+    lake.sql("CREATE OR REPLACE TABLE t (id BIGINT)", engine="duckdb")
+    proxy.plan = lambda method, path, number: PASS
+    assert proxy.count(REPEAT) > 5
+    table = lake.table("t")
+    assert (table.schema.field_names, table.count(), ids(table, tag="before")) == (("id",), 0, [0, 1, 2])
+    assert lake.verify("t").ok
 
 
 @pytest.mark.exhaustive
