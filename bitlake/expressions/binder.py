@@ -113,7 +113,7 @@ class _Binder:
         field = self.columns.map_value(column) if isinstance(column, MapKey) else self.columns.field(column)
         if self.lenient and isinstance(node, (Comparison, In)) and isinstance(field.type, AtomicType):
             literals = (node.value,) if isinstance(node, Comparison) else node.values
-            if any(spark_rounds(field.type, v) for v in literals):
+            if spark_rounds(field.type, literals):
                 return TRUE
         return bound_leaf(node, field, negated, self.timezone)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -96,12 +97,16 @@ def beyond_long(value: Any) -> bool:
     return isinstance(value, int | Decimal) and not -(1 << 63) <= value < 1 << 63
 
 
-def spark_rounds(kind: AtomicType, value: Any) -> bool:
-    """Whether Spark would compare a DECIMAL column with a literal in a type too narrow for both, and so round.
+def spark_rounds(kind: AtomicType, values: Sequence[Any]) -> bool:
+    """Whether Spark would compare a DECIMAL column with one of these literals in a type too narrow for both.
 
-    The common type has the digits of either before and after the point, but never more than 38.
+    Then it rounds.  The common type has the digits of either before and after the point, but never more than 38.
     """
-    if kind.root is not Root.DECIMAL or isinstance(value, bool) or not isinstance(value, int | Decimal):
+    return kind.root is Root.DECIMAL and any(_too_wide(kind, v) for v in values)
+
+
+def _too_wide(kind: AtomicType, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     _, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int)
@@ -161,7 +166,7 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
     """``field [NOT] IN (values)``; single values as ``=``, the others distinct and sorted."""
     plain = _plain_points(kind, values)
     if plain is not None:
-        points = _points(field, plain, negated)
+        points = _in_points(field, plain, negated)
         return points[0] if points else IsNull(field.name, True) if negated else FALSE
     values = _common(field, kind, values)
     leaves = [comparison(field, kind, Op.EQ, v, timezone) for v in values]
@@ -179,18 +184,23 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
     return _one_or(And, parts + ends, IsNull(field.name, True))
 
 
-def _plain_points(kind: AtomicType, values: Sequence[Any]) -> Iterable[Any] | None:
-    """An IN's values that are the column's own: whole numbers for an integer type, texts for VARCHAR; else None."""
+def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:
+    """The distinct values of an IN, sorted, if they are the column's own type: integers, or texts for VARCHAR."""
     types = set(map(type, values))
     if types == {int} and kind.root in INTEGERS:
         low, high = limits(kind)
-        return [v for v in values if low <= v <= high]
-    return values if types == {str} and kind.root is Root.VARCHAR else None
+        distinct = sorted(set(values))
+        return distinct[bisect_left(distinct, low) : bisect_right(distinct, high)]
+    return sorted(set(values)) if types == {str} and kind.root is Root.VARCHAR else None
 
 
 def _points(field: DataField, points: Iterable[Any], negated: bool) -> list[Predicate]:
     nan = [p for p in points if isinstance(p, float) and math.isnan(p)][:1]
     distinct = sorted({p for p in points if not (isinstance(p, float) and math.isnan(p))}) + nan
+    return _in_points(field, distinct, negated)
+
+
+def _in_points(field: DataField, distinct: list[Any], negated: bool) -> list[Predicate]:
     if not distinct:
         return []
     if len(distinct) == 1:

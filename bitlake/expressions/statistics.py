@@ -345,21 +345,33 @@ def _compare_verdicts(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
 
 def _in_verdicts(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Verdicts:
     is_float = b.form is Form.FLOAT
-    numbers = [_literal(v, b.form) for v in values]
-    if is_float:
-        numbers = [v for v in numbers if not math.isnan(v)]
-    has_nan = len(numbers) < len(values)
-    first = np.where(b.has_low, _places(numbers, b.low, "left"), 0)
-    last = np.where(b.has_high, _places(numbers, b.high, "right"), len(numbers))
+    literals = _literals(values, b.form)
+    has_nan = len(literals) < len(values)
+    first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
+    last = np.where(b.has_high, _places(literals, b.high, "right"), len(literals))
     outside = first >= last
     inside = np.zeros(len(outside), bool) if is_float else _single(b) & ~outside
     sure = np.zeros(len(outside), bool) if has_nan else outside
     return _verdicts(inside, sure) if negated else _verdicts(sure, inside)
 
 
-def _places(values: Sequence[Any], bounds: Values, side: Any) -> Int64s:
+def _literals(values: tuple[Any, ...], form: Form) -> Int64s | list[Any]:
+    """The values of an IN without NaN, as :func:`_literal` makes them, in the same order."""
+    types = set(map(type, values))
+    if form is Form.INTEGER and types == {int}:
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            raise NotVectorised from None
+    if form is Form.TEXT and types == {str}:
+        return [v.encode("utf-8", "surrogatepass") for v in values]
+    made = [_literal(v, form) for v in values]
+    return [v for v in made if not math.isnan(v)] if form is Form.FLOAT else made
+
+
+def _places(values: Int64s | list[Any], bounds: Values, side: Any) -> Int64s:
     if isinstance(bounds, np.ndarray):
-        return np.searchsorted(np.array(values, bounds.dtype), bounds, side).astype(np.int64, copy=False)
+        return np.searchsorted(np.asarray(values, bounds.dtype), bounds, side).astype(np.int64, copy=False)
     sought = np.empty(len(values), object)
     sought[:] = values
     # A bound is often shared by many files, and comparing objects is slow: each distinct one is sought once.
