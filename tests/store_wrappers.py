@@ -316,3 +316,12 @@ class ResponseLost(LocalStore):
             self.lost += 1
             raise StorageUnavailable("connection reset")
         return created
+
+
+class RequestsRepeated(LocalStore):
+    """Creates each file twice and returns what the second creation does, as a proxy before an object store may."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create a file; False, since it exists by then."""
+        super().create(path, data)
+        return super().create(path, data)

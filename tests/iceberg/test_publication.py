@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from iceberg_reader import IcebergTable, local, sorted_rows
 from long import long
-from store_wrappers import CountingStore, FaultyStore
+from store_wrappers import CountingStore, FaultyStore, RequestsRepeated
 
 import bitlake
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata, publish_commit
 from bitlake.snapshot.state import TableState
 from bitlake.table.table import Table
@@ -58,6 +59,14 @@ def unpublished(table: Table, change: Callable[[], object]) -> TableState:
     change()
     table.alter_options(ON)
     return table._core.state()
+
+
+def test_requests_that_arrive_twice(tmp_path: Path) -> None:
+    plain = table_of(tmp_path)
+    table = Table(FileStoreTable(plain.name, plain.path, RequestsRepeated()))
+    for i in range(3):
+        table.append(rows_of([i]))
+        assert_published(plain)
 
 
 @pytest.mark.exhaustive

@@ -16,7 +16,7 @@ import pytest
 from caches import forget
 from faults import Between, each_call_failing
 from long import long
-from store_wrappers import WRITES, FaultyStore
+from store_wrappers import WRITES, FaultyStore, RequestsRepeated
 
 import bitlake
 from bitlake import _clock
@@ -154,6 +154,13 @@ def test_it_dies_at_each_call_and_is_called_again(
         table.maintenance.remove_orphan_files(1 << 60)
         assert ids(table) == sorted([*new, *([77] if found == new else []), 78])
     assert seen == sorted(seen) and not seen[0] and seen[-1]
+
+
+def test_requests_that_arrive_twice(tmp_path: Path) -> None:
+    plain = prepared(tmp_path, 2, 2)
+    Table(FileStoreTable(plain.name, plain.path, RequestsRepeated())).history.fast_forward("b")
+    check_complete(plain, 2, 2)
+    check_verified(plain)
 
 
 def schemas_differ(table: Table) -> None:
