@@ -394,6 +394,7 @@ class _PartitionTime:
 
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields
+        self._patterned = age.pattern is not None
         self._pattern = age.pattern or f"${self._fields[0].name}"
         self._time = _DEFAULT_TIME if age.formatter is None else time_pattern(age.formatter)
         self._lenient = age.formatter is None
@@ -403,7 +404,8 @@ class _PartitionTime:
         for f, v in zip(self._fields, values, strict=True):
             assert isinstance(f.type, AtomicType)
             texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
-        if any(texts[n] is None for n in COLUMN.findall(self._pattern)):
+        # As in Paimon, a pattern takes no partition with a NULL, even in a column that it does not name.
+        if texts[self._fields[0].name] is None or (self._patterned and None in texts.values()):
             return None
         match = self._time.fullmatch(COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern))
         return None if match is None else _millis(match.groupdict(), self._lenient)

@@ -89,9 +89,11 @@ def test_partitions_without_a_time_stay_and_the_oldest_come_first(
     # Of one time by their folders: "__DEFAULT_PARTITION__" comes before "z".
     assert found == [("2024-01-01", None), ("2024-01-01", "z"), ("2024-01-02", "y"), ("2024-01-03", "x")]
     assert expired(table, PartitionAge(0), NOW, monkeypatch, max_expires=3) == found[:3]
-    # A column that the pattern names must have a value.
+    # With a pattern, every column must have a value, as Paimon's PartitionTimeExtractor asks of it.
     both = PartitionAge(0, "yyyy-MM-dd 'x'", "$a $b")
     assert expired(table, both, NOW, monkeypatch) == [("2024-01-03", "x")]
+    named = PartitionAge(0, None, "$a")
+    assert expired(table, named, NOW, monkeypatch) == [p for p in found if p[1] is not None]
 
 
 def test_by_its_last_file_a_partition_is_as_young_as_its_last_write(
