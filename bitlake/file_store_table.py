@@ -201,7 +201,13 @@ class FileStoreTable:
             last_id = ids[0] - 1  # all snapshots are younger: nothing had been committed yet
         else:
             last_id = ids[-1] if last is None else last.id
-        between = incremental.SnapshotRange(ids[0] - 1 if first is None else first.id, last_id)
+        if first is not None:
+            start_id = first.id
+        else:
+            # What came before the earliest snapshot is unknown, if snapshots have expired: compare with that one.
+            start_id = ids[0] if mode == "diff" and ids[0] > 1 else ids[0] - 1
+            last_id = max(last_id, start_id)
+        between = incremental.SnapshotRange(start_id, last_id)
         if between.end < between.start:
             raise InvalidRequest(f"table '{self.name}': changes run from an earlier time to a later one")
         return self.changes_between(state, between, mode, kinds=kinds, packed=packed)
@@ -220,6 +226,8 @@ class FileStoreTable:
                 raise InvalidRequest(f"table '{self.name}': changes run from an earlier tag to a later one")
         else:
             incremental.check_range(state, between)
+            if between.start == between.end:
+                return self._changed(state.schema, incremental.of_files(state, (), merged=False), None, kinds, packed)
             new = state_at(state, between.end)
             old = state_at(state, between.start) if between.start else replace(new, snapshot=None)
         # Rows of both are read with the latest columns, as in Paimon, and each with its own deletion-vector mode.
