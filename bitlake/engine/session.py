@@ -44,6 +44,7 @@ from bitlake.schema.validation import check_honoured
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.partitions import max_partition
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tags import earlier_automatic_tag
 from bitlake.snapshot.time_travel import When
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import QueryAnalysis, analyse_query, narrowed
@@ -54,7 +55,6 @@ from bitlake.sql.table_references import find_names
 from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
-from bitlake.table.history import TableHistory
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type, time_zone
 from bitlake.types.time_zone import zone
 from bitlake.write.commit_plan import Overwrite
@@ -560,9 +560,6 @@ def _number(options: Mapping[str, str], name: str) -> int:
 
 # --- moments and changes that a statement names -----------------------------------------------------------------------
 
-_PERIODS = (r"\d{4}-\d\d-\d\d", r"\d{8}", r"\d{4}-\d\d-\d\d \d\d", r"\d{8} \d\d", r"\d{4}-\d\d-\d\d \d\d:\d\d")
-"""Paimon's names of tags by the day, the hour or the minutes; text order is the order of time."""
-
 
 def relation_scan(session: Session, relation: Relation) -> TableScan:
     """The scan of a relation; raises :class:`NotFound` for tables, snapshots and tags that are not there."""
@@ -584,14 +581,10 @@ def _changes(session: Session, table: FileStoreTable, relation: Changes) -> Tabl
 
 
 def _to_tag(table: FileStoreTable, tag: str) -> TableScan:
-    period = next((p for p in _PERIODS if re.fullmatch(p, tag)), None)
-    if period is None:
-        raise InvalidRequest(f"table '{table.name}': '{tag}' is not the name of an automatic tag, such as '2024-12-04'")
-    names = sorted(TableHistory(table).tags())
-    earlier = [n for n in names if re.fullmatch(period, n) and n < tag]
-    if tag not in names or not earlier:
+    earlier = earlier_automatic_tag(table.state(), tag)
+    if earlier is None:
         return table.scan().where("false")
-    return table.changes(earlier[-1], tag, kinds=False)
+    return table.changes(earlier, tag, kinds=False)
 
 
 def _moment(table: FileStoreTable, value: Any) -> int | str:

@@ -206,15 +206,23 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
 
 
 def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
-    """Delete the tags whose retention is over, or those created before ``older_than_ms``; returns their names.
+    """Delete the tags whose retention is over, and those created before ``older_than_ms``; returns their names.
 
-    ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
+    ``older_than_ms`` is as :func:`bitlake._clock.local_ms` gives it.  As in Paimon, a tag without a retention counts as
+    created when its file was written.  ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
     """
     now = _clock.local_ms()
+    written: dict[str, int] = {}
+    if older_than_ms is not None:
+        offset = now - _clock.now_ms()
+        written = {f.name: f.mtime_ms + offset for f in state.store.list(state.paths.tag_dir)}
     expired = []
     for tag in list_tags(state):
-        made_before = older_than_ms is not None and tag.created_ms is not None and tag.created_ms < older_than_ms
-        if made_before or (older_than_ms is None and tag.expired(now)):
+        created = tag.created_ms
+        if created is None or tag.retained_ms is None:
+            created = written.get(state.paths.tag(tag.name).rpartition("/")[2])
+        is_older = older_than_ms is not None and created is not None and created < older_than_ms
+        if is_older or tag.expired(now):
             if not dry_run:
                 delete_tag(state, tag.name, if_exists=True)
             expired.append(tag.name)
@@ -422,6 +430,21 @@ def create_automatic_tags(state: TableState) -> list[str]:
         due = start + periods.length
         _trim(state, periods, options.of(opt.TAG_NUM_RETAINED))
     return created
+
+
+def earlier_automatic_tag(state: TableState, name: str) -> str | None:
+    """The automatic tag of the last tagged period before that of another one; None if either tag does not exist.
+
+    Raises :class:`InvalidRequest` if, by the table's options, no automatic tag has that name.
+    """
+    periods = Periods.of(state.schema.opts)
+    start = periods.start(name)
+    if start is None:
+        example = periods.name(datetime(2024, 12, 4))
+        raise InvalidRequest(f"table '{state.name}': '{name}' is not the name of an automatic tag, such as '{example}'")
+    starts = dict(_tags(state, periods))
+    earlier = [(at, other) for other, at in starts.items() if at < start]
+    return max(earlier)[1] if earlier and name in starts else None
 
 
 def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:

@@ -197,3 +197,33 @@ def test_manifests_are_compacted_and_the_first_snapshot_is_set(tmp_path: Path) -
     assert table.maintenance.repair_earliest_snapshot(3) == (1, 3)
     with pytest.raises(InvalidRequest, match="cannot begin with snapshot 9"):
         table.maintenance.repair_earliest_snapshot(9)
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "other"),
+    [
+        ({}, ["2024-12-03", "2024-12-04"], "20241204"),
+        ({"creation_period": "hourly"}, ["2024-12-03 23", "2024-12-04 00"], "2024-12-04"),
+        (
+            {"creation_period": "hourly", "period_formatter": "without_dashes_and_spaces"},
+            ["2024120323", "2024120400"],
+            "2024-12-04 00",
+        ),
+        ({"creation_period_duration": "10 min"}, ["202412032350", "202412040000"], "2024-12-04"),
+    ],
+)
+def test_changes_up_to_an_automatic_tag(tmp_path: Path, options: dict[str, str], names: list[str], other: str) -> None:
+    """The names are those of the table's own periods: some that commits give were refused."""
+    table = _table(tmp_path, **options)
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    for number, name in enumerate(("2024-99-99", *names, "mine"), 1):
+        table.append(pa.table({"a": pa.array([number], pa.int32())}))
+        table.history.create_tag(name)
+
+    def rows(tag: str) -> list[tuple[int, ...]]:
+        return lake.sql(f"SELECT a FROM paimon_incremental_to_auto_tag('t', '{tag}')", engine="duckdb").fetchall()
+
+    assert rows(names[1]) == [(3,)]
+    assert rows(names[0]) == [], "no period before it has a tag"
+    with pytest.raises(InvalidRequest, match="not the name of an automatic tag, such as"):
+        rows(other)

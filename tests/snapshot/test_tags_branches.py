@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from caches import forget
 from store_wrappers import FaultyStore
 
 import bitlake
+from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.io.local import LocalStore
 from bitlake.metadata.snapshot import Snapshot
@@ -79,8 +81,26 @@ def test_the_tag_file_is_the_snapshots_and_with_a_retention_two_members_more(tab
     assert tag.retained_ms == DAY and tag.created_ms is not None
     assert not tag.expired(tag.created_ms + DAY) and tag.expired(tag.created_ms + DAY + 1)
     assert tags.expire_tags(table._core.state()) == []
-    assert tags.expire_tags(table._core.state(), older_than_ms=tag.created_ms + 1) == ["b"]
-    assert [t.name for t in tags.list_tags(table._core.state())] == ["a"]
+
+
+def test_expiring_tags_older_than_a_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Paimon's TagTimeExpire: also tags without a retention, by their files, and tags whose retention is over."""
+    state = table._core.state()
+    start = _clock.now_ms()
+    for name, created, retained in (("old", -9 * DAY, 20 * DAY), ("over", -2 * DAY, DAY), ("new", -2 * DAY, 20 * DAY)):
+        with monkeypatch.context() as patch:
+            patch.setattr(_clock, "local_ms", lambda at=created: start + at)
+            tags.create_tag(state, name, 3, retained_ms=retained)
+    for name, written in (("old file", -9 * DAY), ("new file", -2 * DAY)):
+        tags.create_tag(state, name, 1)
+        os.utime(Path(table.path, f"tag/tag-{name}"), ns=((start + written) * 1_000_000,) * 2)
+    monkeypatch.setattr(_clock, "now_ms", lambda: start)
+    monkeypatch.setattr(_clock, "local_ms", lambda: start + 3_600_000)
+    assert tags.expire_tags(state, start - 5 * DAY, dry_run=True) == ["old", "old file", "over"]
+    assert tags.expire_tags(state, dry_run=True) == ["over"]
+    assert tags.expire_tags(state, start - 9 * DAY + 3_600_000, dry_run=True) == ["old", "over"]
+    assert tags.expire_tags(state, start - 5 * DAY) == ["old", "old file", "over"]
+    assert [t.name for t in tags.list_tags(state)] == ["new", "new file"]
 
 
 def test_renaming_and_replacing_tags(table: Table) -> None:
