@@ -346,7 +346,7 @@ def _branches(server: Server, method: str, key: tuple[str, str], parts: list[str
 
 def _make_branch(server: Server, key: tuple[str, str], name: str, tag: str | None) -> None:
     main = server.tables[key]
-    branch = replace(main, branch=name)
+    branch = replace(main, branch=name, id=str(uuid.uuid4()))
     if branch.folder.exists():
         raise Failure(409, "BRANCH", name, f"Branch name '{name}' already exists.")
     for folder in ("schema", "snapshot", "tag"):

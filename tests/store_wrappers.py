@@ -40,6 +40,10 @@ class CountingStore:
         """The server of the store below; not counted, since it sends no request."""
         return self.inner.history_server(folder)
 
+    def keeps_schemas(self, folder: str) -> bool:
+        """As the store below."""
+        return self.inner.keeps_schemas(folder)
+
     def reset(self) -> None:
         """Start counting from nothing."""
         self.calls: Counter[str] = Counter()
@@ -201,6 +205,10 @@ class FaultyStore:
     def history_server(self, folder: str) -> HistoryServer | None:
         """The server of the store below; not counted, since it sends no request."""
         return self.inner.history_server(folder)
+
+    def keeps_schemas(self, folder: str) -> bool:
+        """As the store below."""
+        return self.inner.keeps_schemas(folder)
 
     def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
         if self.only is not None and name not in self.only:

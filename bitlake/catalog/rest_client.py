@@ -103,7 +103,7 @@ class RestClient:
         self._http = HttpClient(max_retries=options.max_retries, retry_seconds=options.retry_seconds, proxies=True)
         self._base = f"{options.uri}/v1"
         config = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
-        defaults, overrides = (_texts(config.get(name)) for name in ("defaults", "overrides"))
+        defaults, overrides = (texts(config.get(name)) for name in ("defaults", "overrides"))
         self.settings = {**defaults, **options.given, **overrides}
         """The catalog's options: the server's defaults, the client's, the server's overrides."""
         prefix = self.settings.get("prefix", "").strip("/")
@@ -223,5 +223,6 @@ def _failure(response: Response) -> tuple[int, str]:
     return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())
 
 
-def _texts(found: object) -> dict[str, str]:
+def texts(found: object) -> dict[str, str]:
+    """An object of a response as options: its values as texts, without those that are null."""
     return {str(k): str(v) for k, v in found.items() if v is not None} if isinstance(found, dict) else {}

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake import _clock
-from bitlake.catalog.rest_client import RestClient
+from bitlake.catalog.rest_client import RestClient, texts
 from bitlake.errors import (
     BitlakeError,
     CommitConflict,
@@ -141,6 +141,8 @@ class RestStore(ResolvingStore):
         super().__init__(options, configured)
         self._client = client
         self._tables: dict[str, RestTable] = {}
+        self._branch_ids: dict[tuple[str, str], str | None] = {}
+        """By the table's folder and the branch, since the table was opened."""
         self._issues_tokens = client is not None and client.settings.get(_DATA_TOKENS, "").lower() == "true"
         self._renewal = threading.Lock()
         self._tokens: dict[str, tuple[_DataToken, ResolvingStore]] = {}
@@ -168,6 +170,7 @@ class RestStore(ResolvingStore):
         """Register a table: from now on the server commits its snapshots."""
         with self._lock:
             self._tables = {**self._tables, table.root: table}
+            self._branch_ids = {key: i for key, i in self._branch_ids.items() if key[0] != table.root}
 
     # --- credentials of the tables' files --------------------------------------------------------------------------
 
@@ -211,7 +214,7 @@ class RestStore(ResolvingStore):
             )
         life = max(0, expires - _clock.now_ms())
         renewal = expires - min(_RENEWED_BEFORE_MS, life // 2)
-        return _DataToken({str(k): str(v) for k, v in options.items()}, renewal, expires)
+        return _DataToken(texts(options), renewal, expires)
 
     def _store_with(self, root: str, token: _DataToken) -> ResolvingStore:
         return ResolvingStore({**self._options, **options_for(root, token.options)}, self._configured)
@@ -234,15 +237,8 @@ class RestStore(ResolvingStore):
         table, folder, number = self._history(path)
         if table is None or path == table.paths.earliest_hint:
             self._at(path).write(path, data)
-        elif (folder != "snapshot" or number is not None) and not self._server_wrote(table, path, data):
+        elif folder != "snapshot" or number is not None:
             raise self._refusal(table, path)
-
-    def _server_wrote(self, table: RestTable, path: str, data: bytes) -> bool:
-        """Whether the server wrote this schema of an external table: a fast-forward creates it, then rewrites it."""
-        if not table.external or not self.exists(path):
-            return False
-        stored, new = TableSchema.from_json(self.read(path), path), TableSchema.from_json(data, path)
-        return (stored.fields, dict(stored.options)) == (new.fields, dict(new.options))
 
     def delete(self, path: str) -> None:
         """Delete a file; the last snapshot cannot be deleted."""
@@ -256,6 +252,10 @@ class RestStore(ResolvingStore):
         table, _, _ = self._history(f"{folder}/snapshot")
         return None if table is None or table.external else _History(self._require_client(), table)
 
+    def keeps_schemas(self, folder: str) -> bool:
+        """See :meth:`Store.keeps_schemas`."""
+        return self._history(f"{folder}/schema")[0] is not None
+
     def _commit(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         client = self._require_client()
         snapshot = Snapshot.from_json(data, path)
@@ -264,13 +264,14 @@ class RestStore(ResolvingStore):
             base = self._base_uuid(paths, number, snapshot) if number > 1 else None
         except NotFound:
             return False  # it was rolled back meanwhile: without a base, a server takes the commit on any snapshot
-        body = {
-            "tableId": table.uuid,
-            "baseSnapshotUuid": base,
-            "snapshot": json.loads(data),
-            "statistics": partition_statistics(TableFiles(self, paths), snapshot),
-        }
+        statistics = partition_statistics(TableFiles(self, paths), snapshot)
         try:
+            body = {
+                "tableId": self._id_of(table),
+                "baseSnapshotUuid": base,
+                "snapshot": json.loads(data),
+                "statistics": statistics,
+            }
             accepted = client.post(body, *table.path, "commit").get("success") is True
         except NotFound as e:  # sent once, and refused
             raise CommitConflict(f"{_moved(table)} ({e}); no change is visible") from e
@@ -283,6 +284,18 @@ class RestStore(ResolvingStore):
                 "dropped or rolled back?"
             )
         return False
+
+    def _id_of(self, table: RestTable) -> str | None:
+        """The id of a table or branch; raises :class:`NotFound` for a branch that the server does not have.
+
+        A server may give a branch an id of its own.  Paimon's clients send that one for a table ``t$branch_b``.
+        """
+        if table.branch is None:
+            return table.uuid
+        key = (table.root, table.branch)
+        if key not in self._branch_ids:
+            self._branch_ids[key] = self._require_client().get(*table.path).get("id")
+        return self._branch_ids[key]
 
     def _base_uuid(self, paths: TablePaths, number: int, snapshot: Snapshot) -> str | None:
         """The uuid of the snapshot before; raises :class:`NotFound` if it is gone, or not the one that was read."""

@@ -193,6 +193,10 @@ class Store(Protocol):
         """
         return None
 
+    def keeps_schemas(self, folder: str) -> bool:
+        """Whether a server makes the schemas of the table in this folder: none can be replaced or deleted."""
+        return False
+
 
 def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:
     """A store of another process, in this one."""

@@ -13,8 +13,9 @@ Here the new rows become visible by one step, and only then is the history repla
    Fast-forward looks for both after creating the journal: one of the two sees the other and is refused.  Left-over
    markers of killed processes are ignored after ten minutes.
    A hold, as a rollback makes it (:mod:`bitlake.snapshot.rollback`), keeps snapshots from expiring from step 4's f on.
-2. Schemas that only the branch has are copied.  A schema of main that has other columns than the branch's of the same
-   id is deleted: its data files fail to be read, instead of being read wrongly, until step 4.
+2. Schemas that only the branch has are copied (where a server keeps the table's schemas, it makes them; a
+   fast-forward that would have to replace others is refused).  A schema of main that has other columns than the
+   branch's of the same id is deleted: its data files fail to be read, instead of being read wrongly, until step 4.
 3. ``snapshot-<m+1>``, created only if absent, where m is main's last one: **the switch**.  It names the manifests of
    the branch's last snapshot, all of them as its delta, so that expiry and orphan removal see which files it needs,
    whatever snapshot is before it.  Writers based on m lose the race for the name, and go on from here.
@@ -283,6 +284,14 @@ class FastForward:
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
                 f"that process died, try again {removal_markers.DEAD_MS // 60_000} minutes later"
             )
+        if self.store.keeps_schemas(self.main.paths.root) and (journal.schemas or self._has_other_schemas()):
+            self._forget(journal)
+            raise InvalidRequest(
+                f"table '{self.name}': fast_forward to branch '{journal.branch}' would replace schemas of the main "
+                "branch, which only the catalog's server changes; the columns or options of the main branch were "
+                "changed after the branch was created. Nothing was changed; copy the rows instead (INSERT OVERWRITE "
+                f"or INSERT INTO the table SELECT … FROM `{self.name}$branch_{journal.branch}`), or delete the branch"
+            )
         if removal_markers.load_line(self.main).has_rollback:  # this fast-forward creates its own hold later
             self._forget(journal)
             raise CommitConflict(
@@ -410,6 +419,12 @@ class FastForward:
             elif self._differs(number):
                 self._delete(journal, self.main.paths.schema(number))
 
+    def _has_other_schemas(self) -> bool:
+        """Whether main has a schema that differs from the branch's of the same number."""
+        numbers = set(versions.schema_ids(self.main)) & set(versions.schema_ids(self.branch))
+        pairs = ([versions.load_schema(line, n) for line in (self.main, self.branch)] for n in numbers)
+        return any((a.fields, dict(a.options), a.comment) != (b.fields, dict(b.options), b.comment) for a, b in pairs)
+
     def _differs(self, number: int) -> bool:
         """Whether main's schema of a number has other columns, so that files cannot be read by the branch's."""
         try:
@@ -487,8 +502,9 @@ class FastForward:
         """Step 4: what is before the switch becomes the branch's."""
         store = self.store
         ids = [] if self._expired(journal) else [i for i in versions.snapshot_ids(self.branch) if i <= journal.head]
-        for number in versions.schema_ids(self.branch):
-            self._replace_schema(journal, number)
+        if not self.store.keeps_schemas(self.main.paths.root):
+            for number in versions.schema_ids(self.branch):
+                self._replace_schema(journal, number)
         old = [
             s for s in self._snapshots(self.main, min(ids, default=journal.switch), journal.switch) if s.id not in ids
         ]
