@@ -361,6 +361,11 @@ class ObjectStore(base.Store):
             settings["credential_provider"] = self._profile
             if self._profile.region is not None:
                 settings["config"].setdefault("region", self._profile.region)
+        elif options.kind == "s3" and os.environ.get("AWS_SESSION_TOKEN") and options.get("session_token") is None:
+            # obstore would add the token of the environment to the keys of the options.
+            keys = {name: options.get(name) for name in ("access_key_id", "secret_access_key")}
+            if all(keys.values()):
+                settings["credential_provider"] = lambda: {**keys, "token": None, "expires_at": None}
         try:
             if options.kind == "s3":
                 return stores.S3Store(bucket, **settings)
