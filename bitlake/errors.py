@@ -53,7 +53,10 @@ class StorageUnavailable(BitlakeError):
 
 
 class AccessDenied(StorageUnavailable):
-    """The store refused: wrong or expired credentials, missing rights, or it is read-only; nothing was changed."""
+    """The store refused; nothing was changed.
+
+    Credentials are wrong or expired, rights are missing, the store is read-only, or it cannot create files safely.
+    """
 
 
 class StorageFull(StorageUnavailable):

@@ -6,6 +6,7 @@ on over a connection of its own.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT = (
+PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT, UNCONDITIONAL, UNKNOWN = (
     "pass",
     "503",
     "drop before it arrives",
@@ -23,6 +24,8 @@ PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT = (
     "half of the answer",
     "403",
     "done twice, and the second answer returned",
+    "done without looking at conditions",
+    "501",
 )
 Plan = Callable[[str, str, int], str]
 """(method, path with query, how many requests of all came before) → what to do."""
@@ -31,10 +34,16 @@ _503 = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 46\r\nConnection: close\r\n\r\n"
     b"<Error><Code>SlowDown</Code><Message/></Error>"
 )
+_501 = (
+    b"HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: 52\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>NotImplemented</Code><Message/></Error>"
+)
 _403 = (
     b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: 50\r\nConnection: close\r\n\r\n"
     b"<Error><Code>AccessDenied</Code><Message/></Error>"
 )
+_REFUSALS = {UNAVAILABLE: _503, REFUSE: _403, UNKNOWN: _501}
+_CONDITION = re.compile(rb"(?i)(?<=\n)if-none-match:[^\n]*\n")
 
 
 @dataclass
@@ -91,9 +100,11 @@ def _serve(proxy: Proxy, client: socket.socket, to: tuple[str | None, int | None
             try:
                 if done == DROP:
                     return
-                if done in (UNAVAILABLE, REFUSE):
-                    client.sendall(_503 if done == UNAVAILABLE else _403)
+                if done in _REFUSALS:
+                    client.sendall(_REFUSALS[done])
                     return
+                if done == UNCONDITIONAL:
+                    request = _CONDITION.sub(b"", request)
                 if done == REPEAT:
                     _ask(request, to, method)
                 answer = _ask(request, to, method)

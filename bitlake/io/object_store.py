@@ -7,7 +7,8 @@ Differences from a file system:
 * objects cannot be renamed: :meth:`ObjectStore.rename` copies, then deletes.  Writers write files to their final place
   instead;
 * an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
-  that a commit needs; stores without it return an error, and never overwrite;
+  that a commit needs.  Some servers refuse it, and older ones ignore the header and overwrite.  So the first creation
+  in a bucket of a server that is not AWS's is preceded by a trial, and such servers are refused;
 * a response may get lost.  Reads, replacements and deletions are retried.  A conditional creation is not: its retry
   would find the object of the first attempt.  So :meth:`ObjectStore.create` retries itself, and if the name is then
   taken, compares the bytes.  Files that must be distinguishable (snapshots) contain a uuid.
@@ -30,14 +31,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions as ob
 from obstore import store as stores
 
+from bitlake._clock import new_uuid
 from bitlake.errors import (
     AccessDenied,
     BitlakeError,
@@ -60,6 +63,11 @@ _COPIES = 16
 """Concurrent server-side copies."""
 _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
+
+_TRIAL = ".if-none-match-"
+"""The empty object of a trial; a uuid ends its name.  It is hidden, and deleted at once."""
+_tried: set[tuple[str, str]] = set()
+"""The endpoint and bucket of servers that passed the trial."""
 
 _memories: dict[str, Any] = {}
 """memory://NAME/… by name: one store for the whole process, as a disk is."""
@@ -193,6 +201,7 @@ class ObjectStore(base.Store):
         Raises :class:`StorageUnavailable` if the outcome is unknown, :class:`AccessDenied` and
         :class:`StorageFull` only if certainly nothing was created.
         """
+        self._try_conditions(path)
         client, key = self._at(path, retries=False)
         options = self._options
         unknown = False
@@ -218,6 +227,29 @@ class ObjectStore(base.Store):
                 break
             time.sleep(wait)
         raise failed
+
+    def _try_conditions(self, path: str) -> None:
+        """Raise :class:`AccessDenied` if the server overwrites objects that are to be created only if absent."""
+        endpoint, bucket = self._options.get("endpoint"), _bucket(path)
+        if self._options.kind != "s3" or not endpoint or _is_aws(endpoint) or (endpoint, bucket) in _tried:
+            return
+        trial = f"{path.rpartition('/')[0]}/{_TRIAL}{new_uuid()}"
+        client, key = self._at(trial)
+        with self._mapped("create", path):
+            obstore.put(client, key, b"")
+        try:
+            obstore.put(self._at(trial, retries=False)[0], key, b"", mode="create", use_multipart=False)
+            raise _no_conditions(path, self._options)
+        except ob.AlreadyExistsError:
+            _tried.add((endpoint, bucket))
+        except FAILURES as e:
+            failed = translated(e, "create", path, bucket, self._options)
+            if isinstance(failed, AccessDenied):
+                raise failed from None
+            # Undecided: the creation itself may fail, and the next one tries again.
+        finally:
+            with suppress(BitlakeError):
+                self.delete(trial)
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the object."""
@@ -401,6 +433,7 @@ def _bucket(path: str) -> str:
 FAILURES = (ob.BaseError, OSError, ValueError)
 """Everything obstore raises."""
 
+_CONDITIONS_REFUSED = re.compile(r"status code: (501|405)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z -]+)")
 _REFUSED = (
@@ -467,8 +500,23 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
         return AccessDenied(
             f"cannot {action} {path}: the store refused{why}; check the credentials, and that they may {may} '{bucket}'"
         )
+    if action == "create" and (code == "NotImplemented" or _CONDITIONS_REFUSED.search(text)):
+        return _no_conditions(path, options)
     kind = StorageFull if code in _FULL or "status code: 507" in text else StorageUnavailable
     return kind(f"cannot {action} {path}: {_reason(text, code)}")
+
+
+def _is_aws(endpoint: str) -> bool:
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _no_conditions(path: str, options: StoreOptions) -> AccessDenied:
+    return AccessDenied(
+        f"cannot create {path}: {options.get('endpoint') or 'the store'} does not create objects only if they are "
+        "absent (If-None-Match), so of two writers one would overwrite the commit of the other; nothing was changed: "
+        "use a server with conditional writes, or a REST catalog, which commits itself"
+    )
 
 
 def lacks_bucket(error: Exception) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pickle
+import uuid
 from collections.abc import Iterator
 
 import cloud_servers
@@ -298,7 +299,36 @@ def test_a_memory_store_cannot_be_sent_away() -> None:
 @pytest.fixture
 def proxy(s3_endpoint: str) -> Iterator[flaky_proxy.Proxy]:
     with flaky_proxy.running(s3_endpoint) as made:
+        at(made).create(f"s3://lake/{uuid.uuid4()}", b"")  # the first creation tries what the server does
+        made.seen.clear()
         yield made
+
+
+@pytest.mark.parametrize("server", [flaky_proxy.UNCONDITIONAL, flaky_proxy.UNKNOWN])
+def test_servers_without_conditional_creation_are_refused(s3_endpoint: str, server: str) -> None:
+    folder = f"s3://lake/{uuid.uuid4()}"
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        store = at(proxy)
+        store.write(f"{folder}/f", b"of another writer")
+        proxy.plan = lambda method, path, number: (
+            server if server == flaky_proxy.UNCONDITIONAL or (method == "PUT" and number % 2) else flaky_proxy.PASS
+        )
+        for _ in range(2):
+            proxy.seen.clear()
+            with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not create objects only if they are absent"):
+                store.create(f"{folder}/f", b"")
+        assert store.read(f"{folder}/f") == b"of another writer"
+        assert [f.name for f in store.list(folder)] == ["f"]
+
+
+def test_a_server_is_tried_once(s3_endpoint: str) -> None:
+    folder = f"s3://lake/{uuid.uuid4()}"
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        assert at(proxy).create(f"{folder}/f", b"")
+        proxy.seen.clear()
+        assert not at(proxy).create(f"{folder}/f", b"")
+        assert [method for method, _, _ in proxy.seen] == ["PUT"]
+        assert [f.name for f in at(proxy).list(folder)] == ["f"]
 
 
 def at(proxy: flaky_proxy.Proxy, **more: str) -> Store:

@@ -6,6 +6,7 @@ import itertools
 import random
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 import s3_server
 from caches import forget
-from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, REPEAT, SLOW, UNAVAILABLE
+from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, REPEAT, SLOW, UNAVAILABLE, UNCONDITIONAL
 from long import few
 
 import bitlake
@@ -68,6 +69,8 @@ def lake(request: pytest.FixtureRequest) -> Iterator[bitlake.Lake]:
 @pytest.fixture
 def proxy(s3_endpoint: str) -> Iterator[flaky_proxy.Proxy]:
     with flaky_proxy.running(s3_endpoint) as made:
+        through(made, f"s3://lake/{uuid.uuid4()}").create_table("t", rows([]).schema)  # the first creation is tried
+        made.seen.clear()
         yield made
 
 
@@ -215,6 +218,22 @@ def test_a_commit_that_a_proxy_sends_twice_is_made_once(proxy: flaky_proxy.Proxy
     table = lake.table("t")
     assert (table.schema.field_names, table.count(), ids(table, tag="before")) == (("id",), 0, [0, 1, 2])
     assert lake.verify("t").ok
+
+
+@pytest.mark.parametrize("primary_key", [[], ["id"]])
+def test_a_server_that_ignores_conditions_gets_no_commit(s3_endpoint: str, primary_key: list[str]) -> None:
+    root = f"s3://lake/{uuid.uuid4()}"
+    bitlake.connect(root, storage_options=s3_server.options(s3_endpoint)).create_table(
+        "t", rows([]).schema, primary_key=primary_key
+    ).append(rows([1]))
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        proxy.plan = lambda method, path, number: UNCONDITIONAL
+        table = through(proxy, root).table("t")
+        with pytest.raises(AccessDenied, match="one would overwrite the commit of the other; nothing was changed"):
+            table.append(rows([2]))
+        assert not any(is_snapshot(method, path) for method, path, _ in proxy.seen)
+        assert ids(table) == [1]
+        assert len([f for f in table._core.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
 
 
 @pytest.mark.exhaustive
