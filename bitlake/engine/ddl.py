@@ -328,9 +328,33 @@ def create_view(session: Session, statement: st.CreateKeptView) -> Any:
     whole, columns = checked_query(session, text)
     if statement.replace:
         _check_reads_others(session, name, whole)
-    fields, _ = assign_ids([(column, kind, None) for column, kind in columns])
+    comments: Sequence[str | None] = [None] * len(columns)
+    if statement.columns:
+        whole, comments = _renamed(session, name, whole, columns, statement.columns)
+        columns = [(new, kind) for (new, _), (_, kind) in zip(statement.columns, columns, strict=True)]
+    fields, _ = assign_ids([(column, kind, text) for (column, kind), text in zip(columns, comments, strict=True)])
     session.catalog.create_view(name, View(whole, fields, statement.comment), replace=statement.replace)
     return nothing()
+
+
+def _renamed(
+    session: Session,
+    view: Identifier,
+    query: SqlText,
+    columns: Sequence[tuple[str, DataType]],
+    given: Sequence[tuple[str, str | None]],
+) -> tuple[SqlText, list[str | None]]:
+    """The query with the given names of its columns, and the comments.  Readers of a view look at its query only."""
+    names = [name for name, _ in given]
+    if len(names) != len(columns):
+        raise InvalidRequest(
+            f"view '{view}' lists {len(names)} columns ({', '.join(names)}), and its query has {len(columns)} "
+            f"({', '.join(name for name, _ in columns)}); list as many"
+        )
+    if len(session.names.clear(names)) < len(names):
+        raise InvalidRequest(f"view '{view}' lists a column twice ({', '.join(names)}); give each another name")
+    listed = ", ".join(quoted(name) for name in names)
+    return SqlText(f"SELECT * FROM (\n{query}\n) AS {quoted(view.table)} ({listed})"), [text for _, text in given]
 
 
 def checked_query(session: Session, text: SqlText) -> tuple[SqlText, list[tuple[str, DataType]]]:

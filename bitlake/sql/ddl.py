@@ -101,17 +101,25 @@ def _view(c: Cursor) -> Statement | None:
 
 
 def _kept_view(c: Cursor) -> Statement | None:
-    """CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [COMMENT …] AS query; None for other forms, which are Spark's."""
+    """CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(column [COMMENT …], …)] [COMMENT …] AS query.
+
+    None for other forms, which are Spark's.
+    """
     replaced = c.accept("OR", "REPLACE")
     if not c.accept("VIEW"):
         c.i -= 2 * replaced
         return None
     exists = c.accept("IF", "NOT", "EXISTS")
     name = c.table()
+    columns: list[tuple[str, str | None]] = []
+    while c.accept("," if columns else "("):
+        columns.append((c.name("a column"), c.string("a comment in quotes") if c.accept("COMMENT") else None))
+    if columns:
+        c.expect(")")
     comment = c.string("a comment in quotes") if c.accept("COMMENT") else None
     if not c.accept("AS"):
         return None
-    return st.CreateKeptView(name, c.rest(), replaced, exists, comment)
+    return st.CreateKeptView(name, c.rest(), replaced, exists, comment, tuple(columns))
 
 
 def _database(c: Cursor) -> Statement:

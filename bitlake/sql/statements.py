@@ -343,13 +343,17 @@ class CreateTableLike(Statement):
 
 
 class CreateKeptView(Statement):
-    """CREATE [OR REPLACE] VIEW: one that the catalog keeps."""
+    """CREATE [OR REPLACE] VIEW: one that the catalog keeps.
+
+    ``columns`` are the names that it gives the query's columns, each with a comment or None; empty without a list.
+    """
 
     name: TableName
     query: SqlText
     replace: bool = False
     if_not_exists: bool = False
     comment: str | None = None
+    columns: tuple[tuple[str, str | None], ...] = ()
 
 
 class DropView(Statement):

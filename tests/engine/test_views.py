@@ -68,6 +68,30 @@ def test_a_view_is_made_read_and_dropped(lake: bitlake.Lake, tmp_path: Path) -> 
     assert not lake_has_spark(lake) and not lake_has_spark(other)
 
 
+def test_a_view_names_its_columns(lake: bitlake.Lake, tmp_path: Path) -> None:
+    """As Spark's own catalog; the names are in the query, for other readers of the view."""
+    text = "SELECT b, sum(a) AS s FROM t WHERE b IS NOT NULL GROUP BY b -- per b"
+    run(lake, f"CREATE VIEW v (`the b` COMMENT 'it''s b', total) COMMENT 'some' AS {text}")
+    other = connect(tmp_path)
+    assert sorted(run(other, "SELECT * FROM d.v"), key=str) == [{"the b": "x", "total": 1}, {"the b": "y", "total": 2}]
+    assert run(other, "SELECT v.total FROM d.v WHERE `the b` = 'y'") == [{"total": 2}]
+    described = [(r["col_name"], r["comment"]) for r in run(other, "DESCRIBE d.v")]
+    assert described == [("the b", "it's b"), ("total", None)]
+    with sqlite3.connect(tmp_path / "names.db") as database:
+        ((stored,),) = database.execute("SELECT view_schema FROM paimon_views").fetchall()
+    document = json.loads(stored)
+    assert [(f["name"], f.get("description")) for f in document["fields"]] == [("the b", "it's b"), ("total", None)]
+    assert document["comment"] == "some"
+    run(lake, "CREATE OR REPLACE VIEW v (x) AS SELECT count(*) AS n FROM t")
+    assert run(lake, "SELECT x FROM v") == [{"x": 3}]
+    for columns, message in (
+        ("n", r"lists 1 columns \(n\), and its query has 2 \(a, b\)"),
+        ("n, N", "lists a column twice"),
+    ):
+        with pytest.raises(InvalidRequest, match=f"view 'd.w' {message}"):
+            run(lake, f"CREATE VIEW w ({columns}) AS SELECT a, b FROM t")
+
+
 def test_what_is_refused(lake: bitlake.Lake, tmp_path: Path) -> None:
     run(lake, "CREATE VIEW v AS SELECT a FROM t")
     run(lake, "CREATE VIEW IF NOT EXISTS v AS SELECT b FROM t")
