@@ -423,6 +423,22 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
         return [e for entries in read for e in entries if e.kind is EntryKind.ADD]
 
 
+def overwritten_files(state: TableState, snapshot_id: int) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+    """The files that an OVERWRITE snapshot added, and those that it removed, without files that changed their level.
+
+    Both are empty for a snapshot of another kind, and for one that does not exist.
+    """
+    snapshot = versions.find_snapshot(state.table_files, snapshot_id)
+    if snapshot is None or snapshot.commit_kind != "OVERWRITE":
+        return [], []
+    with reading_table(state.name):
+        manifests = read_manifest_list(state.table_files, snapshot.delta_manifest_list)
+        entries = [e for read in read_manifests(state.table_files, manifests) for e in read]
+    added = [e for e in entries if e.kind is EntryKind.ADD]
+    removed = [e for e in entries if e.kind is EntryKind.DELETE]
+    return new_files(removed, added), new_files(added, removed)
+
+
 def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) -> list[int]:
     """The snapshots of ``ids`` after one up to another; raises :class:`NotFound` if one is missing."""
     expected = between.start + 1

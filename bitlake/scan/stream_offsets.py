@@ -7,7 +7,9 @@ their rows belong together), or with ``full`` all files that were live in it.  S
 stays valid; checkpoints keep it.  The end of the first step also holds the start of that step: a restarted query reads
 the step again, and newer snapshots would give it another start.  The new files of a snapshot are those of its changelog
 where the table wrote one then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys
-are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.
+are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.  If the
+table's options ask for overwrites, the new files of an OVERWRITE are those that it added, and of a primary-key table
+the rows of the files that it removed are taken back before.
 
 A changelog producer that waits for compactions has not emitted the rows of lower levels.  When the table gets another
 producer, the next snapshot's new files include the files of these levels.  When the table gets a producer that waits
@@ -30,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.merge.keys import group_rows
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry, by_bucket
@@ -46,6 +48,7 @@ from bitlake.scan.incremental import (
     in_vector_mode,
     mode_of,
     of_files,
+    overwritten_files,
 )
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
@@ -123,20 +126,27 @@ class StreamUnit:
     """Files that are read together or not at all.
 
     ``between_levels``: names of those that only the former or only the new changelog producer has emitted.
+    ``removed``: files of a primary-key table whose rows an overwrite removed.
     """
 
     files: tuple[ManifestEntry, ...]
     between_levels: frozenset[str] = frozenset()
+    removed: tuple[ManifestEntry, ...] = ()
 
     @property
     def rows(self) -> int:
         """The number of rows in the files."""
-        return sum(e.file.row_count for e in self.files)
+        return sum(e.file.row_count for e in (*self.removed, *self.files))
 
     @property
     def size(self) -> int:
         """The bytes of the files."""
-        return sum(e.file.file_size for e in self.files)
+        return sum(e.file.file_size for e in (*self.removed, *self.files))
+
+    @property
+    def count(self) -> int:
+        """The number of files."""
+        return len(self.removed) + len(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +168,7 @@ class ChangeStream:
 
     def latest(self) -> StreamOffset:
         """The offset after the latest snapshot."""
-        state = self._state()
+        state = self._table.state()
         return _identified(state, StreamOffset((versions.latest_snapshot_id(state.table_files) or 0) + 1))
 
     def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
@@ -173,7 +183,7 @@ class ChangeStream:
                 f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {versions.kept_words(ids)}"
             )
         at = StreamOffset(snapshot, 0, full)
-        return _identified(self._state(), at) if full else at
+        return _identified(self._table.state(), at) if full else at
 
     def full(self, *, earliest: bool = False) -> StreamOffset:
         """The offset of all rows of the latest snapshot (or the earliest), then the changes after it.
@@ -181,7 +191,7 @@ class ChangeStream:
         Of a table without snapshots, all rows of the first one, which may be an overwrite: that has no changes.
         """
         ids = self._ids()
-        return _identified(self._state(), StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
+        return _identified(self._table.state(), StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +201,7 @@ class ChangeStream:
         Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
         Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
         """
-        state = self._state()
+        state = self._table.state()
         last = (versions.latest_snapshot_id(state.table_files) or 0) + 1
         if start.snapshot > last or (start.full and start.snapshot == last > 1):
             raise NotFound(
@@ -214,13 +224,13 @@ class ChangeStream:
             for number in range(at.index, len(units)):
                 unit = units[number]
                 over = (
-                    (limits.files is not None and files + len(unit.files) > limits.files)
+                    (limits.files is not None and files + unit.count > limits.files)
                     or (limits.bytes is not None and size + unit.size > limits.bytes)
                     or (limits.rows is not None and rows + unit.rows > limits.rows)
                 )
                 if over and files:
                     return StreamStep(_identified(state, StreamOffset(at.snapshot, number, at.full)), rows)
-                files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
+                files, size, rows = files + unit.count, size + unit.size, rows + unit.rows
             at = StreamOffset(at.snapshot + 1)
         return StreamStep(start if at == start else _identified(state, at), rows)
 
@@ -229,7 +239,7 @@ class ChangeStream:
 
         Raises :class:`NotFound` if snapshots between them have expired, or were rolled back.
         """
-        state = self._state()
+        state = self._table.state()
         _check_read(state, start)
         _check_read(state, end)  # the step may be read again after a rollback of the snapshot at which it ended
         at = start
@@ -243,11 +253,14 @@ class ChangeStream:
                     f"of unit {max(stop, at.index)}; it is of another table, or was written by another version"
                 )
             files = [e for u in units[at.index : stop] for e in u.files]
+            removed = [e for u in units[at.index : stop] for e in u.removed]
             between_levels = frozenset[str]().union(*(u.between_levels for u in units[at.index : stop]))
             if between_levels:
                 data = [e for e in files if e.file.file_name in between_levels]
                 files = [e for e in files if e.file.file_name not in between_levels]
                 yield self._at_new_level(state, then, data)
+            if removed and self._kinds:
+                yield self._taken_back(state, then, removed)
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
                 yield self._scan(state, then, at, placed)
@@ -264,36 +277,37 @@ class ChangeStream:
 
         Overwrites place keys in buckets again (a rescale is one).  Postponed rows are not in the bucket of their key.
         """
-        state = self._state()
+        state = self._table.state()
         if not state.schema.primary_keys or state.schema.num_buckets == POSTPONE_BUCKET:
             return bool(state.schema.primary_keys)
         between = range(start.snapshot + 1, end.snapshot)
         return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
     def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
-        files, between_levels = self._files(state, then, at)
+        unit = self._files(state, then, at)
         if not state.schema.primary_keys:
-            return [StreamUnit((e,)) for e in files]
-        if files and not at.full and is_cross_partition(state.schema):
-            return [StreamUnit(tuple(files), between_levels)]
+            return [StreamUnit((e,)) for e in unit.files]
+        if unit.count and not at.full and is_cross_partition(state.schema):
+            return [unit]
+        files, removed = by_bucket(unit.files), by_bucket(unit.removed)
         # Postponed rows are newer than those that a compaction has brought to their buckets.
-        units = sorted(by_bucket(files).items(), key=lambda unit: unit[0][1] == POSTPONE_BUCKET)
-        return [StreamUnit(tuple(entries), between_levels) for _, entries in units]
+        slots = sorted({**files, **removed}, key=lambda slot: slot[1] == POSTPONE_BUCKET)
+        return [StreamUnit(tuple(files.get(s, ())), unit.between_levels, tuple(removed.get(s, ()))) for s in slots]
 
-    def _files(
-        self, state: TableState, then: TableState, at: StreamOffset
-    ) -> tuple[list[ManifestEntry], frozenset[str]]:
-        """The files at an offset's snapshot, and the names of those ``between_levels`` (:class:`StreamUnit`)."""
+    def _files(self, state: TableState, then: TableState, at: StreamOffset) -> StreamUnit:
+        """The files at an offset's snapshot."""
         try:
             if at.full:
                 level = _first_emitted_level(then.schema)
                 postponed = _emits_postponed(then.schema)
                 entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
-                return [e for e in entries if e.file.level >= level], frozenset()
+                return StreamUnit(tuple(e for e in entries if e.file.level >= level))
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             files = changed_files(state, between, mode_of(then, between, "auto"))
             others = self._between_levels(state, then, at)
-            return [*others, *files], frozenset(e.file.file_name for e in others if e.bucket != POSTPONE_BUCKET)
+            names = frozenset(e.file.file_name for e in others if e.bucket != POSTPONE_BUCKET)
+            added, removed = overwritten_files(state, at.snapshot) if _reads_overwrites(state) else ([], [])
+            return StreamUnit((*others, *files, *added), names, tuple(removed))
         except NotFound as e:
             raise self._expired(state, at) from e
 
@@ -340,6 +354,14 @@ class ChangeStream:
 
         return ChangeScan.of(emitted_by(then.schema), emitted_by(before.schema), kinded=self._kinds)
 
+    def _taken_back(self, state: TableState, then: TableState, removed: list[ManifestEntry]) -> TableScan:
+        """The rows of files that an overwrite removed, as -D."""
+        before = _state_before(state, then)
+        schema = in_vector_mode(state.schema, before.schema)
+        below = FilesState(state.name, state.paths, state.store, schema, before.snapshot, tuple(removed))
+        nothing = self._table.scan_of(of_files(state, (), merged=True))
+        return ChangeScan.of(nothing, self._table.scan_of(below).with_level_0(), kinded=True)
+
     def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
         kept = versions.kept_words(self._ids())
         return NotFound(
@@ -361,7 +383,8 @@ class ChangeStream:
             # The deletion in a key's old partition must not be applied after the key's row in its new partition.
             return scan.where(f"{ROW_KIND} IN ('+I', '+U')") if is_cross_partition(state.schema) else scan
         between = SnapshotRange(at.snapshot - 1, at.snapshot)
-        delta = mode_of(then, between, "auto") == "delta"
+        overwritten = then.snapshot is not None and then.snapshot.commit_kind == "OVERWRITE"
+        delta = overwritten or mode_of(then, between, "auto") == "delta"
         base = self._table.scan_of(of_files(state, files, merged=delta)).with_level_0()
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
 
@@ -376,17 +399,8 @@ class ChangeStream:
                 raise self._expired(state, at) from e
             return state
 
-    def _state(self) -> TableState:
-        state = self._table.state()
-        if state.schema.opts.of(opt.STREAMING_OVERWRITE):
-            raise UnsupportedFeature(
-                f"table '{state.name}' sets '{opt.STREAMING_OVERWRITE.name}', but the changes of overwrites cannot be "
-                "streamed by this version; unset the option"
-            )
-        return state
-
     def _ids(self) -> list[int]:
-        state = self._state()
+        state = self._table.state()
         return versions.snapshot_ids(state.table_files)
 
 
@@ -434,6 +448,12 @@ def _check_read(state: TableState, offset: StreamOffset) -> None:
             f"{offset.last_read} that it has read is not in the table's history: the table was rolled back, or is "
             "another one; start again with another checkpoint"
         )
+
+
+def _reads_overwrites(state: TableState) -> bool:
+    """Whether the table's options ask for the changes of overwrites."""
+    keyed = bool(state.schema.primary_keys)
+    return state.schema.opts.of(opt.STREAMING_OVERWRITE if keyed else opt.STREAMING_APPEND_OVERWRITE)
 
 
 def _first_emitted_level(schema: TableSchema) -> int:

@@ -235,6 +235,7 @@ DECLARED = [
     ("snapshot.num-retained.min", 10, 1),
     ("snapshot.time-retained", 3600000, 0),
     ("source.split.open-file-cost", 4194304, 0),
+    ("streaming-read-append-overwrite", False, None),
     ("streaming-read-overwrite", False, None),
     ("tag.automatic-completion", False, None),
     ("tag.creation-delay", 0, 0),

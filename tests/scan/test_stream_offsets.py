@@ -575,3 +575,66 @@ def test_a_producer_changes_right_after_a_snapshot_that_is_gone(
     table.maintenance.compact(full=True)
     applied(feed, at, rows)
     assert rows == {2: "a", 5: "a"}
+
+
+def test_overwrites_of_an_append_table(lake: bitlake.Lake) -> None:
+    """With the option, as in Paimon: the rows of the files that an overwrite adds.  It was ignored."""
+    made = lake.create_table("t", SCHEMA, options={"bucket": "1", "bucket-key": "id"})
+    made.append(batch(1, 2))
+    made.overwrite(batch(3))
+    made.append(batch(4))
+    made.delete("id = 4")
+    made.append(batch(5, 6))
+    made.delete("id = 5")  # the file is written again
+    feed = ChangeStream(made._core, kinds=False)
+    start = feed.at(1)
+    assert [i for i, _ in told(feed, start, feed.latest())] == [1, 2, 4, 5, 6]
+    made.alter_options({"streaming-read-append-overwrite": "true"})
+    assert [i for i, _ in told(feed, start, feed.latest())] == [1, 2, 3, 4, 5, 6, 6]
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_overwrites_of_a_primary_key_table(lake: bitlake.Lake, producer: str, vectors: str) -> None:
+    """With the option, as in Paimon: what an overwrite removes is taken back before its own rows come."""
+    columns = pa.schema([*SCHEMA, pa.field("p", pa.string())])
+    options = {"bucket": "2", "streaming-read-overwrite": "true", "changelog-producer": producer}
+    options["deletion-vectors.enabled"] = vectors
+    made = lake.create_table("k", columns, primary_key=["id", "p"], partition_by=["p"], options=options)
+
+    def rows(v: str, *keys: tuple[int, str]) -> pa.Table:
+        return pa.Table.from_pylist([{"id": i, "v": v, "p": p} for i, p in keys], schema=columns)
+
+    made.upsert(rows("a", *((i, "x") for i in range(6)), (0, "y")))
+    made.upsert(rows("b", (1, "x")))
+    made.delete("id = 2")
+    feed = ChangeStream(made._core, kinds=True)
+    before = feed.latest()
+    made.overwrite(rows("c", (1, "x"), (7, "x")), {"p": "x"})
+    end = feed.step(before).end
+    changes = told(feed, before, end)
+    removed = [("-D", i, "b" if i == 1 else "a", "x") for i in (0, 1, 3, 4, 5)]
+    assert sorted(changes) == [("+I", 1, "c", "x"), ("+I", 7, "c", "x"), *removed]
+    assert [r[0] for r in changes if r[1] == 1] == ["-D", "+I"]
+    assert sorted(told(ChangeStream(made._core, kinds=False), before, end)) == [(1, "c", "x"), (7, "c", "x")]
+
+    at, parts = before, []
+    while (step := feed.step(at, Limits(files=1))).end != at:
+        parts += told(feed, at, step.end)
+        at = step.end
+    assert sorted(parts) == sorted(changes), "bucket by bucket"
+
+    made.truncate({"p": "y"})
+    assert told(feed, end, feed.latest()) == [("-D", 0, "a", "y")]
+    made.alter_options(unset=["streaming-read-overwrite"])
+    assert told(feed, before, feed.latest()) == []
+
+
+def test_an_overwrite_after_expired_snapshots(lake: bitlake.Lake) -> None:
+    made = keyed(lake, **{"streaming-read-overwrite": "true"})
+    made.upsert(batch(1, 2))
+    made.overwrite(batch(2, v="b"))
+    feed = ChangeStream(made._core, kinds=True)
+    made.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
+    with pytest.raises(NotFound):  # the files of the removed rows went with the snapshot before
+        told(feed, StreamOffset(2), feed.latest())
