@@ -395,7 +395,8 @@ def _read_here(scan: TableScan) -> pa.Table | None:
 
 def answered(context: EngineContext, shape: sh.Aggregates, answer: Answer, run: Rewritten) -> DataFrame | None:
     """The aggregates as a local relation, with the names and types that Spark gives them; None where these differ."""
-    types = run([context.spark.createDataFrame([], frame_schema(answer.scan))], ()).schema
+    reader = SparkReader(context.spark, context.catalog.store)
+    types = run([reader.without_rows(frame_schema(answer.scan))], ()).schema
     kinds = [spark_type(f.type) for f in answer.fields]
     if shape.edits is not None:
         return _rest(context, shape, answer, kinds, types, run)

@@ -70,7 +70,7 @@ from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import Connectors, file_uri, hadoop_path, hadoop_pattern, is_hidden, uri_name
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import SparkRunner, few_listing_tasks, read_packed
-from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
+from bitlake.spark.types import char_metadata, nullable, spark_arrow_schema, spark_schema, spark_type
 from bitlake.sql.file_metadata import METADATA
 from bitlake.types.datatypes import AtomicType, DataField, Root
 from bitlake.write.append_dml import matching_rows
@@ -502,15 +502,17 @@ class SparkReader:
         return local_frame(self._spark, scan.to_arrow(), types)
 
     def _empty(self, scan: TableScan, types: T.StructType) -> DataFrame:
-        """The DataFrame without rows that all scans of these types share if they select no file; its view is reused."""
         rows = scan.to_arrow()  # recorded as a scan
-        if rows.num_rows:
-            return local_frame(self._spark, rows, types)  # a system table has rows, and no files
+        # A system table has rows, and no files.
+        return local_frame(self._spark, rows, types) if rows.num_rows else self.without_rows(types)
+
+    def without_rows(self, types: T.StructType) -> DataFrame:
+        """The DataFrame without rows that all queries over these types share; its view is reused."""
         key = (id(self._spark), types.json())
         cache = self._store.caches[_SMALL]
         frame = cache.get(key)
         if frame is None:
-            frame = local_frame(self._spark, rows, types)
+            frame = local_frame(self._spark, spark_arrow_schema(types).empty_table(), types)
             self._keep(cache, key, frame, _PATH_BYTES)
         return frame
 
