@@ -15,7 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT, UNCONDITIONAL, UNKNOWN = (
+(
+    PASS,
+    UNAVAILABLE,
+    DROP,
+    LOSE_ANSWER,
+    SLOW,
+    CUT,
+    REFUSE,
+    REPEAT,
+    UNCONDITIONAL,
+    UNKNOWN,
+    REDIRECT,
+    WHOLE,
+    LISTED_TWICE,
+) = (
     "pass",
     "503",
     "drop before it arrives",
@@ -26,6 +40,9 @@ PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW, CUT, REFUSE, REPEAT, UNCONDITIONAL, 
     "done twice, and the second answer returned",
     "done without looking at conditions",
     "501",
+    "301",
+    "done without looking at the range",
+    "entries of a listing twice",
 )
 Plan = Callable[[str, str, int], str]
 """(method, path with query, how many requests of all came before) → what to do."""
@@ -42,8 +59,13 @@ _403 = (
     b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: 50\r\nConnection: close\r\n\r\n"
     b"<Error><Code>AccessDenied</Code><Message/></Error>"
 )
-_REFUSALS = {UNAVAILABLE: _503, REFUSE: _403, UNKNOWN: _501}
-_CONDITION = re.compile(rb"(?i)(?<=\n)if-none-match:[^\n]*\n")
+_301 = b"HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_REFUSALS = {UNAVAILABLE: _503, REFUSE: _403, UNKNOWN: _501, REDIRECT: _301}
+_IGNORED = {
+    UNCONDITIONAL: re.compile(rb"(?i)(?<=\n)if-none-match:[^\n]*\n"),
+    WHOLE: re.compile(rb"(?i)(?<=\n)range:[^\n]*\n"),
+}
+_ENTRY = re.compile(rb"<(Contents|CommonPrefixes)>.*?</\1>", re.DOTALL)
 
 
 @dataclass
@@ -103,13 +125,16 @@ def _serve(proxy: Proxy, client: socket.socket, to: tuple[str | None, int | None
                 if done in _REFUSALS:
                     client.sendall(_REFUSALS[done])
                     return
-                if done == UNCONDITIONAL:
-                    request = _CONDITION.sub(b"", request)
+                if done in _IGNORED:
+                    request = _IGNORED[done].sub(b"", request)
                 if done == REPEAT:
                     _ask(request, to, method)
                 answer = _ask(request, to, method)
                 if done == LOSE_ANSWER:
                     return
+                if done == LISTED_TWICE:
+                    body = _ENTRY.sub(rb"\g<0>\g<0>", answer.partition(b"\r\n\r\n")[2])
+                    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
                 if done == CUT:
                     client.sendall(answer[: len(answer) - max(1, len(answer) // 3)])
                     return

@@ -187,7 +187,8 @@ class ObjectStore(base.Store):
             if name:  # Hadoop creates an object with the folder's name and a slash
                 changed = int(entry["last_modified"].timestamp() * 1000)
                 out.append(base.FileInfo(name, entry["size"], False, changed, etag=entry.get("e_tag")))
-        return sorted(out, key=lambda f: f.name)
+        # Some servers list an object, or a prefix, on two pages.
+        return [f for _, f in sorted({(f.name, f.is_dir): f for f in out}.items())]
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
@@ -461,6 +462,13 @@ _MISFITS = {
     "MissingSasComponent": "sas_key is not a list of name=value with & between",
     "Credential": "the service account's file or key cannot be read, or is not one",
 }
+_CAUSES = {
+    "NotPartial": "the server returned a whole object for a range of it; check whether it, or a proxy in front of it, "
+    "supports the Range header",
+    "BareRedirect": "the server redirected the request without an address; set the region of the bucket, or its "
+    "endpoint, in storage_options",
+}
+"""What to do about an error, by the name that obstore gives its cause."""
 _WHERE_FROM = {
     "s3": "set AWS_PROFILE or run `aws configure`",
     "gcs": "run `gcloud auth application-default login`",
@@ -548,6 +556,10 @@ def _reason(text: str, code: str) -> str:
             "Timeout": f"{server} did not answer in time",
         }.get(broken.group(1), f"the connection to {server} broke{cause}")
         return f"{what}{tries}; check the endpoint and the network"
+    source = text.rpartition("\nDebug source:\n")[2]
+    for name, words in _CAUSES.items():
+        if re.search(rf"^ *(?:source|inner): {name},$", source, re.MULTILINE):
+            return words
     return f"{_own_words(text)}{tries}; check the storage options"
 
 

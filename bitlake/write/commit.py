@@ -88,6 +88,8 @@ COMPACT_TRIES = 10
 """Attempts of work that changes no row, such as a compaction, while other writers keep changing its files."""
 _MOST_RACES = 10_000
 """Lost races after which a commit gives up: only a broken store causes that many."""
+_MOST_STALLS = 50
+"""Lost races without a new snapshot after which a commit gives up, 8 seconds or so."""
 _RACE_WAIT_MS = 320
 """Longest wait after a lost race; the winner is done by then, so waiting longer only idles."""
 
@@ -166,6 +168,8 @@ class _Committer:
     """Whether the commit may have taken place, as far as is known."""
     base: Snapshot | None = None
     """The snapshot that the attempt is based on."""
+    stalls: int = 0
+    """Races lost in a row without a new snapshot of another writer."""
     delta: tuple[tuple[ManifestEntry, ...], list[ManifestFileMeta]] | None = None
     """The entries last written as delta manifests, and those manifests: a lost race seldom changes them."""
 
@@ -194,7 +198,7 @@ class _Committer:
         self.resolver.check_plan()
         types = [f.type for f in self.resolver.schema.partition_fields]
         writer = ManifestWriter(self.table_files, types, self.options)
-        started, failures, races = _clock.now_ms(), 0, 0
+        started, failures, races, base = _clock.now_ms(), 0, 0, self.base
         # Seeded by the commit's own id, so that writers do not wait in step.
         jitter = random.Random(self.uuid)
         while True:
@@ -202,6 +206,8 @@ class _Committer:
                 return self._attempt(writer, merge=races == 0)
             except _Lost:
                 races += 1
+                self.stalls = self.stalls + 1 if self.base == base else 0
+                base = self.base
                 failed: Exception | None = None
                 wait = jitter.uniform(0, min(self.options.of(opt.COMMIT_MIN_WAIT) << min(races, 5), _RACE_WAIT_MS))
             except OutcomeUnknown:
@@ -234,6 +240,13 @@ class _Committer:
             if self.uncertain:
                 raise self._unknown(message) from failed
             raise StorageUnavailable(message + "no change is visible") from failed
+        if self.stalls > _MOST_STALLS:
+            self._discard_all(writer)
+            path = self.paths.snapshot(1 if self.base is None else self.base.id + 1)
+            raise StorageUnavailable(
+                f"commit to {self.paths.root}: the store refused {self.stalls} times to create {path} because it "
+                "existed, but shows no such file; no change is visible, try again"
+            )
         if late or races > _MOST_RACES:
             self._discard_all(writer)
             raise CommitConflict(

@@ -393,6 +393,30 @@ def test_a_store_that_stays_away_is_given_up(proxy: flaky_proxy.Proxy) -> None:
         store.read("s3://lake/x/y")
 
 
+def test_entries_that_are_listed_twice_are_one(proxy: flaky_proxy.Proxy) -> None:
+    store = at(proxy)
+    for name in ("f", "g", "d/h"):
+        store.write(f"s3://lake/listed-twice/{name}", b"1")
+    proxy.plan = lambda method, path, number: flaky_proxy.LISTED_TWICE
+    assert [(f.name, f.is_dir) for f in store.list("s3://lake/listed-twice")] == [
+        ("d", True),
+        ("f", False),
+        ("g", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [(flaky_proxy.WHOLE, "supports the Range header$"), (flaky_proxy.REDIRECT, "set the region of the bucket")],
+)
+def test_servers_that_answer_something_else(proxy: flaky_proxy.Proxy, server: str, message: str) -> None:
+    store = at(proxy)
+    store.write("s3://lake/else/f", b"abcdef")
+    proxy.plan = lambda method, path, number: server
+    with pytest.raises(StorageUnavailable, match=message):
+        store.read_ranges("s3://lake/else/f", [(1, 2)])
+
+
 def test_refusals_are_told_at_once(proxy: flaky_proxy.Proxy) -> None:
     store = at(proxy)
     store.write("s3://lake/refused/f", b"1")

@@ -98,6 +98,19 @@ def test_a_store_that_stays_broken_says_so(tmp_path: Path) -> None:
     assert names(paths) == set()
 
 
+def test_a_name_that_is_taken_by_no_file_is_given_up(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    schema = schema.with_options({"commit.min-retry-wait": "1 ms"})
+
+    class Taken(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            return False
+
+    with pytest.raises(StorageUnavailable, match="snapshot-1 because it existed, but shows no such file; no change"):
+        append(paths, schema, entry("a"), store=Taken())
+    assert names(paths) == set()
+
+
 def test_an_interrupt_while_publishing_leaves_the_snapshot_whole(tmp_path: Path) -> None:
     """Files of a snapshot that may exist must not be cleaned up, whatever ends the commit."""
     paths, schema = make_table(tmp_path / "t")
