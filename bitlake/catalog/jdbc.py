@@ -30,8 +30,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -45,6 +45,7 @@ from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.versions import load_schema, schema_ids
 
 # --- relational databases ---------------------------------------------------------------------------------------------
 
@@ -434,17 +435,37 @@ class JdbcCatalog(Catalog):
             with self._confirmed(lambda: self.table_exists(name)) as t:
                 self._insert_table(t, name)
                 created = create_first_schema(self.store, path, schema)
-                if not created:
+                if not created and not self._is_remains(path, schema):
                     raise AlreadyExists(
                         f"the catalog {self.location} has no table '{name}', but the files of one are in {path}: move "
                         "or delete them, or choose another name"
                     )
                 self._insert_properties(t, name, schema)
         except BaseException:
-            if created and not self.table_exists(name):
-                # In one step: another process may create the table as soon as this file is deleted.
-                self.store.delete(TablePaths(path).schema(0))
+            if created:
+                self._delete_remains(name, path)
             raise
+
+    def _is_remains(self, path: str, schema: TableSchema) -> bool:
+        """Whether a folder holds a first schema only, which defines the same table: a CREATE TABLE failed and left it.
+
+        This transaction has inserted the table's name, so no other process is creating the table.
+        """
+        files = TableFiles(self.store, TablePaths(path))
+        if self.store.names(path) != ["schema"] or schema_ids(files) != [0]:
+            return False
+        return replace(load_schema(files, 0), time_millis=schema.time_millis).to_json() == schema.to_json()
+
+    def _delete_remains(self, name: Identifier, path: str) -> None:
+        """Delete the schema of a table whose creation was not committed.
+
+        No other process can create the table meanwhile: its name is inserted until the file is deleted.  If that fails
+        too, the next CREATE TABLE uses the file.
+        """
+        with suppress(AlreadyExists, StorageUnavailable), self._database.transaction(write=True) as t:
+            self._insert_name(t, name)
+            self.store.delete(TablePaths(path).schema(0))
+            t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._row_key(name))
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Rename a table in one step; see :meth:`Catalog.rename_table`.
@@ -467,7 +488,7 @@ class JdbcCatalog(Catalog):
             self.store.copy_dir(source, target)
         moved = False
         try:
-            with self._database.transaction(write=True) as t:
+            with self._confirmed(lambda: self._is_renamed(old, new)) as t:
                 self._insert_table(t, new)
                 if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._row_key(old)):
                     raise self._table_not_found(old)
@@ -484,10 +505,7 @@ class JdbcCatalog(Catalog):
                     self.store.rename(target, source)
                 elif not cheap and not self.table_exists(new):  # else the files are those of another process's rename
                     self.store.delete_dir(target)
-                raise
-            # The rename was committed: only an interrupt goes on, not the error about the lost response.
-            if not isinstance(e, StorageUnavailable):
-                raise
+            raise
         if not cheap:
             self.store.delete_dir(source)
 
@@ -610,6 +628,9 @@ class JdbcCatalog(Catalog):
             raise self._table_exists_already(name)
         if not self._has_database(t, name.database):
             self._insert_database(t, name.database, super().database_path(name.database))
+        self._insert_name(t, name)
+
+    def _insert_name(self, t: Transaction, name: Identifier) -> None:
         t.run(
             "INSERT INTO paimon_tables (catalog_key, database_name, table_name) VALUES (?, ?, ?)", self._row_key(name)
         )

@@ -349,6 +349,37 @@ def test_a_table_whose_creation_was_not_committed_can_be_created_again(tmp_path:
     assert lake.table("t").scan().count() == 3
 
 
+@pytest.mark.parametrize("column", [None, "another"])
+def test_a_creation_whose_clean_up_failed_too(tmp_path: Path, column: str | None) -> None:
+    """Bug: its schema stayed, and every later CREATE TABLE was told to move or delete the files."""
+    database = open_database(f"sqlite:///{tmp_path}/c.db")
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    fails = False
+
+    @contextmanager
+    def begin(write: bool) -> Iterator[Any]:
+        nonlocal fails
+        if fails:
+            raise sqlite3.OperationalError("the server is gone")
+        with database._begin(write) as execute:
+            yield execute
+            if write:
+                fails = True
+                raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    catalog = JdbcCatalog(LocalStore(), f"{tmp_path}/wh", replace(database, _begin=begin))
+    with pytest.raises(StorageUnavailable):
+        catalog.create_table(Identifier("default", "t"), columns_of("t", SCHEMA))
+    assert lake.tables() == [] and (tmp_path / "wh/default.db/t/schema/schema-0").exists()
+    if column is None:
+        lake.create_table("t", SCHEMA).append(ROWS)
+        assert lake.table("t").scan().count() == 3
+    else:
+        with pytest.raises(AlreadyExists, match="the files of one are in .*move or delete them"):
+            lake.create_table("t", SCHEMA.append(pa.field(column, pa.int32())))
+        assert lake.tables() == []
+
+
 def test_commits_whose_responses_are_lost_take_effect(tmp_path: Path) -> None:
     """Bug: a dropped table's files stayed, and its name could not be used again."""
     database = open_database(f"sqlite:///{tmp_path}/c.db")
