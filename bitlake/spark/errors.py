@@ -42,10 +42,12 @@ _MISSING_COLUMN = re.compile(
     rf"\[UNRESOLVED_(?:USING_)?COLUMN\w*[^`]*({_NAME}(?:\.{_NAME})*) cannot be resolved[^\[]*(?:\[(.*?)\]\. SQLSTATE)?"
 )
 
+_NO_MODULE = re.compile(r"\bModuleNotFoundError: No module named '(bitlake|numpy|pyarrow)\b")
 _NOT_THERE = (
-    "the Python of Spark's workers has no bitlake: install the same version where the executors run "
-    "(spark.pyspark.python), or name its folder in PYTHONPATH before the session starts"
+    "the Python of Spark's workers has no {}: install the same version of bitlake where the executors run and name "
+    "that Python (PYSPARK_PYTHON, spark.pyspark.python), or its packages (PYTHONPATH), before the session starts"
 )
+_PYTHON_ERROR = re.compile(r"^Traceback \(most recent call last\):\n(?:[ ].*\n|\n)*(\S.*)", re.M)
 _NO_JVM = (
     "Spark's Java process does not answer; it was killed, or ran out of memory: restart Python (a notebook's kernel), "
     "since PySpark does not start another one"
@@ -102,8 +104,9 @@ def spark_errors(doing: str) -> Iterator[None]:
         if _is_lost(e):
             raise StorageUnavailable(f"{doing}: {_NO_JVM}") from e
         text = str(e)
-        if "No module named 'bitlake'" in text:
-            raise InvalidRequest(f"{doing}: {_NOT_THERE}") from e
+        module = _NO_MODULE.search(text)
+        if module is not None:
+            raise InvalidRequest(f"{doing}: {_NOT_THERE.format(module.group(1))}") from e
         raised = _RAISED.search(text)
         if raised is not None:
             raise REPORTED[raised.group(1)](raised.group(2).strip()) from e
@@ -130,11 +133,15 @@ def _unquoted(name: str) -> str:
 
 
 def _first(error: Exception) -> str:
-    """The first telling line of an error, without the JVM's stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The first telling lines of an error, without the stacks of the JVM and of Python."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = []
     for line in lines:
         if line.startswith(("at ", "JVM stacktrace", "'", "+-", "== SQL")) or "Traceback" in line:
             break
         kept.append(line)
+    raised = _PYTHON_ERROR.search(text)  # what a worker's traceback ends in
+    if raised is not None and raised.group(1) not in kept:
+        kept.append(raised.group(1))
     return " ".join(kept) or (lines[0] if lines else type(error).__name__)

@@ -1,0 +1,38 @@
+"""What Spark's errors say once they are bitlake's: the cause from a Python worker, without its stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.spark.errors import spark_errors
+
+
+def no_packages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As an import fails in a Python without bitlake's packages."""
+    raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+
+def no_module(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A function of a user's query whose own import fails."""
+    raise ModuleNotFoundError("No module named 'shapes'", name="shapes")
+
+
+def run(spark: SparkSession, function: object) -> None:
+    with spark_errors("writing to table 'default.t'"):
+        spark.range(1).mapInArrow(function, "id BIGINT").collect()  # type: ignore[arg-type]
+
+
+def test_workers_without_the_packages_of_bitlake(spark: SparkSession) -> None:
+    with pytest.raises(InvalidRequest, match=r"the Python of Spark's workers has no numpy: install .*PYSPARK_PYTHON"):
+        run(spark, no_packages)
+
+
+def test_the_error_of_a_worker_is_in_the_message(spark: SparkSession) -> None:
+    with pytest.raises(StorageUnavailable, match="Spark failed: .*No module named 'shapes'") as e:
+        run(spark, no_module)
+    assert "worker.py" not in str(e.value) and "Traceback" not in str(e.value)
