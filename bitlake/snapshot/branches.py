@@ -6,12 +6,17 @@ index files are in the main table's folders.
 A branch exists when it has a schema.  Each change has one step that makes it visible:
 
 * create: the branch's files are written to ``branch/.making-<uuid>``, which is renamed; an object store, which has no
-  rename, writes them in place, schemas last.  The tag is read again afterwards: deleting a tag reads the branches last.
+  rename, writes them in place, schemas last, the latest first.  The tag is read again afterwards: deleting a tag reads
+  the branches last.
 * rename: the rename of the folder.  An object store copies it, schemas last, and deletes the old one, schemas first.
 * delete: the folder is renamed to ``branch/.dropped-<uuid>``, then deleted; an object store deletes the schemas first.
 
 If the process dies before that step, the old branches remain, and after it the new ones; a rename in an object store
 may leave both names, with the same snapshots.  Left-over files have no schema: the next call replaces or deletes them.
+
+Who creates a branch, or renames one to a name, first creates ``branch/.creating-<name>`` if it is absent, and looks
+again whether the branch exists: of several processes, one at a time writes files of that name.  A claim that a killed
+process leaves is ignored after a minute.
 Fast-forward is in :mod:`bitlake.snapshot.fast_forward`.
 
 Of a table whose history a catalog's server changes (:meth:`~bitlake.io.base.Store.history_server`), the server writes
@@ -24,13 +29,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io import HistoryServer, has_cheap_rename
+from bitlake.io import HistoryServer, Store, has_cheap_rename
 from bitlake.metadata.options import branch_option
-from bitlake.metadata.paths import DROPPED
+from bitlake.metadata.paths import DROPPED, parse_id
 from bitlake.snapshot.fast_forward import FastForward, leaving
 from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.state import TableState
@@ -39,6 +46,11 @@ from bitlake.snapshot.tags import load_tag
 from bitlake.snapshot.versions import branch_names, has_schema, latest_schema, snapshot_ids
 
 MAIN = "main"
+_CREATING = ".creating-"
+_DEAD_MS = 60_000
+"""Age of a claim whose process is taken for dead: a few small files are written meanwhile."""
+_CLAIM_TRIES, _CLAIM_WAIT = 20, 0.05
+"""Looks, and seconds between them, for the branch of the process that holds the claim."""
 _FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
 
 
@@ -70,15 +82,74 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     Returns False if it exists and ``if_not_exists``.  Raises :class:`AlreadyExists`, :class:`NotFound` for a missing
     tag, and :class:`InvalidRequest` for an invalid name.
     """
-    store, target = state.store, state.paths.on_branch(_checked(name))
-    if _exists(state, name):
+    if _exists(state, _checked(name)):
         if if_not_exists:
             return False
         raise _taken(state, name)
-    server = store.history_server(state.paths.root)
+    server = state.store.history_server(state.paths.root)
     if server is not None:
         return _create_by_server(server, state, name, tag, if_not_exists)
-    _delete_remains(state, name)
+    try:
+        with _claimed(state, name) as check:
+            _write_branch(state, name, tag, check)
+    except AlreadyExists:
+        if if_not_exists and _exists(state, name):
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
+    """The block creates the files of a branch that does not exist; it calls the value before they become visible.
+
+    Raises :class:`AlreadyExists` if the branch exists, or if another process is creating it.
+    """
+    store, path = state.store, f"{state.paths.root}/branch/{_CREATING}{name}"
+    claim = f"{_clock.now_ms()}-{_clock.new_uuid()}".encode()
+    tries = _CLAIM_TRIES
+    while not store.create(path, claim):
+        with contextlib.suppress(NotFound):
+            held = store.read(path)
+            since = parse_id(held.decode("ascii", "replace").partition("-")[0], "")
+            if held == claim:  # only the response was lost
+                break
+            if since is None or since < _clock.now_ms() - _DEAD_MS:
+                store.delete(path)
+                continue
+        tries -= 1
+        if _exists(state, name):
+            raise _taken(state, name)
+        if not tries:
+            raise AlreadyExists(
+                f"table '{state.name}': another process is creating branch '{name}'; if it was killed, try again "
+                f"{_DEAD_MS // 60_000} minute later"
+            )
+        time.sleep(_CLAIM_WAIT)
+
+    def check() -> None:
+        if not _has_claim(store, path, claim):
+            raise AlreadyExists(f"table '{state.name}': another process is creating branch '{name}', too")
+
+    try:
+        if _exists(state, name):
+            raise _taken(state, name)
+        _delete_remains(state, name)
+        yield check
+    finally:
+        if _has_claim(store, path, claim):
+            store.delete(path)
+
+
+def _has_claim(store: Store, path: str, claim: bytes) -> bool:
+    try:
+        return store.read(path) == claim
+    except NotFound:
+        return False
+
+
+def _write_branch(state: TableState, name: str, tag: str | None, check: Callable[[], None]) -> None:
+    store, target = state.store, state.paths.on_branch(name)
     last_schema = state.schema.id
     renames = has_cheap_rename(store, state.paths.root)
     folder = f"{state.paths.root}/branch/.making-{_clock.new_uuid()}" if renames else target.branch_root
@@ -93,10 +164,12 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
         text = store.read(state.paths.tag(tag))
         put(target.tag(tag), text)
         put(target.snapshot(snapshot.id), snapshot.to_json().encode())
-    for number in range(last_schema + 1):
+    check()
+    for number in reversed(range(last_schema + 1)):
         with contextlib.suppress(NotFound):
             put(target.schema(number), store.read(state.paths.schema(number)))
     if renames:
+        check()
         try:
             store.rename(folder, target.branch_root)
         except StorageUnavailable:
@@ -107,7 +180,6 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
                 raise _taken(state, name) from None
     if tag is not None:
         _check_tag(state, name, tag, text)
-    return True
 
 
 def _create_by_server(
@@ -195,8 +267,8 @@ def rename_branch(state: TableState, name: str, new_name: str) -> None:
     if server is not None:
         _rename_by_server(server, state, name, new_name)
         return
-    _delete_remains(state, new_name)
-    with leaving(source, state.name):
+    with _claimed(state, new_name) as check, leaving(source, state.name):
+        check()
         state.store.rename(source.paths.branch_root, target.branch_root)
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from builders import terms
 from caches import forget
+from faults import Between
 from store_wrappers import FaultyStore
 
 import bitlake
 from bitlake import _clock
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.scan import TableScan
@@ -23,8 +27,9 @@ from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.rollback import rollback
+from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import latest_snapshot, load_snapshot, snapshot_ids
+from bitlake.snapshot.versions import latest_snapshot, load_snapshot, snapshot_ids, tag_names
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -159,6 +164,69 @@ def test_a_branch_exists_if_only_the_response_to_its_rename_gets_lost(table: Tab
     state = replace(table._core.state(), store=store)
     assert branches.create_branch(state, "b") and store.failed
     assert list(table.history.branches()) == ["b"]
+
+
+def created(make: Callable[[], object]) -> bool:
+    """Whether a creation succeeded; False if what it creates exists."""
+    try:
+        make()
+    except AlreadyExists:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("other", ["create", "rename"])
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_two_that_create_one_branch_at_once(
+    tmp_path: Path, where: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: both succeeded, with the branch of one of them, or in a bucket with snapshots and tags of both."""
+    monkeypatch.setattr(branches, "_CLAIM_WAIT", 0)
+    seen = set()
+    for number in range(200):
+        root = f"memory://{uuid.uuid4()}/lake" if where == "memory" else f"{tmp_path}/{number}"
+        table = bitlake.connect(root).create_table("t", SCHEMA)
+        for i, tag in enumerate(("one", "two")):
+            table.append(pa.table({"id": [i]}, schema=SCHEMA))
+            table.history.create_tag(tag)
+        state = table._core.state()
+        if other == "rename":
+            branches.create_branch(state, "c", "two")
+        won = []
+
+        def work(state: TableState = state, won: list[str] = won) -> None:
+            make = partial(branches.create_branch, state, "b", "two")
+            if created(make if other == "create" else partial(branches.rename_branch, state, "c", "b")):
+                won.append("two")
+
+        store = Between(state.store, number, work)
+        if created(partial(branches.create_branch, replace(state, store=store), "b", "one")):
+            won.append("one")
+        if not store.done:
+            break
+        assert len(won) == 1, f"call {number}"
+        branch = state.table_files.on_branch("b")
+        assert tag_names(branch) == won and snapshot_ids(branch) == [1 if won == ["one"] else 2], f"call {number}"
+        assert not [
+            n for n in state.store.names(f"{state.paths.root}/branch") if n.startswith((".creating", ".making"))
+        ]
+        seen |= set(won)
+    assert seen == {"one", "two"}
+
+
+def test_the_claim_of_a_killed_process_is_ignored_after_a_minute(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branches, "_CLAIM_WAIT", 0)
+    state = table._core.state()
+    store = FaultyStore(LocalStore(), 1, dead=True, only=frozenset({"create", "write", "delete", "rename"}))
+    with pytest.raises(StorageUnavailable):
+        branches.create_branch(replace(state, store=store), "b")
+    with pytest.raises(
+        AlreadyExists, match="another process is creating branch 'b'; if it was killed, try again 1 min"
+    ):
+        branches.create_branch(state, "b", if_not_exists=True)
+    now = _clock.now_ms()
+    monkeypatch.setattr(_clock, "now_ms", lambda: now + 61_000)
+    assert branches.create_branch(state, "b") and list(table.history.branches()) == ["b"]
 
 
 def test_branches_that_cannot_be_made(table: Table) -> None:
