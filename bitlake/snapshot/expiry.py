@@ -27,7 +27,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import date
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -297,12 +297,16 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
 
 log = logging.getLogger("bitlake")
 
+_MINUS = r"(?:-(?!0+(?!\d)))?"
 _DEFAULT_TIME = re.compile(
-    r"(?P<year>\d{1,4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
-    r"(?: (?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?",
+    rf"(?P<year>{_MINUS}\d{{1,10}})-(?P<month>{_MINUS}\d{{1,2}})-(?P<day>{_MINUS}\d{{1,2}})"
+    rf"(?: (?P<hour>{_MINUS}\d{{1,2}}):(?P<minute>{_MINUS}\d{{1,2}}):(?P<second>{_MINUS}\d{{1,2}})"
+    r"(?:\.(?P<fraction>\d{1,9}))?)?",
     re.ASCII,
 )
-"""How partitions write their time where the table has no formatter."""
+"""How partitions write their time where the table has no formatter.  A number may be negative, but not -0."""
+_LAST_YEAR = 999_999_999
+"""Of Java's dates; the first one is -999,999,999."""
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
@@ -384,6 +388,7 @@ def expire_after_commit(
 
 
 _DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 class _PartitionTime:
@@ -415,7 +420,7 @@ def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
     """The time that parts name; None if the day is missing or a part is out of its range.
 
     Java's formatters take day 31 of a shorter month for its last day.  A ``lenient`` one carries over what is out of
-    range: month 13 is the next January, and hour 25 the next day.
+    range: month 13 is the next January, month 0 the December before, and hour 25 the next day.
     """
     if not (parts.get("year") and parts.get("month") and parts.get("day")):
         return None
@@ -423,13 +428,23 @@ def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
     hour, minute, second = (int(parts.get(n) or 0) for n in ("hour", "minute", "second"))
     clock = ((hour * 60 + minute) * 60 + second) * 1000 + int((parts.get("fraction") or "").ljust(3, "0")[:3])
     if lenient:
+        if abs(year) > _LAST_YEAR:
+            return None
         years, month = divmod(month - 1, 12)
         year, month = year + years, month + 1
-    elif 0 < month < 13 and 0 < day < 32 and minute < 60 and second < 60 and clock <= _DAY_MS:
+        days = _days(year, month) + day - 1
+        end = _days(_LAST_YEAR + 1, 1) * _DAY_MS
+        at = days * _DAY_MS + clock
+        return at if abs(year) <= _LAST_YEAR and _days(-_LAST_YEAR, 1) * _DAY_MS <= at < end else None
+    if 0 < month < 13 and 0 < day < 32 and minute < 60 and second < 60 and clock <= _DAY_MS:
         year += 2000 if len(parts["year"] or "") == 2 else 0
         day = min(day, monthrange(year, month)[1])
     else:
         return None
-    if not 0 < year < 10_000:
-        return None
-    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * 1000 + (day - 1) * _DAY_MS + clock
+    return (_days(year, month) + day - 1) * _DAY_MS + clock if year > 0 else None
+
+
+def _days(year: int, month: int) -> int:
+    """The days from 1970-01-01 to the first day of a month, in the calendar that repeats every 400 years."""
+    cycles, rest = divmod(year, 400)
+    return date(400 + rest, month, 1).toordinal() - _EPOCH + (cycles - 1) * 146_097
