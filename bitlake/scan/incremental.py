@@ -404,12 +404,19 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
     """
     ids = check_range(state, between)
-    manifests: list[ManifestFileMeta] = []
+    snapshots: list[Snapshot] = []
     for number in _ids_between(state, between, ids):
         try:
-            snapshot = versions.load_snapshot(state.table_files, number)
+            snapshots.append(versions.load_snapshot(state.table_files, number))
         except NotFound as e:
             raise NotFound(f"table '{state.name}': snapshot {number} expired meanwhile; read again") from e
+    return files_of_changes(state, snapshots, mode)
+
+
+def files_of_changes(state: TableState, snapshots: Iterable[Snapshot], mode: str) -> list[ManifestEntry]:
+    """The files of these snapshots' changes, by ``delta`` or ``changelog``."""
+    manifests: list[ManifestFileMeta] = []
+    for snapshot in snapshots:
         name: str | None = None
         if mode == "delta" and snapshot.commit_kind == "APPEND":
             name = snapshot.delta_manifest_list
@@ -423,12 +430,11 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
         return [e for entries in read for e in entries if e.kind is EntryKind.ADD]
 
 
-def overwritten_files(state: TableState, snapshot_id: int) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+def overwritten_files(state: TableState, snapshot: Snapshot | None) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     """The files that an OVERWRITE snapshot added, and those that it removed, without files that changed their level.
 
-    Both are empty for a snapshot of another kind, and for one that does not exist.
+    Both are empty for a snapshot of another kind, and for None.
     """
-    snapshot = versions.find_snapshot(state.table_files, snapshot_id)
     if snapshot is None or snapshot.commit_kind != "OVERWRITE":
         return [], []
     with reading_table(state.name):

@@ -16,6 +16,9 @@ producer, the next snapshot's new files include the files of these levels.  When
 for compactions, the stream has read rows before their compaction, but the new changelog lists changes of what
 compactions have emitted.  So the next snapshot first takes these rows back.
 
+The changes of snapshots that have expired come from their long-lived changelogs
+(:mod:`bitlake.snapshot.changelogs`), where the table has these.
+
 Source: the observed behaviour of Paimon's streaming readers.  They read postponed rows (``bucket`` = -2) of tables
 without a changelog at once and one by one; where there is a changelog, these rows come with the compaction that brings
 them to their buckets.
@@ -38,6 +41,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry, by_bucket
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan.incremental import (
     ADDED,
     ROW_KIND,
@@ -45,6 +49,7 @@ from bitlake.scan.incremental import (
     FilesState,
     SnapshotRange,
     changed_files,
+    files_of_changes,
     in_vector_mode,
     mode_of,
     of_files,
@@ -53,9 +58,11 @@ from bitlake.scan.incremental import (
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
+from bitlake.snapshot.changelogs import find_changelog, first_changelog_from
 from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
 from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.time_travel import first_snapshot_from, state_of
 
 _COMPACTED = ("lookup", "full-compaction")
 """Changelog producers that emit a row only when it is compacted."""
@@ -174,9 +181,12 @@ class ChangeStream:
     def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
         """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
 
-        Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
+        Raises :class:`NotFound` for a snapshot that has expired without a long-lived changelog, or is more than one
+        ahead.
         """
         ids = self._ids()
+        if not full and ids and snapshot < ids[0] and self._changelog(snapshot) is not None:
+            return StreamOffset(snapshot)
         low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
         if not low <= snapshot <= high:
             raise NotFound(
@@ -192,6 +202,15 @@ class ChangeStream:
         """
         ids = self._ids()
         return _identified(self._table.state(), StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
+
+    def since(self, millis: int) -> StreamOffset:
+        """The offset of the first snapshot committed at or after a time (ms since the epoch); else after the latest."""
+        state = self._table.state()
+        first = first_snapshot_from(state, millis)
+        ids = self._ids()
+        if first is not None and first.id == ids[0]:
+            first = first_changelog_from(state, millis) or first
+        return self.latest() if first is None else StreamOffset(first.id)
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
@@ -303,13 +322,27 @@ class ChangeStream:
                 entries = (e for e in then.entries() if postponed or e.bucket != POSTPONE_BUCKET)
                 return StreamUnit(tuple(e for e in entries if e.file.level >= level))
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
-            files = changed_files(state, between, mode_of(then, between, "auto"))
+            mode = mode_of(then, between, "auto")
+            try:
+                files = changed_files(state, between, mode)
+            except NotFound:
+                changelog = self._changelog(at.snapshot)
+                if changelog is None:
+                    raise
+                files = files_of_changes(state, [changelog], mode)
             others = self._between_levels(state, then, at)
             names = frozenset(e.file.file_name for e in others if e.bucket != POSTPONE_BUCKET)
-            added, removed = overwritten_files(state, at.snapshot) if _reads_overwrites(state) else ([], [])
+            added, removed = overwritten_files(state, self._overwrite(state, at))
             return StreamUnit((*others, *files, *added), names, tuple(removed))
         except NotFound as e:
             raise self._expired(state, at) from e
+
+    def _overwrite(self, state: TableState, at: StreamOffset) -> Snapshot | None:
+        """The snapshot of an offset, or its long-lived changelog, if the table's options ask for overwrites."""
+        keyed = bool(state.schema.primary_keys)
+        if not state.schema.opts.of(opt.STREAMING_OVERWRITE if keyed else opt.STREAMING_APPEND_OVERWRITE):
+            return None
+        return versions.find_snapshot(state.table_files, at.snapshot) or self._changelog(at.snapshot)
 
     def _between_levels(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
         """Files of the levels that only the former or only the new changelog producer has emitted.
@@ -356,9 +389,13 @@ class ChangeStream:
 
     def _taken_back(self, state: TableState, then: TableState, removed: list[ManifestEntry]) -> TableScan:
         """The rows of files that an overwrite removed, as -D."""
-        before = _state_before(state, then)
-        schema = in_vector_mode(state.schema, before.schema)
-        below = FilesState(state.name, state.paths, state.store, schema, before.snapshot, tuple(removed))
+        assert then.snapshot_id is not None
+        if versions.find_snapshot(state.table_files, then.snapshot_id - 1) is not None:
+            before = _state_before(state, then)
+            schema = in_vector_mode(state.schema, before.schema)
+            below = FilesState(state.name, state.paths, state.store, schema, before.snapshot, tuple(removed))
+        else:  # its deletion vectors have expired
+            below = of_files(state, removed, merged=True)
         nothing = self._table.scan_of(of_files(state, (), merged=True))
         return ChangeScan.of(nothing, self._table.scan_of(below).with_level_0(), kinded=True)
 
@@ -389,7 +426,7 @@ class ChangeStream:
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
 
     def _then(self, state: TableState, at: StreamOffset) -> TableState:
-        """The table at an offset's snapshot; ``state`` for an id that a rollback left unused."""
+        """The table at an offset's snapshot, or as its long-lived changelog has it; ``state`` for an unused id."""
         if not at.full and not state.schema.primary_keys:
             return state
         try:
@@ -397,7 +434,11 @@ class ChangeStream:
         except NotFound as e:
             if at.full:
                 raise self._expired(state, at) from e
-            return state
+            changelog = self._changelog(at.snapshot)
+            return state if changelog is None else state_of(state, changelog)
+
+    def _changelog(self, snapshot: int) -> Snapshot | None:
+        return find_changelog(self._table.state().table_files, snapshot)
 
     def _ids(self) -> list[int]:
         state = self._table.state()
@@ -448,12 +489,6 @@ def _check_read(state: TableState, offset: StreamOffset) -> None:
             f"{offset.last_read} that it has read is not in the table's history: the table was rolled back, or is "
             "another one; start again with another checkpoint"
         )
-
-
-def _reads_overwrites(state: TableState) -> bool:
-    """Whether the table's options ask for the changes of overwrites."""
-    keyed = bool(state.schema.primary_keys)
-    return state.schema.opts.of(opt.STREAMING_OVERWRITE if keyed else opt.STREAMING_APPEND_OVERWRITE)
 
 
 def _first_emitted_level(schema: TableSchema) -> int:

@@ -13,6 +13,7 @@ from bitlake import arguments
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import is_file_name
+from bitlake.snapshot.changelogs import find_changelog
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history
@@ -61,7 +62,7 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
     """Set the next snapshot of a consumer; None deletes the consumer.
 
     Raises :class:`InvalidRequest` for an invalid id, and :class:`NotFound` for a missing consumer to delete, or for a
-    snapshot that has expired.
+    snapshot that has expired without a long-lived changelog.
     """
     if not arguments.text("a consumer id", consumer).strip() or not is_file_name(consumer):
         raise InvalidRequest(
@@ -79,11 +80,14 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
         return
     ids = load_line(state.table_files).kept
     next_snapshot = arguments.whole("next_snapshot", next_snapshot)
-    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
+    changelog = None
+    if ids and 0 < next_snapshot < ids[0]:
+        changelog = find_changelog(state.table_files, next_snapshot)
+    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1 and changelog is None):
         raise NotFound(f"table '{state.name}': a consumer cannot resume at snapshot {next_snapshot}: {kept_words(ids)}")
     before = consumers(state.table_files).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
-    if next_snapshot < load_line(state.table_files).end:
+    if changelog is None and next_snapshot < load_line(state.table_files).end:
         # An expiry has begun that did not see the new position.
         if before is None:
             state.store.delete(path)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
-from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.snapshot.changelogs import changelog_ids, changelog_path
 from bitlake.snapshot.manifests import (
     MANY_ENTRIES,
     PartitionFilter,
@@ -70,9 +70,7 @@ def holders(line: TableFiles) -> list[Holder]:
     out = [Holder(line, line.paths.snapshot(i), i) for i in snapshots.kept]
     out += [Holder(line, f"{line.paths.snapshot_dir}/{name}") for name in snapshots.holds]
     out += [Holder(line, line.paths.tag(name)) for name in tag_names(line)]
-    long_lived = f"{line.paths.branch_root}/changelog"
-    changelogs = (parse_id(name, "changelog-") for name in line.store.names(long_lived))
-    return out + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
+    return out + [Holder(line, changelog_path(line, number)) for number in changelog_ids(line)]
 
 
 def lines(table: TableFiles) -> list[TableFiles]:

@@ -194,6 +194,11 @@ def changes(warehouse: Path | str, table: str, snapshot: int = 1) -> list[tuple[
     return [decode(r) for r in rows]
 
 
+def expire(warehouse: Path | str, table: str) -> None:
+    """Expire the snapshots and changelogs of a table by its options."""
+    _peer().rows("expire", Path(warehouse).absolute().as_uri(), table)
+
+
 def between(warehouse: Path | str, table: str, start: int, end: int, mode: str) -> list[tuple[Any, ...]]:
     """An incremental read of what was committed after a snapshot up to another."""
     from interop.rows import decode

@@ -1,4 +1,4 @@
-"""Append tables that bitlake deletes from, updates and compacts: Paimon (Java) reads, writes on, and compacts them."""
+"""Tables that bitlake changes and compacts: Paimon (Java) reads, writes on, compacts, streams and expires them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from interop.rows import rows_of
 
 import bitlake
+from bitlake.scan.stream_offsets import ChangeStream
 
 pytestmark = pytest.mark.interop
 
@@ -53,3 +55,46 @@ def test_taking_turns(java: ModuleType, tmp_path: Path, name: str) -> None:
         if "bucket" in TABLES[name] and turn != 1:
             java.write(tmp_path, "default.t", full=True)
             check()
+
+
+CHANGES = {
+    "append": {"streaming-read-append-overwrite": "true"},
+    "delta": {"primary-key": "id", "bucket": "2", "streaming-read-overwrite": "true"},
+    "input": {"primary-key": "id", "bucket": "2", "changelog-producer": "input"},
+    "lookup": {"primary-key": "id", "bucket": "2", "changelog-producer": "lookup"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_streams_of_overwrites_and_expired_snapshots(java: ModuleType, tmp_path: Path, name: str) -> None:
+    """Changelogs outlive the snapshots that Paimon (Java) expires; both then stream the same rows."""
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "0 ms"}
+    options = {**CHANGES[name], **kept, "changelog.num-retained.max": "100", "changelog.time-retained": "1 d"}
+    table = bitlake.connect(tmp_path).create_table("t", SCHEMA, options=options)
+
+    def rows(v: str, *ids: int) -> pa.Table:
+        return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
+
+    table.append(rows("a", *range(9)))
+    java.write(tmp_path, "default.t", [("+I", (3, "java")), ("+I", (20, "java"))])
+    if name != "input":
+        table.overwrite(rows("o", 1, 5, 20))
+    table.append(rows("b", 1, 30))
+    java.write(tmp_path, "default.t", [("+I", (30, "late"))])
+
+    def streamed(start: int) -> list[tuple[Any, ...]]:
+        feed = ChangeStream(bitlake.connect(tmp_path).table("t")._core, kinds=True)
+        at = feed.at(start)
+        return sorted(r for scan in feed.scans(at, feed.step(at).end) for r in rows_of(scan.to_arrow()))
+
+    last = table._core.state().snapshot_id
+    assert last is not None
+    before = {start: streamed(start) for start in (1, 2, last)}
+    for start, found in before.items():
+        assert found == sorted(java.changes(tmp_path, "default.t", start))
+    java.expire(tmp_path, "default.t")
+    assert len(table.history.snapshots()) == 2
+    for start, found in before.items():
+        if name == "delta" and start < last:  # also the rows that the overwrite removed
+            continue
+        assert streamed(start) == found == sorted(java.changes(tmp_path, "default.t", start))

@@ -13,6 +13,7 @@ import pytest
 from faults import Between
 
 import bitlake
+from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
@@ -638,3 +639,49 @@ def test_an_overwrite_after_expired_snapshots(lake: bitlake.Lake) -> None:
     made.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     with pytest.raises(NotFound):  # the files of the removed rows went with the snapshot before
         told(feed, StreamOffset(2), feed.latest())
+
+
+def outlive(made: Table, *ids: int) -> None:
+    """Expire snapshots as Paimon does where changelogs are kept longer: their files go to ``changelog``."""
+    root = Path(made.path)
+    (root / "changelog").mkdir(exist_ok=True)
+    for number in ids:
+        path = root / f"snapshot/snapshot-{number}"
+        (root / "manifest" / json.loads(path.read_text())["baseManifestList"]).unlink()
+        path.rename(root / f"changelog/changelog-{number}")
+    (root / "snapshot/EARLIEST").write_text(str(ids[-1] + 1))
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_changes_that_outlive_their_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str) -> None:
+    """A stream from before the earliest snapshot reads long-lived changelogs, as in Paimon.  It was refused."""
+    made = keyed(bitlake.connect(str(tmp_path)), changelog_producer=producer, write_only="true")
+    for number in range(1, 6):
+        monkeypatch.setattr(_clock, "now_ms", lambda at=number: at * 1000)
+        made.upsert(batch(number, v="a"))
+        made.upsert(batch(number, v="b"), ["+U"])
+    monkeypatch.undo()
+    whole = ChangeStream(made._core, kinds=True)
+    starts = {number: told(whole, whole.at(number), whole.latest()) for number in range(1, 12)}
+    outlive(made, *range(1, 7))
+
+    made = bitlake.connect(str(tmp_path)).table("k")
+    feed = ChangeStream(made._core, kinds=True)
+    for number, rows in starts.items():
+        start = feed.at(number)
+        assert told(feed, start, feed.step(start).end) == rows
+        assert told(feed, start, feed.step(start, Limits(files=1000)).end) == rows
+    for millis, number in ((0, 1), (2000, 3), (3500, 7), (4000, 7), (9000, 11)):
+        assert feed.since(millis) == StreamOffset(number)
+    made.history.reset_consumer("c", 2)
+    assert made.history.consumers() == {"c": 2}
+    with pytest.raises(NotFound, match="cannot begin at snapshot 3"):
+        feed.at(3, full=True)
+
+    Path(made.path, "changelog/changelog-2").unlink()
+    with pytest.raises(NotFound, match="cannot begin at snapshot 2"):
+        feed.at(2)
+    with pytest.raises(NotFound, match="stands at snapshot 2, which has expired"):
+        told(feed, feed.at(1), feed.latest())
+    with pytest.raises(NotFound, match="cannot resume at snapshot 2"):
+        made.history.reset_consumer("c", 2)

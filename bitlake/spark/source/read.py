@@ -45,7 +45,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset, moved_last
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.consumers import consumers, reset_consumer
-from bitlake.snapshot.time_travel import When, epoch_millis, first_snapshot_from
+from bitlake.snapshot.time_travel import When, epoch_millis
 from bitlake.spark.errors import one_message
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
@@ -338,9 +338,7 @@ class _StreamReader(DataSourceStreamReader):
         if snapshot is not None:
             return feed.at(snapshot, full=start == "from-snapshot-full")
         if time is not None:
-            state = self._table.state()
-            found = first_snapshot_from(state, epoch_millis(time, options.timezone))
-            return feed.latest() if found is None else StreamOffset(found.id)
+            return feed.since(epoch_millis(time, options.timezone))
         if start == "latest":
             return feed.latest()
         return feed.full(earliest=start == "earliest")

@@ -28,6 +28,7 @@ import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
+import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
@@ -62,6 +63,7 @@ import org.apache.paimon.types.RowType;
  *   append WAREHOUSE  DB.TABLE  ROWS  FIELD...                            FIELD: "N" for NULL, or "V" and the literal
  *   write  WAREHOUSE  DB.TABLE  COMPACT ROWS [KIND BUCKET FIELD...]...   COMPACT: "no" or "full"; BUCKET may be empty
  *   changes WAREHOUSE DB.TABLE  SNAPSHOT                                 what a stream from that snapshot on reads
+ *   expire WAREHOUSE  DB.TABLE                                           expire snapshots and changelogs by the table's options
  *   schema WAREHOUSE  DB.TABLE
  * </pre>
  *
@@ -104,6 +106,7 @@ public class PaimonPeer {
             case "append": append(table, request, out); break;
             case "write": write(table, request, out); break;
             case "changes": changes(table, request[3], out); break;
+            case "expire": expire((FileStoreTable) table, out); break;
             case "schema": schema(table, out); break;
             default: throw new IllegalArgumentException(request[0]);
         }
@@ -267,6 +270,13 @@ public class PaimonPeer {
             }
         } while (scan.checkpoint() != null && scan.checkpoint() <= last);
         out.println("{\"rows\":" + rows + "}");
+    }
+
+    private static void expire(FileStoreTable table, PrintStream out) {
+        ExpireConfig limits = table.coreOptions().expireConfig();
+        int snapshots = table.newExpireSnapshots().config(limits).expire();
+        int changelogs = table.newExpireChangelog().config(limits).expire();
+        out.println("{\"rows\":0,\"snapshots\":" + snapshots + ",\"changelogs\":" + changelogs + "}");
     }
 
     private static void schema(Table table, PrintStream out) {
