@@ -130,18 +130,23 @@ def _hive(made: DataType, column: Any) -> U32:
         return _hive_decimal(made.scale or 0, column, nulls)
     if root is Root.BOOLEAN:
         return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), np.uint32)
-    if root in (Root.TINYINT, Root.SMALLINT, Root.INT, Root.DATE):
+    if root in (Root.TINYINT, Root.SMALLINT, Root.INT, Root.DATE, Root.TIME):
         dtype = {Root.TINYINT: np.int8, Root.SMALLINT: np.int16}.get(root, np.int32)
         return to_numbers(column, dtype, nulls).astype(np.int32).view(np.uint32)
     if root is Root.FLOAT:
         floats = to_numbers(column, np.float32, nulls)
-        return np.where(floats == 0, np.float32(0), floats).view(np.uint32)
+        return np.where(floats == 0, np.float32(0), _one_nan(floats)).view(np.uint32)
     if root is Root.BIGINT:
         return _fold(to_numbers(column, np.int64, nulls).view(np.uint64))
     if root is Root.DOUBLE:
         doubles = to_numbers(column, np.float64, nulls)
-        return _fold(np.where(doubles == 0, np.float64(0), doubles).view(np.uint64))
+        return _fold(np.where(doubles == 0, np.float64(0), _one_nan(doubles)).view(np.uint64))
     raise InvalidRequest(f"bucket function 'hive' does not take columns of type {made}")
+
+
+def _one_nan(values: NDArray[Any]) -> NDArray[Any]:
+    """The values with Java's NaN, which is positive, for each other one."""
+    return np.where(np.isnan(values), values.dtype.type(np.nan), values)
 
 
 def _fold(words: NDArray[np.uint64]) -> U32:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -310,6 +311,8 @@ _NEVER = -(1 << 63)
 _DAYS = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
 _HOURS = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H", "without_dashes_and_spaces": "%Y%m%d%H"}
 
+_HOUR = re.compile(r" ([01]\d|2[0-3])$", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Periods:
@@ -337,7 +340,13 @@ class Periods:
         return start.strftime(self.pattern)
 
     def start(self, name: str) -> datetime | None:
-        """The start of a tag's period; None if the name is not a period's."""
+        """The start of a tag's period; None if the name is not a period's.
+
+        As in Paimon, the tags by the hour of former options count as tags of their day.  Paimon also takes any other
+        text behind a blank, and may delete such a tag of the user.
+        """
+        if self.pattern in _DAYS.values():
+            name = _HOUR.sub("", name)
         try:
             start = datetime.strptime(name, self.pattern)
         except ValueError:

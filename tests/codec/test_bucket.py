@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+from datetime import time
 from decimal import Context, Decimal
 from itertools import pairwise
 from typing import Any
@@ -175,6 +176,13 @@ def test_hive_hashes_of_plain_columns() -> None:
     assert hive("DOUBLE", doubles) == kept([(w ^ w >> 32) & M for w in words])
     floats = [0.0, -0.0, 1.0, -1.5, None]
     assert hive("FLOAT", floats) == kept([0 if not v else bits("<f", v) for v in floats])
+    # Java's floatToIntBits and doubleToLongBits know one NaN.
+    nans = pa.array([0x7FC00000, 0xFFC00000, 0x7F800001], pa.uint32()).view(pa.float32())
+    assert bucket_of([parse_type("FLOAT")], [nans], 2**31 - 1, "hive").tolist() == kept([0x7FC00000] * 3)
+    nans = pa.array([0x7FF8 << 48, 0xFFF8 << 48], pa.uint64()).view(pa.float64())
+    assert bucket_of([parse_type("DOUBLE")], [nans], 2**31 - 1, "hive").tolist() == kept([0x7FF80000] * 2)
+    for precision in (0, 3):  # an Integer in Java: milliseconds of the day
+        assert hive(f"TIME({precision})", [time(0, 0, 1), time(23, 59, 59), None]) == [1000, 86_399_000, 0]
     assert hive("BOOLEAN", [True, False, None]) == [1, 0, 0]
     assert hive("BIGINT", [1, 2**32, -1, None, 2**63 - 1]) == kept([1, 1, 0, 0, 0x7FFFFFFF ^ M])
     for kind, most in (("TINYINT", 127), ("SMALLINT", 2**15 - 1), ("INT", 2**31 - 1)):

@@ -227,3 +227,16 @@ def test_changes_up_to_an_automatic_tag(tmp_path: Path, options: dict[str, str],
     assert rows(names[0]) == [], "no period before it has a tag"
     with pytest.raises(InvalidRequest, match="not the name of an automatic tag, such as"):
         rows(other)
+
+
+def test_tags_by_the_hour_count_as_tags_of_their_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Paimon, after the period was changed to days; other names with a blank are the user's."""
+    table = _table(tmp_path, automatic_creation="process-time", creation_period="hourly")
+    _append(monkeypatch, table, "2024-05-06T00:30")
+    table.history.create_tag("2024-05-04 noon")
+    table.alter_options({"tag.creation-period": "daily"})
+    _append(monkeypatch, table, "2024-05-06T10:00")
+    assert _tags(table) == {"2024-05-05 23": 1, "2024-05-04 noon": 1}, "that day has its tag"
+    table.alter_options({"tag.num-retained-max": "1"})
+    _append(monkeypatch, table, "2024-05-07T10:00")
+    assert _tags(table) == {"2024-05-06": 3, "2024-05-04 noon": 1}
