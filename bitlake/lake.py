@@ -580,7 +580,7 @@ class Lake:
         _require_spark()
         from bitlake.spark.dml.merge import MergeBuilder
 
-        return MergeBuilder(self.sql, name, source, on, alias, source_alias)
+        return MergeBuilder(self._sql_engine(), self._identify(name), source, on, alias, source_alias)
 
     @property
     def _source(self) -> dict[str, str]:

@@ -48,7 +48,7 @@ from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.read.temporary_views import refresh
 from bitlake.spark.runner import watched
-from bitlake.spark.session import names_token_function, register_functions
+from bitlake.spark.session import is_same, names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.types import from_spark_field, literal_of
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
@@ -302,17 +302,32 @@ class _Context(EngineContext):
             return self.spark.sql(text).collect()
 
 
+_OTHER_SESSIONS = 8
+
+
 class SparkEngine:
     """Runs SQL text on a lake's tables and a session's views."""
 
     def __init__(self, catalog: Catalog, spark: SparkSession, state: SessionState) -> None:
         refuse_tables(spark)
         self.context = _Context(catalog, spark, state)
+        self._others: list[SparkEngine] = []
+        """Engines of other sessions, the last ones."""
 
     @property
     def spark(self) -> SparkSession:
         """The session."""
         return self.context.spark
+
+    def of_session(self, spark: SparkSession) -> SparkEngine:
+        """The engine for DataFrames of a session: Spark clones one for each stream, and no other finds its views."""
+        engines = [self, *self._others]
+        found = next((e for e in engines if is_same(e.spark, spark)), None)
+        if found is None:
+            context = self.context
+            found = SparkEngine(context.catalog, spark, SessionState(context.database, context.timezone))
+            self._others = [*self._others, found][-_OTHER_SESSIONS:]
+        return found
 
     def sql(self, text: str, args: Args | None = None) -> DataFrame:
         """Run one statement; queries are lazy as in Spark, everything else has happened when this returns.

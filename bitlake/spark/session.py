@@ -66,6 +66,16 @@ def is_stopped(spark: SparkSession) -> bool:
     return bool(getattr(spark, "is_stopped", False)) if context is None else context._jsc is None
 
 
+def is_same(one: SparkSession, other: SparkSession) -> bool:
+    """Whether two objects are one session; those of a stream's batches are made again for each batch."""
+    sessions: list[Any] = [one, other]
+    if one is other:
+        return True
+    if any(getattr(s, "_jsparkSession", None) is None for s in sessions):
+        return getattr(one, "session_id", None) == getattr(other, "session_id", one)
+    return bool(sessions[0]._jsparkSession.equals(sessions[1]._jsparkSession))
+
+
 class SessionConf:
     """The settings of a session as they are at the start of each statement, for one round trip to the JVM."""
 

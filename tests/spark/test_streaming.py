@@ -586,6 +586,26 @@ def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
     assert [tuple(r) for r in lake.read("m", "id = 9", columns=["v"]).collect()] == [("w",)]
 
 
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_batches_are_merged(lake: bitlake.Lake, tmp_path: Path, key: list[str]) -> None:
+    """Spark clones the session for a stream: views of its batches are in no other."""
+    source = lake.create_table("src", SCHEMA)
+    table = lake.create_table("merged", SCHEMA, primary_key=key)
+    table.append(batch(1, 2))
+    done: list[tuple[int, ...]] = []
+
+    def merge(frame: Any, _: int) -> None:
+        merge = lake.merge("merged", frame, "target.id = source.id").when_matched_update().when_not_matched_insert()
+        done.append(tuple(merge.execute().collect()[0]))
+
+    for ids in ((1, 5), (5, 6)):
+        source.append(batch(*ids, v="b"))
+        stream = lake.read_stream("src", start="earliest").writeStream.foreachBatch(merge)
+        run(stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start())
+    assert done == [(2, 1, 0, 1), (2, 1, 0, 1)]
+    assert content(table) == {1: "b", 2: "a", 5: "b", 6: "b"}
+
+
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
 def test_a_query_that_cannot_be_says_why(lake: bitlake.Lake, tmp_path: Path, trigger: dict[str, Any]) -> None:
     lake.create_table("t", SCHEMA)

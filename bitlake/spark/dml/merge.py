@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -25,6 +27,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from bitlake import arguments
+from bitlake.catalog.catalog import Identifier
 from bitlake.engine.insert import evolution, merging
 from bitlake.engine.merge_clauses import (
     ACTION,
@@ -68,6 +72,10 @@ from bitlake.spark.write.insert_cast import merged_state
 from bitlake.sql import statements as st
 from bitlake.sql.text import SqlText
 from bitlake.write.append_dml import discard_statement, write_deletion
+from bitlake.write.frames import is_spark_frame
+
+if TYPE_CHECKING:
+    from bitlake.spark.engine import SparkEngine
 
 
 def merge(context: EngineContext, statement: st.MergeInto) -> pa.Table:
@@ -395,7 +403,6 @@ def rows_of_source(
 
 
 _numbers = itertools.count()
-Run = Callable[[str], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,13 +431,21 @@ class MergeBuilder:
     [{'name': 'Alan', 'city': 'London'}]
     """
 
-    run: Run
-    target: str
+    engine: SparkEngine
+    target: Identifier
     source: DataFrame | str
     on: str
     alias: str = "target"
     source_alias: str = "source"
     clauses: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _sql("ON", self.on)
+        if not isinstance(self.source, str) and not is_spark_frame(self.source):
+            raise InvalidRequest(
+                f"the source of a merge is a Spark DataFrame or a table's name, not {type(self.source).__name__}; "
+                "lake.spark.createDataFrame(…) makes a DataFrame of pandas and Arrow data"
+            )
 
     def when_matched_update(self, set: Mapping[str, str] | None = None, condition: str | None = None) -> MergeBuilder:
         """Set columns of rows that match (None: all columns, to those of the source)."""
@@ -446,10 +461,8 @@ class MergeBuilder:
         """Insert rows of the source that match none (None: all their columns)."""
         if values is None:
             return self._with("NOT MATCHED", condition, "INSERT *")
-        if not values:
-            raise InvalidRequest("an insert needs values; leave 'values' out for all columns of the source")
-        columns = ", ".join(map(quoted, values))
-        return self._with("NOT MATCHED", condition, f"INSERT ({columns}) VALUES ({', '.join(values.values())})")
+        columns, texts = zip(*_values("values", values), strict=True)
+        return self._with("NOT MATCHED", condition, f"INSERT ({', '.join(columns)}) VALUES ({', '.join(texts)})")
 
     def when_not_matched_by_source_update(self, set: Mapping[str, str], condition: str | None = None) -> MergeBuilder:
         """Set columns of rows that no row of the source matches."""
@@ -464,23 +477,25 @@ class MergeBuilder:
         if not self.clauses:
             raise InvalidRequest("a merge needs a clause, such as when_matched_update()")
         if isinstance(self.source, str):
-            return self.run(self._text(self.source))
-        view = f"__bitlake_source_{next(_numbers)}"
+            # SQL, such as a query in parentheses, or a name, which SQL reads in backticks whatever is in it.
+            is_name = re.fullmatch(r"[^`(\s]+", self.source)
+            return self.engine.sql(self._text(quoted(*self.source.split(".")) if is_name else self.source))
+        session, view = self.source.sparkSession, f"__bitlake_source_{next(_numbers)}"
         self.source.createOrReplaceTempView(view)
         try:
-            return self.run(self._text(view))
+            return self.engine.of_session(session).sql(self._text(view))
         finally:
-            self.source.sparkSession.catalog.dropTempView(view)
+            session.catalog.dropTempView(view)
 
     def _with(self, when: str, condition: str | None, action: str) -> MergeBuilder:
-        also = "" if condition is None else f" AND ({condition})"
+        also = "" if condition is None else f" AND ({_sql('a condition', condition)})"
         return replace(self, clauses=(*self.clauses, f"WHEN {when}{also} THEN {action}"))
 
     def _text(self, source: str) -> str:
         parts = [
-            f"MERGE INTO {self.target} AS {quoted(self.alias)}",
+            f"MERGE INTO {quoted(self.target.database, self.target.table)} AS {quoted(self.alias)}",
             f"USING {source} AS {quoted(self.source_alias)}",
-            f"ON {self.on}",
+            f"ON {_sql('ON', self.on)}",
             *self.clauses,
         ]
         return "\n".join(parts)
@@ -489,6 +504,26 @@ class MergeBuilder:
 def _assignments(values: Mapping[str, str] | None) -> str:
     if values is None:
         return "*"
-    if not values:
-        raise InvalidRequest("an update needs columns to set; leave 'set' out for all columns of the source")
-    return ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
+    return ", ".join(f"{column} = {value}" for column, value in _values("set", values))
+
+
+def _values(argument: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The columns, in backticks, and their values as SQL."""
+    given = arguments.mapping(f"a merge: {argument}", values)
+    if not given:
+        raise InvalidRequest(
+            f"a merge: '{argument}' needs a column with its value; leave it out for all columns of the source"
+        )
+    return [
+        (quoted(arguments.text("a column's name", name)), _sql(f"the value of column '{name}'", value))
+        for name, value in given.items()
+    ]
+
+
+def _sql(what: str, value: object) -> str:
+    """Return SQL text, ended by a new line for the sake of a comment in its last line."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidRequest(
+            f"a merge: {what} must be Spark SQL text, such as \"source.status = 'NEW'\", and is {value!r}"
+        )
+    return f"{value}\n" if "--" in value else value

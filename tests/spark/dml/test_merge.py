@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from dml_model import NAMES, OPTIONS, append_halves
 from long import few, long
+from pyspark.sql import functions as F
 
 import bitlake
 from bitlake.engine import dml
@@ -266,6 +268,38 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
     with pytest.raises(error, match=message):
         lake.sql(f"MERGE INTO t {text}")
     assert lake.table("t")._core.state().snapshot_id == 1
+
+
+@pytest.mark.parametrize("name", ["my-table", "t$branch_dev"])
+def test_the_builder_takes_names_as_the_lake_does(lake: bitlake.Lake, name: str) -> None:
+    table = lake.create_table(name.partition("$")[0], pa.table({"id": [1], "n": [1]}))
+    table.history.create_tag("one")
+    table.history.create_branch("dev", "one")
+    frame = lake.spark.createDataFrame([(1, 7), (2, 8)], ["id", "n"])
+    for source in (frame, name):
+        merge = lake.merge(f"default.{name}", source, "target.id = source.id -- the key")
+        merge = merge.when_matched_update({"n": "source.n + 0 -- of the source"}, "source.n > 0 -- always")
+        merge.when_not_matched_insert().execute()
+    assert sorted(lake.table(name).to_arrow().to_pylist(), key=str) == [{"id": 1, "n": 7}, {"id": 2, "n": 8}]
+
+
+def test_the_builder_refuses_what_is_not_sql(lake: bitlake.Lake) -> None:
+    lake.create_table("t", pa.table({"id": [1], "n": [1]}))
+    frame, condition = lake.spark.range(1), F.col("id") == 1
+    with pytest.raises(InvalidRequest, match=r"ON must be Spark SQL text, .* and is Column<"):
+        lake.merge("t", frame, condition)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="a Spark DataFrame or a table's name, not Table; lake.spark.createDataF"):
+        lake.merge("t", pa.table({"id": [1]}), "true")  # type: ignore[arg-type]
+    merge = lake.merge("t", frame, "target.id = source.id")
+    for work, message in (
+        (lambda: merge.when_matched_delete(condition), "a condition must be Spark SQL text"),
+        (lambda: merge.when_matched_delete(""), "a condition must be Spark SQL text"),
+        (lambda: merge.when_matched_update({"n": None}), "the value of column 'n' must be Spark SQL text"),
+        (lambda: merge.when_matched_update("n = 1"), "set must be a dict"),
+        (lambda: merge.when_not_matched_insert({}), "'values' needs a column"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            work()
 
 
 @pytest.mark.parametrize("options", ["", "'primary-key' = 'id', 'bucket' = '1', "])
