@@ -116,7 +116,7 @@ def _created(members: dict[str, object]) -> int | None:
 
 def _retained(members: dict[str, object]) -> int | None:
     seconds = members.get("tagTimeRetained")
-    return None if seconds is None else int(float(str(seconds)) * 1000)
+    return None if seconds is None else round(float(str(seconds)) * 1000)
 
 
 # --- creating, moving and deleting ------------------------------------------------------------------------------------
@@ -257,7 +257,8 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
     parts = [at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond * 1000]
     text = data.decode().rstrip().removesuffix("}").rstrip()
     created = ", ".join(map(str, parts))
-    return f'{text},\n  "tagCreateTime" : [ {created} ],\n  "tagTimeRetained" : {retained_ms / 1000:.9f}\n}}'.encode()
+    retained = f"{retained_ms // 1000}.{retained_ms % 1000:03}000000"
+    return f'{text},\n  "tagCreateTime" : [ {created} ],\n  "tagTimeRetained" : {retained}\n}}'.encode()
 
 
 def _check_whole(state: TableState, name: str) -> None:

@@ -86,6 +86,9 @@ def test_the_tag_file_is_the_snapshots_and_with_a_retention_two_members_more(tab
     assert tag.retained_ms == DAY and tag.created_ms is not None
     assert not tag.expired(tag.created_ms + DAY) and tag.expired(tag.created_ms + DAY + 1)
     assert tags.expire_tags(table._core.state()) == []
+    tags.create_tag(table._core.state(), "c", 3, retained_ms=36500 * DAY + 1)
+    assert (root / "tag/tag-c").read_text().endswith('"tagTimeRetained" : 3153600000.001000000\n}')
+    assert tags.load_tag(table._core.state(), "c").retained_ms == 36500 * DAY + 1
 
 
 def test_expiring_tags_older_than_a_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
