@@ -209,7 +209,8 @@ class ChangeStream:
         first = first_snapshot_from(state, millis)
         ids = self._ids()
         if first is not None and first.id == ids[0]:
-            first = first_changelog_from(state, millis) or first
+            changelog = first_changelog_from(state, millis)
+            first = changelog if changelog is not None and changelog.id < first.id else first
         return self.latest() if first is None else StreamOffset(first.id)
 
     # --- how far -----------------------------------------------------------------------------------------------------

@@ -41,6 +41,21 @@ def find_changelog(table: TableFiles, snapshot_id: int) -> Snapshot | None:
         return None
 
 
+def delete_changelogs_after(table: TableFiles, snapshot_id: int) -> None:
+    """Delete the long-lived changelogs of snapshots after one, once these were rolled back.
+
+    Other snapshots will have their ids, as in Paimon.  Files that only these changelogs name become orphans.
+    """
+    later = [number for number in changelog_ids(table) if number > snapshot_id]
+    if not later:
+        return
+    # Without the hints, Paimon lists the folder.
+    for hint in ("LATEST", "EARLIEST"):
+        table.store.delete(f"{table.paths.branch_root}/changelog/{hint}")
+    for number in reversed(later):
+        table.store.delete(changelog_path(table, number))
+
+
 def first_changelog_from(state: TableState, millis: int) -> Snapshot | None:
     """The first snapshot with a long-lived changelog that was committed at or after a time (ms since the epoch)."""
     ids = changelog_ids(state.table_files)

@@ -28,7 +28,8 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    snapshot after that (:mod:`bitlake.write.commit`) withdraws its snapshot and starts again;
 9. the same is done with the filler: T is the latest snapshot, and the next commit is T+1.  A filler that a commit
    follows stays;
-10. the hint LATEST is written, the hold deleted.
+10. the hint LATEST is written, long-lived changelogs of later snapshots (:mod:`bitlake.snapshot.changelogs`) and then
+    the hold are deleted.
 
 A second call after a death finds the fence as the latest snapshot, or what was committed on it, and rolls that back in
 the same way.  A rollback that finds its fence gone stops: another one has replaced it.  Before each deletion it looks;
@@ -56,6 +57,7 @@ from bitlake.io import HistoryServer
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot import removal_markers, versions
+from bitlake.snapshot.changelogs import delete_changelogs_after
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
 from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
@@ -84,6 +86,7 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     state.store.create(hold, snapshot.to_json().encode())
     try:
         deleted = _Rollback(state, snapshot, uuid).run()
+        delete_changelogs_after(state.table_files, snapshot.id)
     finally:
         state.store.delete(hold)
     publish_history(state)

@@ -313,6 +313,28 @@ def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_pa
         plain.changes(1, 8)
 
 
+def test_changelogs_of_snapshots_that_were_rolled_back_go(tmp_path: Path) -> None:
+    """As in Paimon: other snapshots will have their ids."""
+    table = bitlake.connect(str(tmp_path)).create_table("t", SCHEMA)
+    for number in range(6):
+        table.append(rows(number))
+    table.history.create_tag("two", 2)
+    folder = Path(table.path, "changelog")
+    folder.mkdir()
+    for number in range(1, 5):  # as Paimon expires a table that keeps changelogs for longer than snapshots
+        Path(table.path, f"snapshot/snapshot-{number}").rename(folder / f"changelog-{number}")
+    for name, number in (("changelog/EARLIEST", 1), ("changelog/LATEST", 4), ("snapshot/EARLIEST", 5)):
+        Path(table.path, name).write_text(str(number))
+    table.history.rollback(5)
+    assert len(list(folder.iterdir())) == 6
+    table.history.rollback(tag="two")
+    assert ids(table) == [0, 1] and sorted(p.name for p in folder.iterdir()) == ["changelog-1", "changelog-2"]
+    table.append(rows(9))
+    feed = ChangeStream(table._core, kinds=False)
+    found = [scan.to_arrow().column("id").to_pylist() for scan in feed.scans(feed.at(1), feed.latest())]
+    assert found == [[0], [1], [9]] and feed.since(0) == StreamOffset(1)
+
+
 def test_a_hold_is_ignored_after_a_day(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed rollback must not hold expiry back for ever, and the files that its fence brought back stay."""
     shutil.copytree(template, tmp_path / "lake")
