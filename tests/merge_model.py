@@ -117,7 +117,7 @@ def _updated(
                     continue
                 newer = [_low(row[s]) for s in g.sequence] >= [_low(before[s]) for s in g.sequence]
                 gone = retract and newer and row["_VALUE_KIND"] == DELETE
-                if gone and not spec.remove_on_group.isdisjoint(g.sequence):
+                if gone and c in g.sequence and not spec.remove_on_group.isdisjoint(g.sequence):
                     state, deleted = {x: row[x] for x in columns}, True
                     break
                 if c in g.sequence:

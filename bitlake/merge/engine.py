@@ -281,21 +281,28 @@ class _Merge:
 
     def _retract_groups(self, groups: Int64s, rows: Int64s, kinds: npt.NDArray[np.int8]) -> None:
         sequence_order = {g: self._sequence_order(i, groups, rows) for i, g in enumerate(self._spec.groups)}
-        removed = np.zeros(len(rows), bool)
+        places = {f.name: place for place, f in enumerate(self._spec.fields)}
+        # A row is removed at the first of the group's sequence columns, as in Paimon.
+        removed_at = np.full(len(rows), len(places))
         for group, (_, newer) in sequence_order.items():
             if not self._spec.remove_on_group.isdisjoint(group.sequence):
-                removed |= newer & (kinds == DELETE)
+                removes = newer & (kinds == DELETE)
+                first = min(places[name] for name in group.sequence)
+                removed_at[removes] = np.minimum(removed_at[removes], first)
+        removed = removed_at < len(places)
         functions = self._spec.functions
         for name, state in self._states.items():
             group_of = self._grouped.get(name) or self._sequenced.get(name)
             if group_of is None:
                 continue
             has_sequence, newer = sequence_order[group_of]
-            has_sequence, newer = has_sequence & ~removed, newer & ~removed
+            newer = newer & ~removed
             if name in self._sequenced:
                 state.set(groups[newer], rows[newer])
             elif name in functions:
-                state.retract(groups[has_sequence], rows[has_sequence])
+                # Functions of the columns before are asked, and may refuse; the result is replaced below.
+                retracted = has_sequence & (removed_at > places[name])
+                state.retract(groups[retracted], rows[retracted])
             else:
                 assert isinstance(state, Choice)
                 state.clear(groups[newer])

@@ -122,6 +122,15 @@ CASES: list[tuple[dict[str, str], list[int]]] = [
         KINDS,
     ),
     ({"merge-engine": "partial-update", **GROUPS, "fields.a.aggregate-function": "max"}, ADDS),
+    (
+        {
+            "merge-engine": "partial-update",
+            **GROUPS,
+            "fields.a.aggregate-function": "sum",
+            "partial-update.remove-record-on-sequence-group": "g",
+        },
+        KINDS,
+    ),
     ({"merge-engine": "aggregation"}, KINDS),
     ({"merge-engine": "aggregation", "fields.default-aggregate-function": "last_value"}, KINDS),
     ({"merge-engine": "aggregation", **FUNCTIONS, "fields.b.aggregate-function": "product"}, ADDS),
@@ -177,6 +186,30 @@ def test_what_an_engine_cannot_take_is_an_error() -> None:
         merge_rows(spec_of({"merge-engine": "aggregation", "fields.a.aggregate-function": "max"}), gone, COLUMNS)
     with pytest.raises(InvalidRequest, match="column 'nope'"):
         spec_of({"sequence.field": "nope"})
+
+
+@pytest.mark.parametrize("column", ["a", "t"])
+def test_functions_before_the_column_that_removes_a_row_must_retract_it(column: str) -> None:
+    """Paimon goes through the columns in their order, up to the sequence column that removes the row."""
+    groups = {"fields.g.sequence-group": "a,t", "partial-update.remove-record-on-sequence-group": "g"}
+    functions = {f"fields.{column}.aggregate-function": "max"}
+    values = [(0, 1), (3, 2)]
+    made = [{"k": 1, "g": g, "a": 5, "_SEQUENCE_NUMBER": i, "_VALUE_KIND": v} for i, (v, g) in enumerate(values)]
+    table = pa.Table.from_pylist(made, schema=ARROW)
+
+    def merged(options: dict[str, str]) -> list[Any]:
+        found: list[Any] = merge_rows(
+            spec_of({"merge-engine": "partial-update", **options}), table, COLUMNS
+        ).to_pylist()
+        return found
+
+    if COLUMNS.index(column) < COLUMNS.index("g"):
+        with pytest.raises(InvalidRequest, match="'max' cannot retract rows"):
+            merged({**groups, **functions})
+    else:
+        assert merged({**groups, **functions}) == []
+    assert merged({**groups, **functions, f"fields.{column}.ignore-retract": "true"}) == []
+    assert merged({**groups, f"fields.{column}.aggregate-function": "last_value"}) == []
 
 
 @pytest.mark.parametrize(("rows", "merged"), [
