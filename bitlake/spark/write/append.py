@@ -67,6 +67,8 @@ from bitlake.write.register_files import RegisterContext, StagedFile, move_file,
 from bitlake.write.writer import fit, group_key, split_groups, write_rows
 
 GROUP = "__bitlake_group"
+_ATTEMPTS = "_temporary"
+"""Spark's folder for attempts of tasks; one that was killed late may create it again after the job has deleted it."""
 # Reading this many footers on the driver is quicker than starting Python workers; with indexes to build it never is.
 _DRIVER_FOOTERS = 32
 # Spark reads these from the session when the write is planned, so they are set there for that moment only.
@@ -148,7 +150,8 @@ class SparkWriter:
     def _staged(self, folder: str) -> Iterator[StagedFile]:
         for info in self._store.list(folder):
             if info.is_dir:
-                yield from self._staged(f"{folder}/{info.name}")
+                if info.name != _ATTEMPTS and not info.name.startswith("."):
+                    yield from self._staged(f"{folder}/{info.name}")
             elif info.name.endswith(".parquet") and not info.name.startswith((".", "_")):
                 yield StagedFile(f"{folder}/{info.name}", info.size)
 
