@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ class Table:
 class Server:
     root: Path
     uri: str = ""
+    base: str = ""
     settings: dict[str, Any] = field(
         default_factory=lambda: {"defaults": {"prefix": PREFIX, "x": "default"}, "overrides": {}}
     )
@@ -68,10 +70,15 @@ class Failure(Exception):
 
 
 @contextmanager
-def running(root: Path) -> Iterator[Server]:
-    server = Server(root)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    server.uri = f"http://127.0.0.1:{http.server_address[1]}"
+def running(root: Path, host: str = "127.0.0.1", base: str = "") -> Iterator[Server]:
+    """A server of a host's address, whose paths begin with ``base``."""
+    server = Server(root, base=base)
+
+    class Http(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    http = Http((host, 0), _handler(server))
+    server.uri = f"http://{f'[{host}]' if ':' in host else host}:{http.server_address[1]}{base}"
     threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
@@ -88,7 +95,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
         def _serve(self) -> None:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            path = parts.path.removeprefix("/v1/")
+            path = parts.path.removeprefix(f"{server.base}/v1/")
             with server.lock:
                 number = len(server.seen)
                 server.seen.append((self.command, path))

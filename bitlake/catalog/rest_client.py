@@ -66,18 +66,24 @@ def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOpti
 
     Raises :class:`InvalidRequest` and :class:`UnsupportedFeature`, which show no values but a provider's name.
     """
-    text = arguments.text("a REST catalog's uri", uri).strip().rstrip("/")
+    text = arguments.text("a REST catalog's uri", uri).strip()
     if "://" not in text:
         text = f"http://{text}"
     try:
         parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
-    if not valid:
-        raise InvalidRequest("a REST catalog's uri is like http://host:port or https://host")
-    if parts.username or parts.password or parts.query:
+    if not valid or any(c.isspace() or not c.isprintable() for c in text):
+        raise InvalidRequest("a REST catalog's uri is like http://host:port, http://[::1]:port or https://host/path")
+    if "@" in parts.netloc:
         raise InvalidRequest("a REST catalog's uri may hold no credentials: give the catalog option 'token'")
+    if "?" in text or "#" in text:
+        raise InvalidRequest(
+            "a REST catalog's uri ends with its host or a path, without '?' and '#': paths of requests follow it; "
+            "give credentials as the catalog option 'token'"
+        )
+    text = text.rstrip("/")
     if not warehouse.strip():
         raise InvalidRequest("a REST catalog takes the name of its warehouse as the path")
     unknown = [k for k in given if k not in _OPTIONS and not k.startswith(_HEADER)]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
+from pathlib import Path
 
 import pytest
 import rest_server
@@ -100,7 +102,15 @@ def test_a_prefix_is_quoted(server: rest_server.Server) -> None:
     [
         (None, {}, "takes a uri"),
         ("http://me:secret@h", {}, "may hold no credentials"),
+        ("http://me@h", {}, "may hold no credentials"),
         ("ftp://h", {}, "like http://host:port"),
+        ("http://", {}, "like http://host:port"),
+        ("https:///path", {}, "like http://host:port"),
+        ("http://h:0", {}, "like http://host:port"),
+        ("http://h /x", {}, "like http://host:port"),
+        ("http://h/x?token=secret", {}, r"without '\?' and '#'"),
+        ("http://h/?", {}, r"without '\?' and '#'"),
+        ("http://h/x#secret", {}, r"without '\?' and '#'"),
         ("http://[::1", {}, "like http://host:port"),
         ("http://h:port", {}, "like http://host:port"),
         ("http://h/\udcff", {}, "bytes that are not UTF-8"),
@@ -113,6 +123,23 @@ def test_invalid_options(uri: str | None, options: dict[str, str], match: str) -
     with pytest.raises((InvalidRequest, UnsupportedFeature), match=match) as e:
         connect("w", catalog="rest", uri=uri, catalog_options=options)
     assert "secret" not in str(e.value)
+
+
+@pytest.mark.parametrize(("host", "base"), [("127.0.0.1", ""), ("127.0.0.1", "/gate/one"), ("::1", ""), ("::1", "/a")])
+@pytest.mark.parametrize("end", ["", "/", "//"])
+def test_addresses(tmp_path: Path, host: str, base: str, end: str) -> None:
+    if ":" in host:
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind((host, 0))
+            except OSError:
+                pytest.skip("this machine has no IPv6")
+    with rest_server.running(tmp_path, host, base) as server:
+        server.uri += end
+        lake = lake_of(server)
+        lake.create_database("d")
+        assert lake.databases() == ["d"]
+        assert all(path == "config" or path.startswith(rest_server.PREFIX) for _, path in server.seen)
 
 
 def test_invalid_responses(lake: Lake, server: rest_server.Server) -> None:
