@@ -10,7 +10,11 @@ schema, created only if absent:
    (:meth:`bitlake.write.commit_plan.PlanResolver.check_options`); rows written to level 0 count in both modes;
 3. publish an empty snapshot.  A writer that read the schema before the switch, and has not committed yet, loses the
    race for the snapshot's id and reads the schema again: the table can no longer be changed in the old mode;
-XX
+4. if such a writer was faster and left the table unsettled, the commit of that snapshot undoes the switch
+   (:func:`bitlake.write.commit.undo_unsafe_switch`): start again.  If it left the table settled: compact fully (on), or
+   switch back and start again (off), since without vectors the rows that it deleted would come back.  Rows that came
+   into level 0 meanwhile are compacted, so that readers see them (on).
+
 Options that decide whether compactions look up keys also change how readers merge levels; no switch settles the table
 then, and :func:`check_lookup_change` refuses the change of a table that is not settled.
 
