@@ -15,7 +15,7 @@ from bitlake.metadata.schema import Names
 from bitlake.scan.scan import TableScan
 from bitlake.sql import spark_types as ty
 from bitlake.sql.aggregate_pushdown import Aggregates
-from bitlake.sql.duckdb_engine import failed, fetch, import_duckdb, relation_of, run, translate_over
+from bitlake.sql.duckdb_engine import failed, fetch, import_duckdb, relation_of, run, translate_over, with_arrow_zones
 from bitlake.sql.duckdb_translation import Translation
 from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn
 from bitlake.sql.spark_types import SparkType
@@ -53,7 +53,7 @@ class QueryResult:
             return
         try:
             for batch in self.rows.to_arrow_reader(size):
-                yield pa.Table.from_batches([batch]).rename_columns(self.names)
+                yield with_arrow_zones(pa.Table.from_batches([batch])).rename_columns(self.names)
         except import_duckdb().Error as e:
             raise failed(e) from e
 

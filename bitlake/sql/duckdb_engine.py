@@ -135,6 +135,9 @@ def _connection(timezone: str, caches: Caches) -> Any:
     return connection
 
 
+_OFFSET = re.compile(r"^GMT([+-]\d\d:\d\d)$")
+
+
 def _zone_name(timezone: str) -> str:
     """Return DuckDB's name of a time zone.
 
@@ -166,9 +169,29 @@ def fetch(relation: Any, limit: int = 0) -> pa.Table:
     the errors of scans.
     """
     try:
-        return (relation.limit(limit) if limit else relation).to_arrow_table()
+        return with_arrow_zones((relation.limit(limit) if limit else relation).to_arrow_table())
     except import_duckdb().Error as e:
         raise failed(e) from e
+
+
+def with_arrow_zones(rows: pa.Table) -> pa.Table:
+    """The rows with zones such as ``+05:30`` in place of DuckDB's ``GMT+05:30``, which Arrow and Python do not know."""
+    types = [_with_arrow_zone(f.type) for f in rows.schema]
+    if types == rows.schema.types:
+        return rows
+    return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, types, strict=True)]))
+
+
+def _with_arrow_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, _OFFSET.sub(r"\1", kind.tz))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_arrow_zone(kind.key_type), _with_arrow_zone(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_arrow_zone(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_with_arrow_zone(f.type)) for f in kind])
+    return kind
 
 
 def failed(error: Exception) -> BitlakeError:

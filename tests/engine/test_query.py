@@ -173,6 +173,22 @@ def test_offsets_are_time_zones_of_queries(zone: str, hour: int, minute: int, tm
         assert [at.timestamp() for (at,) in values.fetchall()] == [0]
 
 
+@pytest.mark.parametrize(
+    ("zone", "text"), [("+05:30", "05:30:00"), ("-03:30", "20:30:00"), ("Asia/Kolkata", "05:30:00")]
+)
+def test_timestamps_in_offsets_are_shown(zone: str, text: str, tmp_path: Path) -> None:
+    """Bug: the command ended with an error about an unknown zone GMT+05:30."""
+    lake = bitlake.connect(tmp_path, timezone=zone)
+    kind = pa.timestamp("us", "UTC")
+    types = [("id", pa.int32()), ("at", kind), ("l", pa.list_(kind)), ("s", pa.struct([("at", kind)]))]
+    row = {"id": 1, "at": 0, "l": [0, None], "s": {"at": 0}}
+    lake.create_table("t", pa.Table.from_pylist([row], schema=pa.schema(types)))
+    result = Result.of(lake, "SELECT at, l, s FROM t WHERE id < 2", 0, "duckdb")
+    (shown,) = result.rows.to_pylist()
+    assert [str(v.time()) for v in (shown["at"], shown["l"][0], shown["s"]["at"])] == [text] * 3
+    assert shown["at"].timestamp() == 0 and shown["l"][1] is None
+
+
 @pytest.mark.parametrize(("zone", "hour"), [("GMT+8", 8), ("PST", 17), ("America/New_York", 20)])
 def test_clocks_of_a_zone_in_partitions_and_changed_columns(zone: str, hour: int, tmp_path: Path) -> None:
     """By Java's names of zones, and by summer time after 2037, which Arrow does not know."""
