@@ -55,6 +55,7 @@ from bitlake.sql.table_references import find_names
 from bitlake.sql.text import SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
+from bitlake.table.history import TableHistory
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type, time_zone
 from bitlake.types.time_zone import zone
 from bitlake.write.commit_plan import Overwrite
@@ -485,6 +486,16 @@ class Rows(Protocol):
 _READING = frozenset((opt.SCAN_IGNORE_CORRUPT.name, opt.SCAN_IGNORE_LOST.name))
 _CHOOSING = ("scan.", "incremental-")
 """Options that choose a state to read begin so."""
+_NOT_CHOSEN = ("scan.creation-time-millis", "scan.file-creation-time-millis")
+"""Those that are not honoured."""
+_MODES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("full", "latest", "latest-full"), ()),
+    "from-timestamp": ("scan.timestamp", "scan.timestamp-millis"),
+    "from-snapshot": ("scan.snapshot-id", "scan.tag-name", "scan.version", "scan.watermark"),
+    "from-snapshot-full": ("scan.snapshot-id",),
+    "incremental": ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag"),
+}
+"""Values of ``scan.mode``, each with the options of which one chooses the state for a query."""
 _MOMENTS = {"scan.snapshot-id": "snapshot", "scan.tag-name": "tag", "scan.version": "version"}
 
 
@@ -527,16 +538,10 @@ def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, st
     if "scan.watermark" in options:
         version = f"watermark-{_number(options, 'scan.watermark')}"
     when = When(int(moment["snapshot"]) if "snapshot" in moment else None, moment.get("tag"), time, version)
-    mode = options.get("incremental-between-scan-mode", "auto").strip().lower()
-    between = options.get("incremental-between")
-    by_time = options.get("incremental-between-timestamp")
-    if between is not None or by_time is not None:
-        start, comma, end = (between or by_time or "").partition(",")
-        if when != When() or not comma or (between is not None and by_time is not None):
-            raise InvalidRequest(f"table '{table.name}': incremental-between takes 'start,end', and no moment beside")
-        if between is not None:
-            return table.changes(start.strip(), end.strip(), mode=mode, kinds=False)
-        return table.changes_by_time(_time(session, start), _time(session, end), mode=mode, kinds=False)
+    _check_chosen(table, options)
+    changes = _changes_of_session(session, table, options, when != When())
+    if changes is not None:
+        return changes
     try:
         state = table.at(when)
     except NotFound as e:
@@ -544,6 +549,53 @@ def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, st
     ignored = {k: v for k, v in options.items() if k in _READING}
     scan = table.scan_of(state.with_options({**writing_options(options), **ignored}))
     return scan.for_query(when, None if when == When() else table.state().schema.options)
+
+
+def _check_chosen(table: FileStoreTable, options: Mapping[str, str]) -> None:
+    """Raise :class:`UnsupportedFeature` for an option that chooses rows in a way that is not honoured.
+
+    Raises :class:`InvalidRequest` for a ``scan.mode`` that does not go with the other options.
+    """
+    mode = options.get("scan.mode", "default").strip().lower().replace("_", "-")
+    for name in (*_NOT_CHOSEN, *(() if mode in ("default", *_MODES) else ("scan.mode",))):
+        if name in options:
+            raise UnsupportedFeature(
+                f"table '{table.name}': option '{name}' = '{options[name]}' of the session would not be honoured by "
+                f"this version of bitlake; RESET {OPTION}{name}, and name the state in the query"
+            )
+    if mode == "default":
+        return
+    chosen = {name for names in _MODES.values() for name in names if name in options}
+    if (chosen and not _MODES[mode]) or (_MODES[mode] and not chosen & set(_MODES[mode])):
+        raise InvalidRequest(
+            f"table '{table.name}': option 'scan.mode' = '{mode}' of the session goes with "
+            f"{' or '.join(_MODES[mode]) or 'no other choice'}, and not with {', '.join(sorted(chosen)) or 'nothing'}"
+        )
+
+
+def _changes_of_session(
+    session: Session, table: FileStoreTable, options: Mapping[str, str], is_moment: bool
+) -> TableScan | None:
+    """The changes that options of the session ask for; None if they ask for none."""
+    mode = options.get("incremental-between-scan-mode", "auto").strip().lower()
+    between = options.get("incremental-between")
+    by_time = options.get("incremental-between-timestamp")
+    to_tag = options.get("incremental-to-auto-tag")
+    given = [text for text in (between, by_time, to_tag) if text is not None]
+    if not given:
+        return None
+    start, comma, end = (part.strip() for part in given[0].partition(","))
+    if is_moment or len(given) > 1 or (to_tag is None and not comma):
+        raise InvalidRequest(f"table '{table.name}': incremental-between takes 'start,end', and no moment beside")
+    if to_tag is not None:
+        return _to_tag(table, to_tag.strip())
+    if by_time is not None:
+        return table.changes_by_time(_time(session, start), _time(session, end), mode=mode, kinds=False)
+    tags = TableHistory(table).tags()
+    as_snapshots = options.get("incremental-between-tag-to-snapshot", "false").strip().lower() == "true"
+    if as_snapshots and start in tags and end in tags:
+        return table.changes(tags[start].snapshot.id, tags[end].snapshot.id, mode=mode, kinds=False)
+    return table.changes(start, end, mode=mode, kinds=False)
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -142,6 +142,57 @@ def test_options_of_the_session_choose_what_a_table_is(lake: bitlake.Lake) -> No
     assert lake.sql("SELECT count(*) FROM t", engine="duckdb").fetchall() == [(4,)]
 
 
+def _selected(lake: bitlake.Lake, **options: str) -> list[tuple[Any, ...]]:
+    given = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    for name, value in given.items():
+        lake.sql(f"SET spark.paimon.{name} = {value}", engine="duckdb")
+    try:
+        return lake.sql("SELECT id, v FROM k ORDER BY id, v", engine="duckdb").fetchall()
+    finally:
+        for name in given:
+            lake.sql(f"RESET spark.paimon.{name}", engine="duckdb")
+
+
+def test_options_of_the_session_choose_changes(tmp_path: Path) -> None:
+    """Some were ignored: the query returned the whole table.  Expected: what Paimon's scan does with each."""
+    lake = bitlake.connect(str(tmp_path))
+    columns = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lake.create_table("k", columns, primary_key=["id"], options={"bucket": "1"})
+    for number, text in enumerate("abcd"):
+        table.append(pa.table([[1, number], [text, text]] if number > 1 else [[number], [text]], schema=columns))
+    table.history.create_tag("2024-12-03", 1)
+    table.history.create_tag("2024-12-04", 4)
+    difference = [(1, "d"), (2, "c"), (3, "d")]
+    assert _selected(lake, incremental_to_auto_tag="2024-12-04") == difference
+    assert _selected(lake, incremental_to_auto_tag="2024-12-03") == []
+    tags = {"incremental_between": "2024-12-03,2024-12-04"}
+    assert _selected(lake, **tags) == _selected(lake, **tags, scan__mode="incremental") == difference
+    delta = [(1, "b"), (1, "c"), (1, "d"), (2, "c"), (3, "d")]
+    assert _selected(lake, **tags, incremental_between_tag_to_snapshot="true") == delta
+
+    latest = [(0, "a"), *difference]
+    for mode in ("default", "full", "latest", "latest-full", "LATEST_FULL"):
+        assert _selected(lake, scan__mode=mode) == latest
+    assert _selected(lake, scan__mode="from-snapshot", scan__snapshot_id="1") == [(0, "a")]
+    for refused in (
+        {"scan__mode": "compacted-full"},
+        {"scan__creation_time_millis": "0"},
+        {"scan__file_creation_time_millis": "0"},
+    ):
+        with pytest.raises(UnsupportedFeature, match="of the session would not be honoured"):
+            _selected(lake, **refused)
+    for mode, more in (
+        ("incremental", {}),
+        ("from-timestamp", {}),
+        ("from-snapshot", {}),
+        ("latest", {"scan__snapshot_id": "1"}),
+    ):
+        with pytest.raises(InvalidRequest, match=f"'scan.mode' = '{mode}' of the session goes with"):
+            _selected(lake, scan__mode=mode, **more)
+    with pytest.raises(InvalidRequest, match="no moment beside"):
+        _selected(lake, **tags, incremental_to_auto_tag="2024-12-04")
+
+
 def test_parameters(lake: bitlake.Lake) -> None:
     lake.sql("TRUNCATE TABLE t PARTITION (p = :p)", {"p": "a"}, engine="duckdb")
     assert lake.table("t").to_arrow(["id"]).to_pydict() == {"id": [3]}
