@@ -47,6 +47,7 @@ from bitlake import _clock
 from bitlake.errors import (
     AccessDenied,
     CommitConflict,
+    CorruptError,
     InvalidRequest,
     NotFound,
     StorageFull,
@@ -497,7 +498,10 @@ def undo_unsafe_switch(state: TableState) -> bool:
     """
     if state.snapshot is None or state.snapshot.schema_id == state.schema.id:
         return False
-    old, new = load_schema(state.table_files, state.snapshot.schema_id), state.schema
+    try:
+        old, new = load_schema(state.table_files, state.snapshot.schema_id), state.schema
+    except (NotFound, CorruptError):
+        return False  # it was lost or damaged: an overwrite repairs the table
     on = old.opts.of(opt.DV_ENABLED)
     # With 'deletion-vectors.modifiable', a user of another engine has accepted that.
     if on == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):

@@ -646,3 +646,19 @@ def test_lost_races_do_not_write_the_added_files_again(tmp_path: Path) -> None:
     assert append(paths, schema, entry("mine"), store=store).id == 5
     written = [name for name in store.made if name.startswith("manifest-") and "list" not in name]
     assert len(written) == 1, store.made
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_lost_or_damaged_former_schema_stops_no_repair(tmp_path: Path, text: str | None) -> None:
+    """Rows written with it cannot be read, but all rows can be replaced."""
+    table = bitlake.connect(tmp_path).create_table("t", pa.schema([("k", pa.int32())]))
+    table.append(pa.table({"k": pa.array([1], pa.int32())}))
+    table.alter_options({"snapshot.num-retained.max": "50"})
+    former = Path(table.path, "schema", "schema-0")
+    former.unlink()
+    if text is not None:
+        former.write_text(text)
+    table.append(pa.table({"k": pa.array([2], pa.int32())}))
+    table.alter_options({"snapshot.num-retained.max": "60"})
+    table.overwrite(pa.table({"k": pa.array([3], pa.int32())}))
+    assert table.scan().to_arrow().column("k").to_pylist() == [3]
