@@ -17,12 +17,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from json import loads
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, json
+from pyarrow import csv
 
 from bitlake.errors import InvalidRequest
 from bitlake.formatting import counted, human_bytes
@@ -224,6 +223,12 @@ def good_blocks(
             yield rows
 
 
+def whole(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
@@ -312,64 +317,3 @@ def csv_converter(expected: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBa
         return pa.record_batch(columns, names=texts.schema.names)
 
     return convert
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-ARRAY = "Column() changed from object to array"
-"""Arrow's error for a file that is not lines of objects."""
-ARRAY_HINT = "the file is one JSON array; write one object per line, with jq -c '.[]'"
-
-
-def json_lines(block: bytes, first: int) -> tuple[list[bytes], np.ndarray, int]:
-    """Split a block into lines that are not blank."""
-    lines = block.removesuffix(b"\n").split(b"\n")
-    numbers = [first + i for i, line in enumerate(lines) if line.strip()]
-    return [line for line in lines if line.strip()], np.array(numbers), first + len(lines)
-
-
-def json_parser(parse: json.ParseOptions) -> Parse:
-    """A function that parses a block of JSON."""
-
-    def parsed(block: bytes) -> pa.RecordBatch:
-        return whole(json.read_json(arrow_reader(block), parse_options=parse))
-
-    return parsed
-
-
-def json_converter(parse: json.ParseOptions) -> Callable[[list[bytes]], pa.RecordBatch]:
-    """A function that parses lines of JSON."""
-
-    def convert(lines: list[bytes]) -> pa.RecordBatch:
-        text = b"\n".join(lines)
-        read = json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        try:
-            table = json.read_json(arrow_reader(text), read, parse).combine_chunks()
-        except pa.ArrowInvalid as e:
-            if ARRAY in str(e):
-                raise InvalidRequest(ARRAY_HINT) from e
-            known = parse.explicit_schema.names
-            unknown = [n for n in _names(lines[0]) if n not in known] if len(lines) == 1 else []
-            if not unknown:
-                raise
-            raise InvalidRequest(f"column '{unknown[0]}' is not among the table's columns, {', '.join(known)}") from e
-        if table.num_rows != len(lines):
-            raise InvalidRequest("a line holds more than one JSON object")
-        return table.to_batches()[0]
-
-    return convert
-
-
-def whole(table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table as one batch."""
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
-
-
-def _names(line: bytes) -> list[str]:
-    try:
-        row = loads(line)
-    except ValueError:
-        return []
-    return list(row) if isinstance(row, dict) else []

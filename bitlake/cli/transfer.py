@@ -21,8 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.cli.bad_rows import (
-    ARRAY,
-    ARRAY_HINT,
     BadRows,
     Check,
     StandardInput,
@@ -34,13 +32,11 @@ from bitlake.cli.bad_rows import (
     good_blocks,
     good_rows,
     json_blocks,
-    json_converter,
-    json_lines,
-    json_parser,
     message,
     whole,
 )
 from bitlake.cli.failures import Usage
+from bitlake.cli.json_rows import ARRAY, ARRAY_HINT, check_map_keys, json_converter, json_lines, json_parser
 from bitlake.cli.output import Screen
 from bitlake.cli.result import from_hexadecimal, write
 from bitlake.cli.run import (
@@ -271,6 +267,7 @@ def _json_parsing(expected: pa.Schema) -> Any:
     inner = next((f for f in expected if pa.types.is_nested(f.type) and holds(f.type, pa.types.is_binary)), None)
     if inner is not None:
         raise InvalidRequest(f"column '{inner.name}' has binary values inside, which JSON cannot hold; use Parquet")
+    check_map_keys(expected)
     schema = pa.schema([f.with_type(_json_type(f.type)) for f in expected])
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
 

@@ -20,7 +20,7 @@ import pytest
 from cli.conftest import Cli, environment, orders
 
 import bitlake
-from bitlake.cli import bad_rows, transfer
+from bitlake.cli import bad_rows, json_rows, transfer
 from bitlake.cli.bad_rows import BadRows
 from bitlake.errors import InvalidRequest
 
@@ -361,7 +361,7 @@ def test_parsers_hold_no_python_object(
         assert sys.getrefcount(text) == held
         return inputs[-1]
 
-    for module in (transfer, bad_rows):
+    for module in (transfer, bad_rows, json_rows):
         monkeypatch.setattr(module, "arrow_reader", kept)
     data = io.BytesIO()
     if kind == "parquet":
@@ -387,3 +387,70 @@ def test_a_pipe_that_is_not_read_to_its_end(lake: bitlake.Lake, home: Path) -> N
     done = subprocess.run(line, check=False, input=text, capture_output=True, env=environment(home))
     assert (done.returncode, b"column 'id': changed from number to string (row 1)" in done.stderr) == (1, True)
     lake.drop_table("early")
+
+
+NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf", "+INF": "inf", "-INF": "-inf", "nan": "nan"}
+
+
+def test_json_has_numbers_that_are_not_finite_and_maps(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    """As Spark's reader takes them, and as export writes them."""
+    types = [("id", pa.int32()), ("d", pa.float64()), ("f", pa.float32()), ("l", pa.list_(pa.float64()))]
+    types += [("m", pa.map_(pa.string(), pa.float64())), ("days", pa.map_(pa.string(), pa.list_(pa.date32())))]
+    lake.create_table("maps", pa.schema(types))
+    lines = [f'{{"id": 1, "d": "{text}", "f": "{text}", "l": ["{text}", 1]}}' for text in NOT_FINITE]
+    lines += [
+        '{"id": 2, "d": NaN, "f": -Infinity, "l": null}',
+        '{"id": 3, "d": 1.5, "m": {"a": 1, "b": "NaN", "c": null}}',
+    ]
+    lines += ['{"id": 4, "m": {}, "days": {"x": ["2024-02-29", null], "y": null}}']
+    file = tmp_path / "t.json"
+    file.write_text("\n".join(lines))
+    cli("import", "maps", str(file))
+    rows = lake.table("maps").scan().to_arrow().to_pylist()
+    first = [r for r in rows if r["id"] == 1]
+    assert [[str(r["d"]), str(r["f"]), str(r["l"])] for r in first] == [
+        [v, v, f"[{v}, 1.0]"] for v in NOT_FINITE.values()
+    ]
+    others = {r["id"]: r for r in rows if r["id"] != 1}
+    assert (str(others[2]["d"]), others[2]["f"], others[2]["l"]) == ("nan", float("-inf"), None)
+    assert others[3]["d"] == 1.5 and str(others[3]["m"]) == "[('a', 1.0), ('b', nan), ('c', None)]"
+    assert others[4]["m"] == [] and others[4]["days"] == [("x", [dt.date(2024, 2, 29), None]), ("y", None)]
+    cli("export", "maps", str(tmp_path / "again.json"))
+    lake.create_table("maps_again", lake.table("maps").scan().to_arrow().schema)
+    cli("import", "maps_again", str(tmp_path / "again.json"))
+    assert str(lake.table("maps_again").scan().to_arrow().to_pylist()) == str(rows)
+    for name in ("maps", "maps_again"):
+        lake.drop_table(name)
+
+
+def test_bad_values_of_maps_and_floats_in_json(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    kinds = [("id", pa.int32()), ("d", pa.float64()), ("m", pa.map_(pa.string(), pa.int32())), ("s", pa.string())]
+    lake.create_table("bad_maps", pa.schema(kinds))
+    bad = {
+        '{"id": 2, "d": "many"}': "'d'",
+        '{"id": 3, "m": [1]}': "column 'm': [1] is not a value of type map",
+        '{"id": 4, "m": {"a": "x"}}': "column 'm': \"x\" is not a value of type int32",
+        '{"id": 5, "m": {"a": 1.5}}': "column 'm': 1.5 is not",
+        '{"id": 6, "m": {"a": true}}': "column 'm': true is not",
+        '{"id": 7, "other": 1}': "column 'other': not among the table's columns",
+        '{"id": 8, "s": 1}': "'s'",
+        '{"id": 9} {"id": 10}': "",
+        '{"id": 11, "m": {"a": 3000000000}}': "column 'm'",
+    }
+    good = ['{"id": 1, "d": "NaN", "m": {"a": 1}, "s": "NaN"}', "", '{"id": 12, "d": 2}']
+    file = tmp_path / "t.json"
+    file.write_text("\n".join([good[0], *bad, *good[1:]]))
+    done = cli("import", "bad_maps", str(file), "--skip-bad", str(len(bad)), "--json").json
+    assert (done["rows"], done["skipped"]) == (2, len(bad))
+    for shown, (number, why) in zip(done["skipped_rows"], enumerate(bad.values(), 2), strict=True):
+        assert why in shown and shown.endswith(f"(row {number})")
+    rows = lake.table("bad_maps").scan().to_arrow().to_pylist()
+    assert str(rows[0]) == "{'id': 1, 'd': nan, 'm': [('a', 1)], 's': 'NaN'}" and rows[1]["id"] == 12
+    lake.create_table("int_maps", pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]))
+    (tmp_path / "u.json").write_text('{"m": {"1": 1}}')
+    assert (
+        "column 'm' has a MAP whose keys JSON cannot hold"
+        in cli("import", "int_maps", str(tmp_path / "u.json"), code=1).err
+    )
+    for name in ("bad_maps", "int_maps"):
+        lake.drop_table(name)
