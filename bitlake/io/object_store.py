@@ -65,7 +65,7 @@ _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
 
 _TRIAL = ".if-none-match-"
-"""The empty object of a trial; a uuid ends its name.  It is hidden, and deleted at once."""
+"""The object of a trial; a uuid ends its name.  It is hidden, and deleted at once."""
 _tried: set[tuple[str, str]] = set()
 """The endpoint and bucket of servers that passed the trial."""
 
@@ -203,6 +203,9 @@ class ObjectStore(base.Store):
         :class:`StorageFull` only if certainly nothing was created.
         """
         self._try_conditions(path)
+        return self._create(path, data)
+
+    def _create(self, path: str, data: bytes) -> bool:
         client, key = self._at(path, retries=False)
         options = self._options
         unknown = False
@@ -239,18 +242,12 @@ class ObjectStore(base.Store):
         with self._mapped("create", path):
             obstore.put(client, key, b"")
         try:
-            obstore.put(self._at(trial, retries=False)[0], key, b"", mode="create", use_multipart=False)
-            raise _no_conditions(path, self._options)
-        except ob.AlreadyExistsError:
-            _tried.add((endpoint, bucket))
-        except FAILURES as e:
-            failed = translated(e, "create", path, bucket, self._options)
-            if isinstance(failed, AccessDenied):
-                raise failed from None
-            # Undecided: the creation itself may fail, and the next one tries again.
+            if self._create(trial, b"other bytes"):
+                raise _no_conditions(path, self._options)
         finally:
             with suppress(BitlakeError):
                 self.delete(trial)
+        _tried.add((endpoint, bucket))
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the object."""

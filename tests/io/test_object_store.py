@@ -321,6 +321,26 @@ def test_servers_without_conditional_creation_are_refused(s3_endpoint: str, serv
         assert [f.name for f in store.list(folder)] == ["f"]
 
 
+@pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP])
+def test_a_trial_that_fails_decides_nothing(s3_endpoint: str, trouble: str) -> None:
+    """A server that ignores the condition may be in trouble at that moment."""
+    folder = f"s3://lake/{uuid.uuid4()}"
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        store = at(proxy)
+        store.write(f"{folder}/f", b"of another writer")
+        puts: list[str] = []
+
+        def plan(method: str, path: str, number: int) -> str:
+            if method == "PUT":
+                puts.append(path)
+            return trouble if method == "PUT" and len(puts) == 2 else flaky_proxy.UNCONDITIONAL
+
+        proxy.plan = plan
+        with pytest.raises(AccessDenied, match="does not create objects only if they are absent"):
+            store.create(f"{folder}/f", b"")
+        assert store.read(f"{folder}/f") == b"of another writer"
+
+
 def test_a_server_is_tried_once(s3_endpoint: str) -> None:
     folder = f"s3://lake/{uuid.uuid4()}"
     with flaky_proxy.running(s3_endpoint) as proxy:
