@@ -353,7 +353,12 @@ class ChangeStream:
         """
         if at.full or not state.schema.primary_keys or not then.schema.id or then.snapshot_id != at.snapshot:
             return []
-        before = _state_before(state, then)
+        try:
+            before = _state_before(state, then)
+        except NotFound:
+            if self._keeps_producer(state, then):
+                return []
+            raise
         low, high = sorted((_first_emitted_level(then.schema), _first_emitted_level(before.schema)))
         postponed = not _emits_postponed(before.schema) and _emits_postponed(then.schema)
         if low == high and not postponed:
@@ -363,6 +368,15 @@ class ChangeStream:
             for e in before.entries()
             if (postponed if e.bucket == POSTPONE_BUCKET else e.bucket >= 0 and low <= e.file.level < high)
         ]
+
+    def _keeps_producer(self, state: TableState, changelog: TableState) -> bool:
+        """Whether a long-lived changelog is by the same rules as the one before it, as far as that is known."""
+        assert changelog.snapshot is not None
+        if versions.find_snapshot(state.table_files, changelog.snapshot.id) is not None:
+            return False
+        before = self._changelog(changelog.snapshot.id - 1)
+        schemas = [changelog.schema] if before is None else [state_of(state, before).schema, changelog.schema]
+        return len({(_first_emitted_level(s), _emits_postponed(s)) for s in schemas}) == 1
 
     def _at_new_level(self, state: TableState, then: TableState, files: list[ManifestEntry]) -> TableScan:
         """The changes from the rows that the former changelog producer has emitted to those of the new one.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caches import forget
 from faults import Between
 
 import bitlake
@@ -685,3 +686,38 @@ def test_changes_that_outlive_their_snapshots(tmp_path: Path, monkeypatch: pytes
         told(feed, feed.at(1), feed.latest())
     with pytest.raises(NotFound, match="cannot resume at snapshot 2"):
         made.history.reset_consumer("c", 2)
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_changelogs_of_an_altered_table_that_outlive_their_snapshots(tmp_path: Path, producer: str) -> None:
+    """The files before the change had expired, and the stream failed although the producer was the same."""
+    made = keyed(bitlake.connect(str(tmp_path)), changelog_producer=producer)
+    made.alter_options({"snapshot.time-retained": "5 min"})
+    for number in range(1, 4):
+        made.upsert(batch(number, v="a"))
+        made.upsert(batch(number, v="b"), ["+U"])
+        made.maintenance.compact(full=True)
+    last = made.snapshot.id  # type: ignore[union-attr]
+    whole = ChangeStream(made._core, kinds=True)
+    starts = {number: told(whole, whole.at(number), whole.latest()) for number in range(1, last + 1)}
+    assert starts[1]
+    outlive(made, *range(1, last - 1))
+    forget()
+    feed = ChangeStream(bitlake.connect(str(tmp_path)).table("k")._core, kinds=True)
+    for number, rows in starts.items():
+        assert told(feed, feed.at(number), feed.latest()) == rows
+
+
+def test_a_producer_that_changed_among_changelogs_that_outlived_their_snapshots(tmp_path: Path) -> None:
+    """Rows that waited for a compaction have expired: the stream says so rather than leaving them out."""
+    made = keyed(bitlake.connect(str(tmp_path)), changelog_producer="lookup", write_only="true")
+    made.upsert(batch(1))
+    made.alter_options({"changelog-producer": "input"})
+    made.upsert(batch(2))
+    made.upsert(batch(3))
+    outlive(made, 1, 2)
+    forget()
+    feed = ChangeStream(bitlake.connect(str(tmp_path)).table("k")._core, kinds=True)
+    with pytest.raises(NotFound, match="stands at snapshot 2, which has expired"):
+        told(feed, feed.at(1), feed.latest())
+    assert told(feed, feed.at(3), feed.latest())
