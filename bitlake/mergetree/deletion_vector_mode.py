@@ -49,7 +49,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
 from bitlake.write import append_dml
-from bitlake.write.commit import commit
+from bitlake.write.commit import commit, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20
@@ -65,6 +65,8 @@ def switch_deletion_vectors(table: MergeTreeTable, on: bool) -> TableSchema:
     """
     for attempt in range(_TRIES):
         state = table.stored_state()
+        if undo_unsafe_switch(state):  # of a process that died
+            continue
         if state.schema.opts.of(opt.DV_ENABLED) == on:
             return state.schema
         new = _switched_schema(state, on)

@@ -276,6 +276,36 @@ def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
     assert table.maintenance.verify().ok
 
 
+@pytest.mark.parametrize("then_on", [True, False])
+@pytest.mark.parametrize("on", [True, False])
+def test_a_switch_that_died_after_a_compaction_of_the_old_mode(
+    tmp_path: Path, on: bool, then_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next switch took its vectors for those of an earlier time, or found nothing to do."""
+    options = {} if on else {"deletion_vectors__enabled": "true"}
+    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
+    model = {k: k * 7919 % 10_007 for k in range(20_000)}
+    table.upsert(batch(dict(model)))
+    table.maintenance.compact(full=True)
+    old = table.schema
+
+    def late() -> None:
+        some_rounds(table, model, range(2, 4))
+        state = dataclasses.replace(table._core.state(), schema=old)
+        with monkeypatch.context() as patched:
+            patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
+            assert dml.compact(table._core, state, state.entries(), False) is not None
+        raise StorageUnavailable("the process died")
+
+    switching = through(table, Meddling(f"schema/schema-{old.id + 1}", late, after=True))
+    with pytest.raises(StorageUnavailable):
+        switching.maintenance.enable_deletion_vectors() if on else switching.maintenance.disable_deletion_vectors()
+    schema = table.maintenance.enable_deletion_vectors() if then_on else table.maintenance.disable_deletion_vectors()
+    assert schema.options[ENABLED] == str(then_on).lower()
+    table.maintenance.compact()
+    assert rows_of(table) == model and table.maintenance.verify().ok
+
+
 def test_vectors_that_another_engine_left_behind_are_not_applied_again(tmp_path: Path) -> None:
     """Paimon switches vectors off without compacting if told so, and leaves them in the index manifest."""
     table = make(tmp_path, bucket="1")
