@@ -117,8 +117,11 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
     """Why values of a type, or of its members, must not be cast to another that Arrow would cast them to."""
     if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
         source = source.value_type
-    if getattr(source, "extension_name", None) == "pandas.period":
+    extension = getattr(source, "extension_name", None)
+    if extension == "pandas.period":
         return "a period is not taken as a number; make timestamps of it first"
+    if extension == "arrow.uuid" and _is_text(target):
+        return "a UUID has bytes, which are not its text; cast it to text first"
     for before, after in _members(source, target):
         reason = _other_meaning(before, after)
         if reason is not None:
@@ -139,7 +142,7 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
         return f"a number is not taken as a time, since its unit is not known; cast it to {target} first"
     if pa.types.is_timestamp(source) and pa.types.is_time(target):
         return f"the day would be lost; cast it to {target} first"
-    if _is_bytes(source) and _is_number(target):
+    if _is_bytes(source) and (_is_number(target) or pa.types.is_boolean(target)):
         return f"bytes are not parsed; cast them to {target} first"
     return None
 

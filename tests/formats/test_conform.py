@@ -119,6 +119,8 @@ OTHERS: list[tuple[pa.Array, Any, str]] = [
     (pa.array([timedelta(1)]), "STRING", "duration"),
     (pa.array([b"12"]), "INT", "not parsed"),
     (pa.array([b"12"], pa.binary(2)), "DECIMAL(5, 2)", "not parsed"),
+    (pa.array([b"1"]), "BOOLEAN", "not parsed"),
+    (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16))), "STRING", "a UUID"),
     (pa.array([[1, 2]]), {"type": "ARRAY", "element": "TIMESTAMP(3)"}, "unit is not known"),
     (
         pa.array([[("k", NOON)]], pa.map_(pa.string(), pa.timestamp("s"))),
