@@ -80,6 +80,8 @@ class Snapshot:
     properties: dict[str, str] = field(default_factory=dict, hash=False)
     next_row_id: int | None = None
     operation: str | None = None
+    keeps_empty_properties: bool = field(default=False, repr=False)
+    """Whether the file has ``properties`` even if there are none: as Paimon does, they are written again then."""
 
     def __repr__(self) -> str:
         rows = f"{self.total_record_count or 0:,} rows"
@@ -90,7 +92,7 @@ class Snapshot:
         out: dict[str, Any] = {}
         for name, attribute in _MEMBERS.items():
             value = getattr(self, attribute)
-            if value is not None and value != {}:
+            if value is not None and (value != {} or self.keeps_empty_properties):
                 out[name] = value
         return dumps(out)
 
@@ -131,6 +133,7 @@ class Snapshot:
             properties=o.mapping("properties"),
             next_row_id=o.maybe_int("nextRowId"),
             operation=o.maybe_text("operation"),
+            keeps_empty_properties=o.value.get("properties") == {},
         )
         if not _EARLIEST_MS <= snapshot.time_millis <= _LATEST_MS:
             raise CorruptError(

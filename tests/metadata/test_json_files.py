@@ -292,3 +292,12 @@ def test_a_snapshot_with_other_lists() -> None:
         None,
     ) * 3
     assert other.commit_kind == "OVERWRITE" and other.id == found.id
+
+
+def test_properties_without_members_are_kept() -> None:
+    """Paimon reads an empty map, and writes it again; without the member it writes none."""
+    for text in (stored(properties={}), stored()):
+        snapshot = Snapshot.from_json(text)
+        again = json.loads(snapshot.to_json())
+        assert snapshot.properties == {} and again.get("properties") == json.loads(text).get("properties")
+        assert Snapshot.from_json(snapshot.to_json().encode()) == snapshot
