@@ -114,7 +114,7 @@ def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
             since = parse_id(held.decode("ascii", "replace").partition("-")[0], "")
             if held == claim:  # only the response was lost
                 break
-            if since is None or since < _clock.now_ms() - _DEAD_MS:
+            if since is None or abs(_clock.now_ms() - since) > _DEAD_MS:
                 store.delete(path)
                 continue
         tries -= 1

@@ -217,7 +217,11 @@ def test_two_that_create_one_branch_at_once(
     assert seen == {"one", "two"}
 
 
-def test_the_claim_of_a_killed_process_is_ignored_after_a_minute(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("later", [61_000, -3_600_000])
+def test_the_claim_of_a_killed_process_is_ignored_after_a_minute(
+    table: Table, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """Also if its clock was an hour fast."""
     monkeypatch.setattr(branches, "_CLAIM_WAIT", 0)
     state = table._core.state()
     store = FaultyStore(LocalStore(), 1, dead=True, only=frozenset({"create", "write", "delete", "rename"}))
@@ -228,7 +232,7 @@ def test_the_claim_of_a_killed_process_is_ignored_after_a_minute(table: Table, m
     ):
         branches.create_branch(state, "b", if_not_exists=True)
     now = _clock.now_ms()
-    monkeypatch.setattr(_clock, "now_ms", lambda: now + 61_000)
+    monkeypatch.setattr(_clock, "now_ms", lambda: now + later)
     assert branches.create_branch(state, "b") and list(table.history.branches()) == ["b"]
 
 
