@@ -168,6 +168,8 @@ class EngineContext(Session):
                         passing.append((frame, name))
                 else:
                     self._kept.move_to_end(id(frame))
+                    if self.classic and not self.is_view(name):  # a user dropped all views of the session
+                        frame.createOrReplaceTempView(name)
                 names.append(name)
             yield names
         finally:

@@ -594,6 +594,21 @@ def test_views_of_whole_files_are_kept_and_few(lake: bitlake.Lake, monkeypatch: 
     assert ask(lake, f"SELECT count(*), max(m) FROM ({parts})") == [[6, 103]], "more views than are kept"
 
 
+def test_all_temporary_views_are_dropped(lake: bitlake.Lake) -> None:
+    """A notebook cleans up; the views that queries share are among what it drops."""
+    lake.sql("CREATE TABLE t AS SELECT id, CAST(id AS STRING) AS s FROM range(100)")
+    queries = (
+        "SELECT max(id), count(*) FROM t",
+        "SELECT sum(id + 1) FROM t WHERE s < '5'",
+        "SELECT * FROM t WHERE id < 0",
+    )
+    before = [ask(lake, query) for query in queries]
+    for view in lake.spark.catalog.listTables():
+        if view.isTemporary:
+            lake.spark.catalog.dropTempView(view.name)
+    assert [ask(lake, query) for query in queries] == before
+
+
 def test_show_partitions_escapes_values_as_spark_does(lake: bitlake.Lake) -> None:
     # Timestamps came with raw colons, which DROP PARTITION and tools that split paths cannot take apart.
     lake.sql("CREATE TABLE p (v INT, `a/b` STRING, t TIMESTAMP_NTZ, z TIMESTAMP) PARTITIONED BY (`a/b`, t, z)")
