@@ -257,6 +257,8 @@ def kind_codes(table: str, kinds: Any) -> np.ndarray:
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
     if array.null_count:
         raise InvalidRequest(f"table '{table}': {array.null_count} rows have no row kind; it is one of {_KIND_LIST}")
     if pa.types.is_integer(array.type):

@@ -22,6 +22,8 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from datetime import time as time_of_day
 from functools import partial
 from typing import Any, TypeVar
 
@@ -537,6 +539,11 @@ def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa
     if is_missing(value):
         return null_column(rows, arrow)
     try:
+        # Arrow would drop the time of day, or the day.
+        if isinstance(value, datetime) and pa.types.is_date(arrow) and value.time() != time_of_day():
+            raise ValueError("it has a time of day, which a DATE would lose")
+        if isinstance(value, datetime) and pa.types.is_time(arrow):
+            raise ValueError("it has a day, which a TIME would lose")
         if isinstance(value, np.datetime64):
             return _repeated(pa.array(np.array([value])).cast(arrow)[0], rows)
         return _repeated(pa.scalar(value.item() if isinstance(value, np.generic) else value, arrow), rows)

@@ -20,6 +20,7 @@ WORDS = ["+I", "-U", "+U", "-D"]
     [
         WORDS,
         pa.array(WORDS, pa.large_string()),
+        pa.array(WORDS, pa.string_view()),
         pa.array(WORDS).dictionary_encode(),
         pa.chunked_array([WORDS[:1], WORDS[1:]]),
         [0, 1, 2, 3],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,19 @@ def test_wrong_values_change_nothing(
     if not any(map(callable, values.values())):
         with pytest.raises(error, match=message):
             table.update(values, "id > 100")  # also where no row matches
+
+
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_a_moment_that_is_not_a_day_or_a_time_is_refused(tmp_path: Path, key: list[str]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("at", pa.time32("ms"))])
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema, primary_key=key)
+    table.append(pa.table({"id": [1], "day": [date(2024, 1, 1)], "at": [time(1)]}))
+    for values in ({"day": datetime(2024, 1, 2, 5)}, {"at": datetime(2024, 1, 2, 5)}):
+        for where in ("id = 1", "id = 2"):
+            with pytest.raises(InvalidRequest, match="it has a .*day, which a (DATE|TIME) would lose"):
+                table.update(values, where)
+    assert table.update({"day": datetime(2024, 1, 2), "at": time(2)}) == 1
+    assert table.to_arrow().to_pylist() == [{"id": 1, "day": date(2024, 1, 2), "at": time(2)}]
 
 
 # --- other writers, and failures --------------------------------------------------------------------------------------
