@@ -353,8 +353,13 @@ def _renamed(
         )
     if len(session.names.clear(names)) < len(names):
         raise InvalidRequest(f"view '{view}' lists a column twice ({', '.join(names)}); give each another name")
-    listed = ", ".join(quoted(name) for name in names)
-    return SqlText(f"SELECT * FROM (\n{query}\n) AS {quoted(view.table)} ({listed})"), [text for _, text in given]
+    items, listed = "*", f" ({', '.join(map(quoted, names))})"
+    former = [name for name, _ in columns]
+    if "*" in query and all(map(str.isidentifier, former)) and len(session.names.clear(former)) == len(former):
+        # By name: a star stands for more columns as soon as its table has more.
+        items = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(former, names, strict=True))
+        listed = ""
+    return SqlText(f"SELECT {items} FROM (\n{query}\n) AS {quoted(view.table)}{listed}"), [text for _, text in given]
 
 
 def checked_query(session: Session, text: SqlText) -> tuple[SqlText, list[tuple[str, DataType]]]:

@@ -92,6 +92,18 @@ def test_a_view_names_its_columns(lake: bitlake.Lake, tmp_path: Path) -> None:
             run(lake, f"CREATE VIEW w ({columns}) AS SELECT a, b FROM t")
 
 
+def test_the_columns_of_a_view_when_its_table_gets_more(lake: bitlake.Lake) -> None:
+    run(lake, "CREATE VIEW v (x, y, z) AS SELECT * FROM t")
+    run(lake, "CREATE VIEW w (z, y) AS SELECT m, b FROM (SELECT * FROM t)")
+    before = run(lake, "SELECT * FROM v ORDER BY x")
+    assert before and set(before[0]) == {"x", "y", "z"}
+    run(lake, "ALTER TABLE t ADD COLUMN c INT")
+    assert run(lake, "SELECT * FROM v ORDER BY x") == before
+    assert run(lake, "SELECT z, y FROM w ORDER BY z") == run(lake, "SELECT z, y FROM v ORDER BY z")
+    with pytest.raises(InvalidRequest, match="lists 3 columns"):
+        run(lake, "CREATE VIEW x (x, y, z) AS SELECT * FROM t")
+
+
 def test_what_is_refused(lake: bitlake.Lake, tmp_path: Path) -> None:
     run(lake, "CREATE VIEW v AS SELECT a FROM t")
     run(lake, "CREATE VIEW IF NOT EXISTS v AS SELECT b FROM t")
