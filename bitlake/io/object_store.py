@@ -65,7 +65,7 @@ _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
 
 _TRIAL = ".if-none-match-"
-"""The object of a trial; a uuid ends its name.  It is hidden, and deleted at once."""
+"""The object of a trial, with a uuid and ``.tmp``: deleted at once, or with orphan files if its process is killed."""
 _tried: set[tuple[str, str]] = set()
 """The endpoint and bucket of servers that passed the trial."""
 
@@ -237,7 +237,7 @@ class ObjectStore(base.Store):
         endpoint, bucket = self._options.get("endpoint"), _bucket(path)
         if self._options.kind != "s3" or not endpoint or _is_aws(endpoint) or (endpoint, bucket) in _tried:
             return
-        trial = f"{path.rpartition('/')[0]}/{_TRIAL}{new_uuid()}"
+        trial = f"{path.rpartition('/')[0]}/{_TRIAL}{new_uuid()}.tmp"
         client, key = self._at(trial)
         with self._mapped("create", path):
             obstore.put(client, key, b"")

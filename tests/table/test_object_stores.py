@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import random
 import subprocess
@@ -234,6 +235,20 @@ def test_a_server_that_ignores_conditions_gets_no_commit(s3_endpoint: str, prima
         assert not any(is_snapshot(method, path) for method, path, _ in proxy.seen)
         assert ids(table) == [1]
         assert len([f for f in table._core.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
+
+
+def test_the_object_of_a_trial_that_was_killed_is_an_orphan(s3_endpoint: str) -> None:
+    root = f"s3://lake/{uuid.uuid4()}"
+    bitlake.connect(root, storage_options=s3_server.options(s3_endpoint)).create_table("t", rows([]).schema)
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        proxy.plan = lambda method, path, number: UNAVAILABLE if method in ("POST", "DELETE") else PASS
+        table = through(proxy, root).table("t")
+        table.append(rows([1]))
+        proxy.plan = lambda method, path, number: PASS
+        time = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+        (orphan,) = table.maintenance.remove_orphan_files(time)
+        assert "/.if-none-match-" in orphan.path
+        assert not table.maintenance.remove_orphan_files(time) and ids(table) == [1]
 
 
 @pytest.mark.exhaustive
