@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from json import dumps, loads
 from typing import Any
 
@@ -123,7 +124,7 @@ def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | No
 def _rows(text: bytes) -> list[dict[str, Any]]:
     lines = [line for line in text.split(b"\n") if line.strip()]
     try:
-        rows = loads(b"[" + b",".join(lines) + b"]")
+        rows = loads(b"[" + b",".join(lines) + b"]", parse_float=Decimal)  # a float would round a DECIMAL
     except (ValueError, RecursionError) as e:
         raise pa.ArrowInvalid(f"JSON parse error: {e}") from e
     if len(rows) != len(lines) or not all(isinstance(row, dict) for row in rows):
@@ -170,9 +171,9 @@ def _converter(kind: pa.DataType) -> Convert:
 
         return _checked(kind, dict, struct)
     if pa.types.is_floating(kind):
-        return _checked(kind, (int, float, str), lambda v: _number(v, kind))
+        return _checked(kind, (int, float, Decimal, str), lambda v: _number(v, kind))
     if pa.types.is_decimal(kind):
-        return _checked(kind, (int, float, str), str)
+        return _checked(kind, (int, float, Decimal, str), str)
     if pa.types.is_boolean(kind):
         return _checked(kind, bool, bool)
     return _checked(kind, int if pa.types.is_integer(kind) else str, lambda v: v)
@@ -199,6 +200,6 @@ def _number(value: Any, kind: pa.DataType) -> float:
 
 
 def _mismatch(value: Any, kind: pa.DataType) -> pa.ArrowInvalid:
-    text = dumps(value, ensure_ascii=False)
+    text = dumps(value, ensure_ascii=False, default=float)
     shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
     return pa.ArrowInvalid(f"{shown} is not a value of type {kind}")

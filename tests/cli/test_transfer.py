@@ -423,6 +423,18 @@ def test_json_has_numbers_that_are_not_finite_and_maps(cli: Cli, lake: bitlake.L
         lake.drop_table(name)
 
 
+def test_decimals_of_maps_in_json_keep_all_digits(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    kinds = [("m", pa.map_(pa.string(), pa.decimal128(30, 2))), ("f", pa.map_(pa.string(), pa.float64()))]
+    lake.create_table("wide_maps", pa.schema(kinds))
+    file = tmp_path / "t.json"
+    file.write_text('{"m": {"a": 12345678901234567890.12, "b": 1e2, "c": "3.1", "d": -7}, "f": {"x": 0.1, "y": 1e308}}')
+    cli("import", "wide_maps", str(file))
+    (row,) = lake.table("wide_maps").scan().to_arrow().to_pylist()
+    assert [str(v) for _, v in row["m"]] == ["12345678901234567890.12", "100.00", "3.10", "-7.00"]
+    assert dict(row["f"]) == {"x": 0.1, "y": 1e308}
+    lake.drop_table("wide_maps")
+
+
 def test_bad_values_of_maps_and_floats_in_json(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
     kinds = [("id", pa.int32()), ("d", pa.float64()), ("m", pa.map_(pa.string(), pa.int32())), ("s", pa.string())]
     lake.create_table("bad_maps", pa.schema(kinds))
