@@ -633,10 +633,13 @@ def _changes(session: Session, table: FileStoreTable, relation: Changes) -> Tabl
 
 
 def _to_tag(table: FileStoreTable, tag: str) -> TableScan:
-    earlier = earlier_automatic_tag(table.state(), tag)
-    if earlier is None:
-        return table.scan().where("false")
-    return table.changes(earlier, tag, kinds=False)
+    state = table.state()
+    earlier = earlier_automatic_tag(state, tag)
+    if earlier is not None:
+        return table.changes(earlier, tag, kinds=False)
+    # Not a condition that is false: a query's own condition would replace it.
+    last = state.snapshot_id
+    return table.scan() if last is None else table.changes(last, last, kinds=False)
 
 
 def _moment(table: FileStoreTable, value: Any) -> int | str:

@@ -225,6 +225,8 @@ def test_changes_up_to_an_automatic_tag(tmp_path: Path, options: dict[str, str],
 
     assert rows(names[1]) == [(3,)]
     assert rows(names[0]) == [], "no period before it has a tag"
+    counts = f"SELECT count(*), max(a) FROM paimon_incremental_to_auto_tag('t', '{names[0]}')"
+    assert lake.sql(counts, engine="duckdb").fetchall() == [(0, None)]
     with pytest.raises(InvalidRequest, match="not the name of an automatic tag, such as"):
         rows(other)
 
