@@ -76,6 +76,7 @@ _ENVIRONMENT = {
         "AWS_DEFAULT_REGION": "default_region",
         "AWS_ENDPOINT_URL": "endpoint",
         "AWS_ENDPOINT_URL_S3": "endpoint",
+        "AWS_ENDPOINT": "endpoint",
         "AWS_ALLOW_HTTP": "allow_http",
     },
     "gcs": {"GOOGLE_APPLICATION_CREDENTIALS": "application_credentials", "GOOGLE_SERVICE_ACCOUNT": "service_account"},

@@ -341,6 +341,18 @@ def test_a_trial_that_fails_decides_nothing(s3_endpoint: str, trouble: str) -> N
         assert store.read(f"{folder}/f") == b"of another writer"
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"])
+def test_a_server_that_the_environment_names_is_tried(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        proxy.plan = lambda method, path, number: flaky_proxy.UNCONDITIONAL
+        monkeypatch.setenv(variable, proxy.endpoint)
+        given = {k: v for k, v in s3_server.options(proxy.endpoint).items() if k != "s3.endpoint"}
+        with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not create objects only if they are absent"):
+            open_store("s3://lake/x", given).create(f"s3://lake/{uuid.uuid4()}", b"")
+
+
 def test_a_server_is_tried_once(s3_endpoint: str) -> None:
     folder = f"s3://lake/{uuid.uuid4()}"
     with flaky_proxy.running(s3_endpoint) as proxy:
