@@ -74,8 +74,8 @@ _ENVIRONMENT = {
         "AWS_SESSION_TOKEN": "session_token",
         "AWS_REGION": "region",
         "AWS_DEFAULT_REGION": "default_region",
-        "AWS_ENDPOINT_URL": "endpoint",
         "AWS_ENDPOINT_URL_S3": "endpoint",
+        "AWS_ENDPOINT_URL": "endpoint",
         "AWS_ENDPOINT": "endpoint",
         "AWS_ALLOW_HTTP": "allow_http",
     },
@@ -91,7 +91,10 @@ _ENVIRONMENT = {
     },
     "memory": {},
 }
-"""Environment variables that are sent to executors, as Spark does for its own S3 access."""
+"""Environment variables that are sent to executors, as Spark does for its own S3 access.
+
+Of several for one option, the first one counts.
+"""
 _AZURE_FIRST = ("AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 """Set where a cluster or a service of Azure gives its programs an identity."""
 _AZURE_KEY = re.compile(r"^fs\.azure\.account\.key\.(?P<account>[^.]+)\..+$")

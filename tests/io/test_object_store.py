@@ -254,6 +254,14 @@ def test_the_environment_is_looked_at_and_taken_along(monkeypatch: pytest.Monkey
     assert own._options.get("session_token") is None
 
 
+def test_the_endpoint_of_s3_comes_before_that_of_all_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in AWS's own tools."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://all:1")
+    assert ObjectStore("s3://b/x")._options.get("endpoint") == "https://all:1"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3:1")
+    assert ObjectStore("s3://b/x")._options.get("endpoint") == "https://s3:1"
+
+
 def test_secrets_are_in_no_text(s3_endpoint: str) -> None:
     options = s3_server.options(s3_endpoint)
     store = open_store("s3://lake/x", options)
