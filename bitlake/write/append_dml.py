@@ -539,13 +539,17 @@ def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa
     if is_missing(value):
         return null_column(rows, arrow)
     try:
-        # Arrow would drop the time of day, or the day.
-        if isinstance(value, datetime) and pa.types.is_date(arrow) and value.time() != time_of_day():
-            raise ValueError("it has a time of day, which a DATE would lose")
-        if isinstance(value, datetime) and pa.types.is_time(arrow):
+        made = pa.array(np.array([value])) if isinstance(value, np.datetime64) else None
+        is_moment = isinstance(value, datetime) if made is None else pa.types.is_timestamp(made.type)
+        # Arrow would drop the day, or the time of day.
+        if is_moment and pa.types.is_time(arrow):
             raise ValueError("it has a day, which a TIME would lose")
-        if isinstance(value, np.datetime64):
-            return _repeated(pa.array(np.array([value])).cast(arrow)[0], rows)
+        if is_moment and pa.types.is_date(arrow):
+            is_day = value.time() == time_of_day() if made is None else made.cast(arrow).cast(made.type).equals(made)
+            if not is_day:
+                raise ValueError("it has a time of day, which a DATE would lose")
+        if made is not None:
+            return _repeated(made.cast(arrow)[0], rows)
         return _repeated(pa.scalar(value.item() if isinstance(value, np.generic) else value, arrow), rows)
     except (ValueError, TypeError, OverflowError, NotImplementedError) as e:  # Arrow's own errors are among them
         raise InvalidRequest(

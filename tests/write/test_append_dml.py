@@ -8,6 +8,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -173,11 +174,13 @@ def test_a_moment_that_is_not_a_day_or_a_time_is_refused(tmp_path: Path, key: li
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("at", pa.time32("ms"))])
     table = bitlake.connect(str(tmp_path)).create_table("t", schema, primary_key=key)
     table.append(pa.table({"id": [1], "day": [date(2024, 1, 1)], "at": [time(1)]}))
-    for values in ({"day": datetime(2024, 1, 2, 5)}, {"at": datetime(2024, 1, 2, 5)}):
+    moments = (datetime(2024, 1, 2, 5), np.datetime64("2024-01-02T05:00:00"))
+    for values in ({name: moment} for name in ("day", "at") for moment in moments):
         for where in ("id = 1", "id = 2"):
             with pytest.raises(InvalidRequest, match="it has a .*day, which a (DATE|TIME) would lose"):
                 table.update(values, where)
-    assert table.update({"day": datetime(2024, 1, 2), "at": time(2)}) == 1
+    for day in (np.datetime64("2024-01-02T00:00:00"), np.datetime64("2024-01-02"), datetime(2024, 1, 2)):
+        assert table.update({"day": day, "at": time(2)}) == 1
     assert table.to_arrow().to_pylist() == [{"id": 1, "day": date(2024, 1, 2), "at": time(2)}]
 
 
