@@ -47,7 +47,7 @@ from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.settled import do_not_overlap, is_settled
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
-from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
+from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id, load_schema
 from bitlake.write import append_dml
 from bitlake.write.commit import commit, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
@@ -75,8 +75,10 @@ def switch_deletion_vectors(table: MergeTreeTable, on: bool) -> TableSchema:
             state = table.stored_state()
         if not is_settled(state, level_0=not on or attempt >= _PATIENT):
             _settle(table, state)
-        elif _latest_id(state) == state.snapshot_id and write_schema(state, new) and _finish(table, state, new):
-            return new
+        elif _latest_id(state) == state.snapshot_id and write_schema(state, new):
+            new = load_schema(state.table_files, new.id)  # as a catalog's server wrote it
+            if _finish(table, state, new):
+                return new
     raise CommitConflict(
         f"table '{table.name}': other writers kept changing it while deletion vectors were to be switched "
         f"{'on' if on else 'off'}; try again"

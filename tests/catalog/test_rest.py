@@ -288,6 +288,21 @@ def test_columns_and_options_change_through_the_server(lake: Lake, server: rest_
     assert dict(table.schema.options) == dict(server.tables["default", "t"].schema["options"])
 
 
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_deletion_vectors_are_switched_on_and_off(lake: Lake, key: list[str]) -> None:
+    """Bug: the switch was made, and then 'was dropped, replaced or renamed': the server's schema has its own time."""
+    table = lake.create_table("v", ROWS, primary_key=key, options={"bucket": "1", "bucket-key": "id"})
+    table.append(rows(1, 2))
+    for on in (True, False):
+        switch = table.maintenance.enable_deletion_vectors if on else table.maintenance.disable_deletion_vectors
+        assert switch().options["deletion-vectors.enabled"] == str(on).lower()
+        assert lake.table("v").snapshot.schema_id == lake.table("v").schema.id  # type: ignore[union-attr]
+        lake.table("v").append(rows(3 if on else 4))
+        lake.table("v").maintenance.compact()
+        lake.table("v").delete("id = 1")
+        assert ids(lake, "v") == ([2, 3] if on else [2, 3, 4])
+
+
 def test_tags_are_files_and_expiry_keeps_the_last_snapshot(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS)
     for i in range(4):
