@@ -204,7 +204,7 @@ class FileStoreTable:
         if first is not None:
             start_id = first.id
         else:
-            # What came before the earliest snapshot is unknown, if snapshots have expired: compare with that one.
+            # If snapshots have expired, the rows before the earliest one are unknown: compare with the earliest.
             start_id = ids[0] if mode == "diff" and ids[0] > 1 else ids[0] - 1
             last_id = max(last_id, start_id)
         between = incremental.SnapshotRange(start_id, last_id)

@@ -327,7 +327,7 @@ class ResponseLost(LocalStore):
 
 
 class RequestsRepeated(LocalStore):
-    """Creates each file twice and returns what the second creation does, as a proxy before an object store may."""
+    """Creates each file twice and returns what the second creation does, as a proxy in front of an object store may."""
 
     def create(self, path: str, data: bytes) -> bool:
         """Create a file; False, since it exists by then."""

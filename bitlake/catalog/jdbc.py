@@ -435,7 +435,7 @@ class JdbcCatalog(Catalog):
             with self._confirmed(lambda: self.table_exists(name)) as t:
                 self._insert_table(t, name)
                 created = create_first_schema(self.store, path, schema)
-                if not created and not self._is_remains(path, schema):
+                if not created and not self._is_failed_creation(path, schema):
                     raise AlreadyExists(
                         f"the catalog {self.location} has no table '{name}', but the files of one are in {path}: move "
                         "or delete them, or choose another name"
@@ -446,8 +446,8 @@ class JdbcCatalog(Catalog):
                 self._delete_remains(name, path)
             raise
 
-    def _is_remains(self, path: str, schema: TableSchema) -> bool:
-        """Whether a folder holds a first schema only, which defines the same table: a CREATE TABLE failed and left it.
+    def _is_failed_creation(self, path: str, schema: TableSchema) -> bool:
+        """Whether a folder holds only the first schema that a failed CREATE TABLE of the same definition left.
 
         This transaction has inserted the table's name, so no other process is creating the table.
         """
@@ -459,8 +459,8 @@ class JdbcCatalog(Catalog):
     def _delete_remains(self, name: Identifier, path: str) -> None:
         """Delete the schema of a table whose creation was not committed.
 
-        No other process can create the table meanwhile: its name is inserted until the file is deleted.  If that fails
-        too, the next CREATE TABLE uses the file.
+        No other process can create the table meanwhile: its name is inserted until the file is deleted.  If the
+        deletion fails too, the next CREATE TABLE uses the file.
         """
         with suppress(AlreadyExists, StorageUnavailable), self._database.transaction(write=True) as t:
             self._insert_name(t, name)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, View, check_name
-from bitlake.catalog.rest_client import RestClient, texts
+from bitlake.catalog.rest_client import RestClient, as_options
 from bitlake.catalog.rest_store import RestStore, RestTable
 from bitlake.errors import (
     AlreadyExists,
@@ -86,7 +86,7 @@ class RestCatalog(Catalog):
 
     def database_properties(self, name: str) -> dict[str, str]:
         """The properties of a database; raises :class:`NotFound`."""
-        return texts(self._database(name).get("options"))
+        return as_options(self._database(name).get("options"))
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database; see :meth:`Catalog.drop_database`."""

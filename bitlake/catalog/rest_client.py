@@ -75,12 +75,14 @@ def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOpti
     except ValueError:
         valid = False
     if not valid or any(c.isspace() or not c.isprintable() for c in text):
-        raise InvalidRequest("a REST catalog's uri is like http://host:port, http://[::1]:port or https://host/path")
+        raise InvalidRequest(
+            "a REST catalog's uri is like http://host:port, http://[::1]:port or https://host/path, without blanks"
+        )
     if "@" in parts.netloc:
         raise InvalidRequest("a REST catalog's uri may hold no credentials: give the catalog option 'token'")
     if "?" in text or "#" in text:
         raise InvalidRequest(
-            "a REST catalog's uri ends with its host or a path, without '?' and '#': paths of requests follow it; "
+            "a REST catalog's uri must not contain '?' or '#', since the paths of requests are appended to it; "
             "give credentials as the catalog option 'token'"
         )
     text = text.rstrip("/")
@@ -109,7 +111,7 @@ class RestClient:
         self._http = HttpClient(max_retries=options.max_retries, retry_seconds=options.retry_seconds, proxies=True)
         self._base = f"{options.uri}/v1"
         config = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
-        defaults, overrides = (texts(config.get(name)) for name in ("defaults", "overrides"))
+        defaults, overrides = (as_options(config.get(name)) for name in ("defaults", "overrides"))
         self.settings = {**defaults, **options.given, **overrides}
         """The catalog's options: the server's defaults, the client's, the server's overrides."""
         prefix = self.settings.get("prefix", "").strip("/")
@@ -229,6 +231,6 @@ def _failure(response: Response) -> tuple[int, str]:
     return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())
 
 
-def texts(found: object) -> dict[str, str]:
-    """An object of a response as options: its values as texts, without those that are null."""
-    return {str(k): str(v) for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
+def as_options(member: object) -> dict[str, str]:
+    """A JSON object of a response as options: each value as text, without null values."""
+    return {str(k): str(v) for k, v in member.items() if v is not None} if isinstance(member, dict) else {}

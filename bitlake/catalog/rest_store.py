@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake import _clock
-from bitlake.catalog.rest_client import RestClient, texts
+from bitlake.catalog.rest_client import RestClient, as_options
 from bitlake.errors import (
     BitlakeError,
     CommitConflict,
@@ -142,7 +142,7 @@ class RestStore(ResolvingStore):
         self._client = client
         self._tables: dict[str, RestTable] = {}
         self._branch_ids: dict[tuple[str, str], str | None] = {}
-        """By the table's folder and the branch, since the table was opened."""
+        """The server's ids of branches, by the table's folder and the branch; read again when the table is opened."""
         self._issues_tokens = client is not None and client.settings.get(_DATA_TOKENS, "").lower() == "true"
         self._renewal = threading.Lock()
         self._tokens: dict[str, tuple[_DataToken, ResolvingStore]] = {}
@@ -214,7 +214,7 @@ class RestStore(ResolvingStore):
             )
         life = max(0, expires - _clock.now_ms())
         renewal = expires - min(_RENEWED_BEFORE_MS, life // 2)
-        return _DataToken(texts(options), renewal, expires)
+        return _DataToken(as_options(options), renewal, expires)
 
     def _store_with(self, root: str, token: _DataToken) -> ResolvingStore:
         return ResolvingStore({**self._options, **options_for(root, token.options)}, self._configured)
@@ -288,7 +288,7 @@ class RestStore(ResolvingStore):
     def _id_of(self, table: RestTable) -> str | None:
         """The id of a table or branch; raises :class:`NotFound` for a branch that the server does not have.
 
-        A server may give a branch an id of its own.  Paimon's clients send that one for a table ``t$branch_b``.
+        A server may give a branch an id of its own.  Paimon's clients send that id with commits to ``t$branch_b``.
         """
         if table.branch is None:
             return table.uuid

@@ -1,9 +1,9 @@
-"""Rows of a JSON file with an object on each line, also with values that Arrow's parser does not take.
+"""JSON files with one object on each line, including MAP columns, and NaN and infinities as text.
 
-These are MAP columns, and NaN and infinities as text.  Python parses the values of such a column, one by one, since
-Arrow has nothing that reads them as a whole; Arrow parses all other columns.  As in Spark, a MAP is an object, whose
-keys are text, and a FLOAT or DOUBLE may be ``"NaN"``, ``"Infinity"``, ``"+Infinity"``, ``"+INF"``, ``"-Infinity"`` or
-``"-INF"``; also as ``export`` writes them.
+Arrow's parser does not accept these values.  Python parses the columns that have them, value by value, since Arrow has
+no function for them; Arrow parses all other columns.  As in Spark, a MAP is an object whose keys are text, and a FLOAT
+or DOUBLE may be ``"NaN"``, ``"Infinity"``, ``"+Infinity"``, ``"+INF"``, ``"-Infinity"`` or ``"-INF"``.  It may also be
+``"nan"``, ``"inf"`` or ``"-inf"``, which ``export`` writes.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def _names(line: bytes) -> list[str]:
 
 # --- values that Python parses ----------------------------------------------------------------------------------------
 
-_NUMBERS = {
+_NON_FINITE = {
     **dict.fromkeys(("NaN", "nan"), float("nan")),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF", "inf"), float("inf")),
     **dict.fromkeys(("-Infinity", "-INF", "-inf"), float("-inf")),
 }
-_AS_TEXT = re.compile(rb'"(?:' + b"|".join(re.escape(name.encode()) for name in _NUMBERS) + rb')"')
+_NON_FINITE_TEXT = re.compile(rb'"(?:' + b"|".join(re.escape(name.encode()) for name in _NON_FINITE) + rb')"')
 _SHOWN_CHARS = 50
 Convert = Callable[[Any], Any]
 
@@ -90,7 +90,9 @@ def check_map_keys(schema: pa.Schema) -> None:
     """Raise :class:`InvalidRequest` for a MAP whose keys are not text."""
     for f in schema:
         if holds(f.type, lambda kind: pa.types.is_map(kind) and not pa.types.is_string(kind.key_type)):
-            raise InvalidRequest(f"column '{f.name}' has a MAP whose keys JSON cannot hold, only text; use Parquet")
+            raise InvalidRequest(
+                f"column '{f.name}' has a MAP whose keys are not text, which JSON cannot hold; use Parquet"
+            )
 
 
 def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | None = None) -> pa.Table:
@@ -105,9 +107,9 @@ def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | No
         try:
             return json.read_json(arrow_reader(text), read, parse)
         except pa.ArrowInvalid:
-            if not floats or not _AS_TEXT.search(text):
+            if not floats or not _NON_FINITE_TEXT.search(text):
                 raise
-    if _AS_TEXT.search(text):
+    if _NON_FINITE_TEXT.search(text):
         by_python += floats
     rows = _rows(text)
     if not set().union(*rows) <= set(schema.names):
@@ -141,7 +143,7 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of what Arrow casts from text."""
+    """The type of parsed values: text for times and decimals, which Arrow casts from text."""
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return pa.string()
     if pa.types.is_map(kind):
@@ -154,7 +156,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _converter(kind: pa.DataType) -> Convert:
-    """A function that checks a value of JSON and makes what Arrow takes for :func:`_parsed_type`; None stays None."""
+    """A function that checks a JSON value and converts it to a value of :func:`_parsed_type`; None stays None."""
     if pa.types.is_map(kind):
         item = _converter(kind.item_type)
         return _checked(kind, dict, lambda v: [(key, item(value)) for key, value in v.items()])
@@ -193,7 +195,7 @@ def _checked(kind: pa.DataType, accepted: type | tuple[type, ...], convert: Conv
 def _number(value: Any, kind: pa.DataType) -> float:
     if not isinstance(value, str):
         return float(value)
-    number = _NUMBERS.get(value)
+    number = _NON_FINITE.get(value)
     if number is None:
         raise _mismatch(value, kind)
     return number

@@ -135,17 +135,17 @@ def _hive(made: DataType, column: Any) -> U32:
         return to_numbers(column, dtype, nulls).astype(np.int32).view(np.uint32)
     if root is Root.FLOAT:
         floats = to_numbers(column, np.float32, nulls)
-        return np.where(floats == 0, np.float32(0), _one_nan(floats)).view(np.uint32)
+        return np.where(floats == 0, np.float32(0), _with_java_nan(floats)).view(np.uint32)
     if root is Root.BIGINT:
         return _fold(to_numbers(column, np.int64, nulls).view(np.uint64))
     if root is Root.DOUBLE:
         doubles = to_numbers(column, np.float64, nulls)
-        return _fold(np.where(doubles == 0, np.float64(0), _one_nan(doubles)).view(np.uint64))
+        return _fold(np.where(doubles == 0, np.float64(0), _with_java_nan(doubles)).view(np.uint64))
     raise InvalidRequest(f"bucket function 'hive' does not take columns of type {made}")
 
 
-def _one_nan(values: NDArray[Any]) -> NDArray[Any]:
-    """The values with Java's NaN, which is positive, for each other one."""
+def _with_java_nan(values: NDArray[Any]) -> NDArray[Any]:
+    """The values, with each NaN replaced by Java's canonical one, which is positive."""
     return np.where(np.isnan(values), values.dtype.type(np.nan), values)
 
 

@@ -344,19 +344,19 @@ def _renamed(
     columns: Sequence[tuple[str, DataType]],
     given: Sequence[tuple[str, str | None]],
 ) -> tuple[SqlText, list[str | None]]:
-    """The query with the given names of its columns, and the comments.  Readers of a view look at its query only."""
+    """The query with its columns renamed, and their comments; other readers of a view use its query only."""
     names = [name for name, _ in given]
     if len(names) != len(columns):
         raise InvalidRequest(
             f"view '{view}' lists {len(names)} columns ({', '.join(names)}), and its query has {len(columns)} "
-            f"({', '.join(name for name, _ in columns)}); list as many"
+            f"({', '.join(name for name, _ in columns)}); list a name for each of them"
         )
     if len(session.names.clear(names)) < len(names):
         raise InvalidRequest(f"view '{view}' lists a column twice ({', '.join(names)}); give each another name")
     items, listed = "*", f" ({', '.join(map(quoted, names))})"
     former = [name for name, _ in columns]
     if "*" in query and all(map(str.isidentifier, former)) and len(session.names.clear(former)) == len(former):
-        # By name: a star stands for more columns as soon as its table has more.
+        # By name, since a star would include columns that are added to the table later.
         items = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(former, names, strict=True))
         listed = ""
     return SqlText(f"SELECT {items} FROM (\n{query}\n) AS {quoted(view.table)}{listed}"), [text for _, text in given]

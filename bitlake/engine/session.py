@@ -486,8 +486,8 @@ class Rows(Protocol):
 _READING = frozenset((opt.SCAN_IGNORE_CORRUPT.name, opt.SCAN_IGNORE_LOST.name))
 _CHOOSING = ("scan.", "incremental-")
 """Options that choose a state to read begin so."""
-_NOT_CHOSEN = ("scan.creation-time-millis", "scan.file-creation-time-millis")
-"""Those that are not honoured."""
+_UNSUPPORTED = ("scan.creation-time-millis", "scan.file-creation-time-millis")
+"""Options of these that bitlake does not support."""
 _MODES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("full", "latest", "latest-full"), ()),
     "from-timestamp": ("scan.timestamp", "scan.timestamp-millis"),
@@ -495,7 +495,7 @@ _MODES: Mapping[str, tuple[str, ...]] = {
     "from-snapshot-full": ("scan.snapshot-id",),
     "incremental": ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag"),
 }
-"""Values of ``scan.mode``, each with the options of which one chooses the state for a query."""
+"""Values of ``scan.mode``, each with the options of which it needs one; the first three exclude all of them."""
 _MOMENTS = {"scan.snapshot-id": "snapshot", "scan.tag-name": "tag", "scan.version": "version"}
 
 
@@ -552,29 +552,27 @@ def table_scan(session: Session, table: FileStoreTable, options: Mapping[str, st
 
 
 def _check_chosen(table: FileStoreTable, options: Mapping[str, str]) -> None:
-    """Raise :class:`UnsupportedFeature` for an option that chooses rows in a way that is not honoured.
+    """Raise :class:`UnsupportedFeature` for an option that chooses rows and is not supported.
 
-    Raises :class:`InvalidRequest` for a ``scan.mode`` that does not go with the other options.
+    Raises :class:`InvalidRequest` for a ``scan.mode`` that the other options contradict.
     """
     mode = options.get("scan.mode", "default").strip().lower().replace("_", "-")
-    for name in (*_NOT_CHOSEN, *(() if mode in ("default", *_MODES) else ("scan.mode",))):
+    for name in (*_UNSUPPORTED, *(() if mode in ("default", *_MODES) else ("scan.mode",))):
         if name in options:
             raise UnsupportedFeature(
-                f"table '{table.name}': option '{name}' = '{options[name]}' of the session would not be honoured by "
-                f"this version of bitlake; RESET {OPTION}{name}, and name the state in the query"
+                f"table '{table.name}': this version of bitlake does not support the session's option '{name}' = "
+                f"'{options[name]}'; RESET it ({OPTION}…{name}), and give the query VERSION AS OF or TIMESTAMP AS OF"
             )
     if mode == "default":
         return
     chosen = {name for names in _MODES.values() for name in names if name in options}
     if (chosen and not _MODES[mode]) or (_MODES[mode] and not chosen & set(_MODES[mode])):
-        raise InvalidRequest(
-            f"table '{table.name}': option 'scan.mode' = '{mode}' of the session goes with "
-            f"{' or '.join(_MODES[mode]) or 'no other choice'}, and not with {', '.join(sorted(chosen)) or 'nothing'}"
-        )
+        needed = f"needs {' or '.join(_MODES[mode])}" if _MODES[mode] else f"excludes {', '.join(sorted(chosen))}"
+        raise InvalidRequest(f"table '{table.name}': the session's option 'scan.mode' = '{mode}' {needed}")
 
 
 def _changes_of_session(
-    session: Session, table: FileStoreTable, options: Mapping[str, str], is_moment: bool
+    session: Session, table: FileStoreTable, options: Mapping[str, str], has_moment: bool
 ) -> TableScan | None:
     """The changes that options of the session ask for; None if they ask for none."""
     mode = options.get("incremental-between-scan-mode", "auto").strip().lower()
@@ -585,8 +583,12 @@ def _changes_of_session(
     if not given:
         return None
     start, comma, end = (part.strip() for part in given[0].partition(","))
-    if is_moment or len(given) > 1 or (to_tag is None and not comma):
-        raise InvalidRequest(f"table '{table.name}': incremental-between takes 'start,end', and no moment beside")
+    if has_moment or len(given) > 1 or (to_tag is None and not comma):
+        raise InvalidRequest(
+            f"table '{table.name}': the session may set one of incremental-between = 'start,end', "
+            "incremental-between-timestamp = 'start,end' and incremental-to-auto-tag = 'tag', and beside it no option "
+            "that chooses a snapshot, tag or time"
+        )
     if to_tag is not None:
         return _to_tag(table, to_tag.strip())
     if by_time is not None:
@@ -637,7 +639,7 @@ def _to_tag(table: FileStoreTable, tag: str) -> TableScan:
     earlier = earlier_automatic_tag(state, tag)
     if earlier is not None:
         return table.changes(earlier, tag, kinds=False)
-    # Not a condition that is false: a query's own condition would replace it.
+    # An empty range of snapshots, since a query's own condition would replace a condition that is false.
     last = state.snapshot_id
     return table.scan() if last is None else table.changes(last, last, kinds=False)
 

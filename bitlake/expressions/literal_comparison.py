@@ -102,10 +102,10 @@ def spark_rounds(kind: AtomicType, values: Sequence[Any]) -> bool:
 
     Then it rounds.  The common type has the digits of either before and after the point, but never more than 38.
     """
-    return kind.root is Root.DECIMAL and any(_too_wide(kind, v) for v in values)
+    return kind.root is Root.DECIMAL and any(_is_too_wide(kind, v) for v in values)
 
 
-def _too_wide(kind: AtomicType, value: Any) -> bool:
+def _is_too_wide(kind: AtomicType, value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     _, digits, exponent = Decimal(value).as_tuple()
@@ -166,7 +166,7 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
     """``field [NOT] IN (values)``; single values as ``=``, the others distinct and sorted."""
     plain = _plain_points(kind, values)
     if plain is not None:
-        points = _in_points(field, plain, negated)
+        points = _distinct_points(field, plain, negated)
         return points[0] if points else IsNull(field.name, True) if negated else FALSE
     values = _common(field, kind, values)
     leaves = [comparison(field, kind, Op.EQ, v, timezone) for v in values]
@@ -197,10 +197,11 @@ def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:
 def _points(field: DataField, points: Iterable[Any], negated: bool) -> list[Predicate]:
     nan = [p for p in points if isinstance(p, float) and math.isnan(p)][:1]
     distinct = sorted({p for p in points if not (isinstance(p, float) and math.isnan(p))}) + nan
-    return _in_points(field, distinct, negated)
+    return _distinct_points(field, distinct, negated)
 
 
-def _in_points(field: DataField, distinct: list[Any], negated: bool) -> list[Predicate]:
+def _distinct_points(field: DataField, distinct: list[Any], negated: bool) -> list[Predicate]:
+    """``field [NOT] IN (distinct)``, or ``=`` for a single value; no predicate for no value."""
     if not distinct:
         return []
     if len(distinct) == 1:

@@ -22,8 +22,8 @@ _LEAST_CHARACTERS = 500
 _MARK = "\ue000"
 _MARKER = re.compile(f"'({_MARK}[0-9a-f]{{32}})'")
 _RAW_STRING = re.compile(r"\br['\"]", re.I)
-_ENDS_IN_R = ("r'", "R'", 'r"', 'R"')
-"""What a raw string has in it; to search a text for these is quicker than for the pattern."""
+_RAW_STARTS = ("r'", "R'", 'r"', 'R"')
+"""A text with a raw string contains one of these; this test is faster than the pattern."""
 _PIECE = re.compile(
     r"""  '(?:[^'\\]|\\.)*+'
         | "(?:[^"\\]|\\.)*+"
@@ -133,7 +133,7 @@ def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
     """
     if len(text) < _LEAST_CHARACTERS or _MARK in text:
         return text, ()
-    if any(ends in text for ends in _ENDS_IN_R) and _RAW_STRING.search(text):
+    if any(start in text for start in _RAW_STARTS) and _RAW_STRING.search(text):
         return text, ()
     lists: list[LiteralList] = []
     parts, end = [], 0

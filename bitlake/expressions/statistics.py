@@ -356,7 +356,7 @@ def _in_verdicts(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Ver
 
 
 def _literals(values: tuple[Any, ...], form: Form) -> Int64s | list[Any]:
-    """The values of an IN without NaN, as :func:`_literal` makes them, in the same order."""
+    """The values of an IN, converted by :func:`_literal`, in the same order and without NaN."""
     types = set(map(type, values))
     if form is Form.INTEGER and types == {int}:
         try:
@@ -365,8 +365,8 @@ def _literals(values: tuple[Any, ...], form: Form) -> Int64s | list[Any]:
             raise NotVectorised from None
     if form is Form.TEXT and types == {str}:
         return [v.encode("utf-8", "surrogatepass") for v in values]
-    made = [_literal(v, form) for v in values]
-    return [v for v in made if not math.isnan(v)] if form is Form.FLOAT else made
+    converted = [_literal(v, form) for v in values]
+    return [v for v in converted if not math.isnan(v)] if form is Form.FLOAT else converted
 
 
 def _places(values: Int64s | list[Any], bounds: Values, side: Any) -> Int64s:

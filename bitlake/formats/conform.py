@@ -121,7 +121,7 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
     if extension == "pandas.period":
         return "a period is not taken as a number; make timestamps of it first"
     if extension == "arrow.uuid" and _is_text(target):
-        return "a UUID has bytes, which are not its text; cast it to text first"
+        return "a UUID is 16 bytes, not text; cast it to text first"
     for before, after in _members(source, target):
         reason = _other_meaning(before, after)
         if reason is not None:

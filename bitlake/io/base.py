@@ -194,7 +194,7 @@ class Store(Protocol):
         return None
 
     def keeps_schemas(self, folder: str) -> bool:
-        """Whether a server makes the schemas of the table in this folder: none can be replaced or deleted."""
+        """Whether a server creates the schemas of the table in this folder, so that none can be replaced or deleted."""
         return False
 
 
@@ -258,7 +258,7 @@ def create_distinct(store: Store, path: str, data: bytes) -> bool:
     """Create a file whose bytes no other writer writes; see :meth:`Store.create`.
 
     True also if the file exists with these bytes: a proxy in front of an object store may repeat a request whose
-    response it lost, and pass on the second response, that the name is taken.
+    response it lost, and return the second response: the name is taken.
     """
     if store.create(path, data):
         return True

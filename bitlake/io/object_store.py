@@ -65,7 +65,10 @@ _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
 
 _TRIAL = ".if-none-match-"
-"""The object of a trial, with a uuid and ``.tmp``: deleted at once, or with orphan files if its process is killed."""
+"""The start of a trial object's name, before a uuid and ``.tmp``.
+
+The object is deleted after the trial or, if its process is killed, with orphan files.
+"""
 _tried: set[tuple[str, str]] = set()
 """The endpoint and bucket of servers that passed the trial."""
 
@@ -465,7 +468,7 @@ _CAUSES = {
     "BareRedirect": "the server redirected the request without an address; set the region of the bucket, or its "
     "endpoint, in storage_options",
 }
-"""What to do about an error, by the name that obstore gives its cause."""
+"""What happened and what to do, by the name that obstore gives the cause of an error."""
 _WHERE_FROM = {
     "s3": "set AWS_PROFILE or run `aws configure`",
     "gcs": "run `gcloud auth application-default login`",
@@ -518,9 +521,9 @@ def _is_aws(endpoint: str) -> bool:
 
 def _no_conditions(path: str, options: StoreOptions) -> AccessDenied:
     return AccessDenied(
-        f"cannot create {path}: {options.get('endpoint') or 'the store'} does not create objects only if they are "
-        "absent (If-None-Match), so of two writers one would overwrite the commit of the other; nothing was changed: "
-        "use a server with conditional writes, or a REST catalog, which commits itself"
+        f"cannot create {path}: {options.get('endpoint') or 'the store'} does not support conditional writes "
+        "(If-None-Match), so one writer could overwrite the commit of another; nothing was changed: use a server that "
+        "supports them, or a REST catalog, whose server commits"
     )
 
 

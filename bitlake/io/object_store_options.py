@@ -93,7 +93,7 @@ _ENVIRONMENT = {
 }
 """Environment variables that are sent to executors, as Spark does for its own S3 access.
 
-Of several for one option, the first one counts.
+If several variables set one option, the first one in this order is used.
 """
 _AZURE_FIRST = ("AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 """Set where a cluster or a service of Azure gives its programs an identity."""

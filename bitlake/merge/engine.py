@@ -300,7 +300,7 @@ class _Merge:
             if name in self._sequenced:
                 state.set(groups[newer], rows[newer])
             elif name in functions:
-                # Functions of the columns before are asked, and may refuse; the result is replaced below.
+                # Functions of columns before that one retract the row, or refuse to; their results are replaced below.
                 retracted = has_sequence & (removed_at > places[name])
                 state.retract(groups[retracted], rows[retracted])
             else:

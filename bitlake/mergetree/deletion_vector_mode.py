@@ -65,7 +65,7 @@ def switch_deletion_vectors(table: MergeTreeTable, on: bool) -> TableSchema:
     """
     for attempt in range(_TRIES):
         state = table.stored_state()
-        if undo_unsafe_switch(state):  # of a process that died
+        if undo_unsafe_switch(state):  # a process died while it switched
             continue
         if state.schema.opts.of(opt.DV_ENABLED) == on:
             return state.schema

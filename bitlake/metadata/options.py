@@ -319,9 +319,9 @@ PARTIAL_REMOVE_GROUP = _unset(
 ROW_DEDUPLICATE = _option("changelog-producer.row-deduplicate", kind.BOOL, "false")
 """Leave changes that change nothing out of changelogs."""
 STREAMING_OVERWRITE = _option("streaming-read-overwrite", kind.BOOL, "false")
-"""Streams of a primary-key table have the rows that an overwrite removes and adds."""
+"""Streams of a primary-key table contain the rows that an overwrite removes and adds."""
 STREAMING_APPEND_OVERWRITE = _option("streaming-read-append-overwrite", kind.BOOL, "false")
-"""Streams of an append table have the rows of the files that an overwrite adds."""
+"""Streams of an append table contain the rows of the files that an overwrite adds."""
 FULL_COMPACTION_COMMITS = _unset("full-compaction.delta-commits", kind.at_least(1))
 """Compact fully after this many commits."""
 EXPIRE_TIME = _unset("record-level.expire-time", kind.DURATION)

@@ -81,7 +81,7 @@ class Snapshot:
     next_row_id: int | None = None
     operation: str | None = None
     keeps_empty_properties: bool = field(default=False, repr=False)
-    """Whether the file has ``properties`` even if there are none: as Paimon does, they are written again then."""
+    """Whether the file has an empty ``properties`` object, which is written again, as in Paimon."""
 
     def __repr__(self) -> str:
         rows = f"{self.total_record_count or 0:,} rows"

@@ -414,7 +414,7 @@ def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[
 
 
 def files_of_changes(state: TableState, snapshots: Iterable[Snapshot], mode: str) -> list[ManifestEntry]:
-    """The files of these snapshots' changes, by ``delta`` or ``changelog``."""
+    """The files that hold the changes of these snapshots; ``mode`` is ``delta`` or ``changelog``."""
     manifests: list[ManifestFileMeta] = []
     for snapshot in snapshots:
         name: str | None = None

@@ -8,8 +8,8 @@ stays valid; checkpoints keep it.  The end of the first step also holds the star
 the step again, and newer snapshots would give it another start.  The new files of a snapshot are those of its changelog
 where the table wrote one then, else those that an APPEND added; COMPACT and OVERWRITE snapshots have none.  Where keys
 are unique over partitions, all new files of a snapshot are one unit: a key that moves is in several of them.  If the
-table's options ask for overwrites, the new files of an OVERWRITE are those that it added, and of a primary-key table
-the rows of the files that it removed are taken back before.
+table's options ask for overwrites, the new files of an OVERWRITE are those that it added; a stream of a primary-key
+table first takes back the rows of the files that it removed.
 
 A changelog producer that waits for compactions has not emitted the rows of lower levels.  When the table gets another
 producer, the next snapshot's new files include the files of these levels.  When the table gets a producer that waits
@@ -304,7 +304,7 @@ class ChangeStream:
         return any(s.commit_kind == "OVERWRITE" for s in versions.existing_snapshots(state.table_files, between))
 
     def _units(self, state: TableState, then: TableState, at: StreamOffset) -> list[StreamUnit]:
-        unit = self._files(state, then, at)
+        unit = self._whole_unit(state, then, at)
         if not state.schema.primary_keys:
             return [StreamUnit((e,)) for e in unit.files]
         if unit.count and not at.full and is_cross_partition(state.schema):
@@ -314,8 +314,8 @@ class ChangeStream:
         slots = sorted({**files, **removed}, key=lambda slot: slot[1] == POSTPONE_BUCKET)
         return [StreamUnit(tuple(files.get(s, ())), unit.between_levels, tuple(removed.get(s, ()))) for s in slots]
 
-    def _files(self, state: TableState, then: TableState, at: StreamOffset) -> StreamUnit:
-        """The files at an offset's snapshot."""
+    def _whole_unit(self, state: TableState, then: TableState, at: StreamOffset) -> StreamUnit:
+        """All files of an offset's snapshot as one unit."""
         try:
             if at.full:
                 level = _first_emitted_level(then.schema)
@@ -370,7 +370,7 @@ class ChangeStream:
         ]
 
     def _keeps_producer(self, state: TableState, changelog: TableState) -> bool:
-        """Whether a long-lived changelog is by the same rules as the one before it, as far as that is known."""
+        """Whether the producers of a long-lived changelog and of the one before it, if kept, emit the same levels."""
         assert changelog.snapshot is not None
         if versions.find_snapshot(state.table_files, changelog.snapshot.id) is not None:
             return False
@@ -409,7 +409,7 @@ class ChangeStream:
             before = _state_before(state, then)
             schema = in_vector_mode(state.schema, before.schema)
             below = FilesState(state.name, state.paths, state.store, schema, before.snapshot, tuple(removed))
-        else:  # its deletion vectors have expired
+        else:  # the deletion vectors of that snapshot have expired
             below = of_files(state, removed, merged=True)
         nothing = self._table.scan_of(of_files(state, (), merged=True))
         return ChangeScan.of(nothing, self._table.scan_of(below).with_level_0(), kinded=True)
@@ -441,7 +441,7 @@ class ChangeStream:
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
 
     def _then(self, state: TableState, at: StreamOffset) -> TableState:
-        """The table at an offset's snapshot, or as its long-lived changelog has it; ``state`` for an unused id."""
+        """The table at an offset's snapshot or its long-lived changelog; ``state`` for an unused id."""
         if not at.full and not state.schema.primary_keys:
             return state
         try:

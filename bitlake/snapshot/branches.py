@@ -14,9 +14,9 @@ A branch exists when it has a schema.  Each change has one step that makes it vi
 If the process dies before that step, the old branches remain, and after it the new ones; a rename in an object store
 may leave both names, with the same snapshots.  Left-over files have no schema: the next call replaces or deletes them.
 
-Who creates a branch, or renames one to a name, first creates ``branch/.creating-<name>`` if it is absent, and looks
-again whether the branch exists: of several processes, one at a time writes files of that name.  A claim that a killed
-process leaves is ignored after a minute.
+A process that creates a branch, or renames one to its name, first creates the claim ``branch/.creating-<name>``, only
+if absent, and then checks again whether the branch exists.  So one process at a time writes files of that name.  A
+claim that a killed process leaves is ignored after a minute.
 Fast-forward is in :mod:`bitlake.snapshot.fast_forward`.
 
 Of a table whose history a catalog's server changes (:meth:`~bitlake.io.base.Store.history_server`), the server writes
@@ -48,9 +48,9 @@ from bitlake.snapshot.versions import branch_names, has_schema, latest_schema, s
 MAIN = "main"
 _CREATING = ".creating-"
 _DEAD_MS = 60_000
-"""Age of a claim whose process is taken for dead: a few small files are written meanwhile."""
+"""Age of a claim whose process is taken for dead: a process writes a few small files while it holds one."""
 _CLAIM_TRIES, _CLAIM_WAIT = 20, 0.05
-"""Looks, and seconds between them, for the branch of the process that holds the claim."""
+"""Attempts to create a claim that another process holds, and seconds between them."""
 _FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
 
 
@@ -101,8 +101,9 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
 
 @contextlib.contextmanager
 def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
-    """The block creates the files of a branch that does not exist; it calls the value before they become visible.
+    """Hold the claim to a branch's name while the block creates the branch's files.
 
+    The block calls the yielded function before the files become visible: it raises if another process has the claim.
     Raises :class:`AlreadyExists` if the branch exists, or if another process is creating it.
     """
     store, path = state.store, f"{state.paths.root}/branch/{_CREATING}{name}"
@@ -129,7 +130,10 @@ def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if not _has_claim(store, path, claim):
-            raise AlreadyExists(f"table '{state.name}': another process is creating branch '{name}', too")
+            raise AlreadyExists(
+                f"table '{state.name}': another process took over the creation of branch '{name}' after a minute; list "
+                "the branches, and try again if it is missing"
+            )
 
     try:
         if _exists(state, name):

@@ -33,7 +33,7 @@ def changelog_ids(table: TableFiles) -> list[int]:
 
 
 def find_changelog(table: TableFiles, snapshot_id: int) -> Snapshot | None:
-    """The snapshot of that id as its long-lived changelog has it; None if its changes are not kept."""
+    """The expired snapshot of that id, from its long-lived changelog; None if its changes are not kept."""
     path = changelog_path(table, snapshot_id)
     try:
         return Snapshot.from_json(table.store.read(path, JSON_BYTES), path)
@@ -42,9 +42,9 @@ def find_changelog(table: TableFiles, snapshot_id: int) -> Snapshot | None:
 
 
 def delete_changelogs_after(table: TableFiles, snapshot_id: int) -> None:
-    """Delete the long-lived changelogs of snapshots after one, once these were rolled back.
+    """Delete the long-lived changelogs of the snapshots that a rollback to ``snapshot_id`` removed, as Paimon does.
 
-    Other snapshots will have their ids, as in Paimon.  Files that only these changelogs name become orphans.
+    New snapshots get these ids.  Files that only these changelogs name become orphans.
     """
     later = [number for number in changelog_ids(table) if number > snapshot_id]
     if not later:

@@ -306,7 +306,7 @@ _DEFAULT_TIME = re.compile(
 )
 """How partitions write their time where the table has no formatter.  A number may be negative, but not -0."""
 _LAST_YEAR = 999_999_999
-"""Of Java's dates; the first one is -999,999,999."""
+"""The last year of Java's dates; the first is -999,999,999."""
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
@@ -399,7 +399,7 @@ class _PartitionTime:
 
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields
-        self._patterned = age.pattern is not None
+        self._has_pattern = age.pattern is not None
         self._pattern = age.pattern or f"${self._fields[0].name}"
         self._time = _DEFAULT_TIME if age.formatter is None else time_pattern(age.formatter)
         self._lenient = age.formatter is None
@@ -410,7 +410,7 @@ class _PartitionTime:
             assert isinstance(f.type, AtomicType)
             texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
         # As in Paimon, a pattern takes no partition with a NULL, even in a column that it does not name.
-        if texts[self._fields[0].name] is None or (self._patterned and None in texts.values()):
+        if texts[self._fields[0].name] is None or (self._has_pattern and None in texts.values()):
             return None
         match = self._time.fullmatch(COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern))
         return None if match is None else _millis(match.groupdict(), self._lenient)
@@ -445,6 +445,6 @@ def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
 
 
 def _days(year: int, month: int) -> int:
-    """The days from 1970-01-01 to the first day of a month, in the calendar that repeats every 400 years."""
+    """The days from 1970-01-01 to the first day of a month of the Gregorian calendar, which repeats in 400 years."""
     cycles, rest = divmod(year, 400)
     return date(400 + rest, month, 1).toordinal() - _EPOCH + (cycles - 1) * 146_097

@@ -13,8 +13,8 @@ Here the new rows become visible by one step, and only then is the history repla
    Fast-forward looks for both after creating the journal: one of the two sees the other and is refused.  Left-over
    markers of killed processes are ignored after ten minutes.
    A hold, as a rollback makes it (:mod:`bitlake.snapshot.rollback`), keeps snapshots from expiring from step 4's f on.
-2. Schemas that only the branch has are copied (where a server keeps the table's schemas, it makes them; a
-   fast-forward that would have to replace others is refused).  A schema of main that has other columns than the
+2. Schemas that only the branch has are copied.  Where a server keeps the table's schemas, it creates the copies, and a
+   fast-forward that would replace or delete schemas is refused.  A schema of main that has other columns than the
    branch's of the same id is deleted: its data files fail to be read, instead of being read wrongly, until step 4.
 3. ``snapshot-<m+1>``, created only if absent, where m is main's last one: **the switch**.  It names the manifests of
    the branch's last snapshot, all of them as its delta, so that expiry and orphan removal see which files it needs,

@@ -209,8 +209,8 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
 def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
     """Delete the tags whose retention is over, and those created before ``older_than_ms``; returns their names.
 
-    ``older_than_ms`` is as :func:`bitlake._clock.local_ms` gives it.  As in Paimon, a tag without a retention counts as
-    created when its file was written.  ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
+    ``older_than_ms`` is local time (:func:`bitlake._clock.local_ms`).  As in Paimon, a tag without a retention counts
+    as created when its file was written.  ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
     """
     now = _clock.local_ms()
     written: dict[str, int] = {}
@@ -343,8 +343,8 @@ class Periods:
     def start(self, name: str) -> datetime | None:
         """The start of a tag's period; None if the name is not a period's.
 
-        As in Paimon, the tags by the hour of former options count as tags of their day.  Paimon also takes any other
-        text behind a blank, and may delete such a tag of the user.
+        As in Paimon, tags by the hour, which former options created, count as tags of their day.  Paimon also accepts
+        any other text after the blank, and may delete a tag that a user created.
         """
         if self.pattern in _DAYS.values():
             name = _HOUR.sub("", name)

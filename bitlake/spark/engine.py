@@ -48,7 +48,7 @@ from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.read.temporary_views import refresh
 from bitlake.spark.runner import watched
-from bitlake.spark.session import is_same, names_token_function, register_functions
+from bitlake.spark.session import is_same_session, names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.types import from_spark_field, literal_of
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
@@ -303,6 +303,7 @@ class _Context(EngineContext):
 
 
 _OTHER_SESSIONS = 8
+"""Engines of other sessions that are kept."""
 
 
 class SparkEngine:
@@ -312,7 +313,7 @@ class SparkEngine:
         refuse_tables(spark)
         self.context = _Context(catalog, spark, state)
         self._others: list[SparkEngine] = []
-        """Engines of other sessions, the last ones."""
+        """The engines created last for other sessions."""
 
     @property
     def spark(self) -> SparkSession:
@@ -320,14 +321,14 @@ class SparkEngine:
         return self.context.spark
 
     def of_session(self, spark: SparkSession) -> SparkEngine:
-        """The engine for DataFrames of a session: Spark clones one for each stream, and no other finds its views."""
+        """The engine of a session, which alone finds its temporary views; Spark clones a session for each stream."""
         engines = [self, *self._others]
-        found = next((e for e in engines if is_same(e.spark, spark)), None)
-        if found is None:
+        engine = next((e for e in engines if is_same_session(e.spark, spark)), None)
+        if engine is None:
             context = self.context
-            found = SparkEngine(context.catalog, spark, SessionState(context.database, context.timezone))
-            self._others = [*self._others, found][-_OTHER_SESSIONS:]
-        return found
+            engine = SparkEngine(context.catalog, spark, SessionState(context.database, context.timezone))
+            self._others = [*self._others, engine][-_OTHER_SESSIONS:]
+        return engine
 
     def sql(self, text: str, args: Args | None = None) -> DataFrame:
         """Run one statement; queries are lazy as in Spark, everything else has happened when this returns.

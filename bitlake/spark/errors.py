@@ -133,7 +133,7 @@ def _unquoted(name: str) -> str:
 
 
 def _first(error: Exception) -> str:
-    """The first telling lines of an error, without the stacks of the JVM and of Python."""
+    """The first lines of an error, without the JVM's stack, and the error that ends a Python worker's traceback."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = []
@@ -141,7 +141,7 @@ def _first(error: Exception) -> str:
         if line.startswith(("at ", "JVM stacktrace", "'", "+-", "== SQL")) or "Traceback" in line:
             break
         kept.append(line)
-    raised = _PYTHON_ERROR.search(text)  # what a worker's traceback ends in
+    raised = _PYTHON_ERROR.search(text)
     if raised is not None and raised.group(1) not in kept:
         kept.append(raised.group(1))
     return " ".join(kept) or (lines[0] if lines else type(error).__name__)

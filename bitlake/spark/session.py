@@ -66,8 +66,8 @@ def is_stopped(spark: SparkSession) -> bool:
     return bool(getattr(spark, "is_stopped", False)) if context is None else context._jsc is None
 
 
-def is_same(one: SparkSession, other: SparkSession) -> bool:
-    """Whether two objects are one session; those of a stream's batches are made again for each batch."""
+def is_same_session(one: SparkSession, other: SparkSession) -> bool:
+    """Whether two objects stand for one session; Spark creates an object for each micro-batch of a stream."""
     sessions: list[Any] = [one, other]
     if one is other:
         return True

@@ -345,7 +345,7 @@ class CreateTableLike(Statement):
 class CreateKeptView(Statement):
     """CREATE [OR REPLACE] VIEW: one that the catalog keeps.
 
-    ``columns`` are the names that it gives the query's columns, each with a comment or None; empty without a list.
+    ``columns``: the new names of the query's columns, each with a comment or None; empty without a list.
     """
 
     name: TableName

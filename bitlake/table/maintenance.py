@@ -207,7 +207,7 @@ class TableMaintenance:
     def expire_tags(self, older_than: timedelta | Time | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete the tags whose retention is over, and those created before a time; returns their names.
 
-        ``older_than`` deletes tags without a retention, too, as in Paimon.  ``dry_run`` changes nothing.
+        As in Paimon, ``older_than`` also deletes tags without a retention.  ``dry_run`` changes nothing.
 
         >>> table.history.create_tag("january", retain=timedelta(days=365))
         True

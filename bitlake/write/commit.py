@@ -90,7 +90,7 @@ COMPACT_TRIES = 10
 _MOST_RACES = 10_000
 """Lost races after which a commit gives up: only a broken store causes that many."""
 _MOST_STALLS = 50
-"""Lost races without a new snapshot after which a commit gives up, 8 seconds or so."""
+"""Lost races without a new snapshot after which a commit gives up: about 8 seconds."""
 _RACE_WAIT_MS = 320
 """Longest wait after a lost race; the winner is done by then, so waiting longer only idles."""
 
@@ -246,7 +246,8 @@ class _Committer:
             path = self.paths.snapshot(1 if self.base is None else self.base.id + 1)
             raise StorageUnavailable(
                 f"commit to {self.paths.root}: the store refused {self.stalls} times to create {path} because it "
-                "existed, but shows no such file; no change is visible, try again"
+                "existed, but shows no such file; no change is visible; check the store, or a proxy in front of it, "
+                "and try again"
             )
         if late or races > _MOST_RACES:
             self._discard_all(writer)
@@ -494,25 +495,24 @@ def undo_unsafe_switch(state: TableState) -> bool:
 
     Another writer, which had read the schema before, committed the snapshot right after the switch
     (:mod:`bitlake.mergetree.deletion_vector_mode`).  On top of it, a snapshot with the new schema would show deleted
-    rows, or keys twice.  Returns whether that was so.
+    rows, or keys twice.  Returns whether the switch was undone.
     """
     if state.snapshot is None or state.snapshot.schema_id == state.schema.id:
         return False
     try:
         old, new = load_schema(state.table_files, state.snapshot.schema_id), state.schema
     except (NotFound, CorruptError):
-        return False  # it was lost or damaged: an overwrite repairs the table
+        return False  # the schema was lost or damaged: an overwrite repairs the table
     on = old.opts.of(opt.DV_ENABLED)
-    # With 'deletion-vectors.modifiable', a user of another engine has accepted that.
+    # By setting 'deletion-vectors.modifiable', a user of another engine accepted this.
     if on == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
         return False
     if {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields):
         return False  # REPLACE TABLE: the rows are about to be removed
     if is_settled(replace(state, schema=old), level_0=True):
         return False
-    write_schema(
-        state, new.next(options={**new.options, opt.DV_ENABLED.name: str(on).lower()})
-    )  # or another commit did
+    # If another commit has undone the switch meanwhile, this creates nothing.
+    write_schema(state, new.next(options={**new.options, opt.DV_ENABLED.name: str(on).lower()}))
     return True
 
 

@@ -463,7 +463,7 @@ class PlanResolver:
         """Whether a snapshot changes visible rows in the key range of the new files, or marks them as deleted.
 
         Sequence numbers do not show it after a compaction that left deleted rows out.  A compaction that assigns
-        buckets to postponed rows makes these visible; others change no row.  ``before`` is the snapshot before.
+        buckets to postponed rows makes these visible; others change no row.  ``before`` is the previous snapshot.
         """
         compaction = snapshot.commit_kind == "COMPACT"
         if compaction and self.schema.num_buckets != POSTPONE_BUCKET:

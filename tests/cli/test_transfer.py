@@ -461,7 +461,7 @@ def test_bad_values_of_maps_and_floats_in_json(cli: Cli, lake: bitlake.Lake, tmp
     lake.create_table("int_maps", pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]))
     (tmp_path / "u.json").write_text('{"m": {"1": 1}}')
     assert (
-        "column 'm' has a MAP whose keys JSON cannot hold"
+        "column 'm' has a MAP whose keys are not text, which JSON cannot hold"
         in cli("import", "int_maps", str(tmp_path / "u.json"), code=1).err
     )
     for name in ("bad_maps", "int_maps"):

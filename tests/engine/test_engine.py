@@ -154,7 +154,7 @@ def _selected(lake: bitlake.Lake, **options: str) -> list[tuple[Any, ...]]:
 
 
 def test_options_of_the_session_choose_changes(tmp_path: Path) -> None:
-    """Some were ignored: the query returned the whole table.  Expected: what Paimon's scan does with each."""
+    """Bug: some were ignored: the query returned the whole table.  Expected: what Paimon does with each."""
     lake = bitlake.connect(str(tmp_path))
     columns = pa.schema([("id", pa.int64()), ("v", pa.string())])
     table = lake.create_table("k", columns, primary_key=["id"], options={"bucket": "1"})
@@ -179,17 +179,17 @@ def test_options_of_the_session_choose_changes(tmp_path: Path) -> None:
         {"scan__creation_time_millis": "0"},
         {"scan__file_creation_time_millis": "0"},
     ):
-        with pytest.raises(UnsupportedFeature, match="of the session would not be honoured"):
+        with pytest.raises(UnsupportedFeature, match="does not support the session's option"):
             _selected(lake, **refused)
-    for mode, more in (
-        ("incremental", {}),
-        ("from-timestamp", {}),
-        ("from-snapshot", {}),
-        ("latest", {"scan__snapshot_id": "1"}),
+    for mode, more, why in (
+        ("incremental", {}, "needs incremental-between or "),
+        ("from-timestamp", {}, "needs scan.timestamp or scan.timestamp-millis"),
+        ("from-snapshot", {}, "needs scan.snapshot-id or "),
+        ("latest", {"scan__snapshot_id": "1"}, "excludes scan.snapshot-id"),
     ):
-        with pytest.raises(InvalidRequest, match=f"'scan.mode' = '{mode}' of the session goes with"):
+        with pytest.raises(InvalidRequest, match=f"'scan.mode' = '{mode}' {why}"):
             _selected(lake, scan__mode=mode, **more)
-    with pytest.raises(InvalidRequest, match="no moment beside"):
+    with pytest.raises(InvalidRequest, match="may set one of incremental-between"):
         _selected(lake, **tags, incremental_to_auto_tag="2024-12-04")
 
 

@@ -323,7 +323,7 @@ def test_servers_without_conditional_creation_are_refused(s3_endpoint: str, serv
         )
         for _ in range(2):
             proxy.seen.clear()
-            with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not create objects only if they are absent"):
+            with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not support conditional writes"):
                 store.create(f"{folder}/f", b"")
         assert store.read(f"{folder}/f") == b"of another writer"
         assert [f.name for f in store.list(folder)] == ["f"]
@@ -331,7 +331,7 @@ def test_servers_without_conditional_creation_are_refused(s3_endpoint: str, serv
 
 @pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP])
 def test_a_trial_that_fails_decides_nothing(s3_endpoint: str, trouble: str) -> None:
-    """A server that ignores the condition may be in trouble at that moment."""
+    """A server that ignores the condition may fail, or lose a response, during the trial."""
     folder = f"s3://lake/{uuid.uuid4()}"
     with flaky_proxy.running(s3_endpoint) as proxy:
         store = at(proxy)
@@ -344,7 +344,7 @@ def test_a_trial_that_fails_decides_nothing(s3_endpoint: str, trouble: str) -> N
             return trouble if method == "PUT" and len(puts) == 2 else flaky_proxy.UNCONDITIONAL
 
         proxy.plan = plan
-        with pytest.raises(AccessDenied, match="does not create objects only if they are absent"):
+        with pytest.raises(AccessDenied, match="does not support conditional writes"):
             store.create(f"{folder}/f", b"")
         assert store.read(f"{folder}/f") == b"of another writer"
 
@@ -357,7 +357,7 @@ def test_a_server_that_the_environment_names_is_tried(
         proxy.plan = lambda method, path, number: flaky_proxy.UNCONDITIONAL
         monkeypatch.setenv(variable, proxy.endpoint)
         given = {k: v for k, v in s3_server.options(proxy.endpoint).items() if k != "s3.endpoint"}
-        with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not create objects only if they are absent"):
+        with pytest.raises(AccessDenied, match=f"{proxy.endpoint} does not support conditional writes"):
             open_store("s3://lake/x", given).create(f"s3://lake/{uuid.uuid4()}", b"")
 
 
@@ -449,7 +449,9 @@ def test_entries_that_are_listed_twice_are_one(proxy: flaky_proxy.Proxy) -> None
     ("server", "message"),
     [(flaky_proxy.WHOLE, "supports the Range header$"), (flaky_proxy.REDIRECT, "set the region of the bucket")],
 )
-def test_servers_that_answer_something_else(proxy: flaky_proxy.Proxy, server: str, message: str) -> None:
+def test_a_response_that_does_not_match_the_request_is_explained(
+    proxy: flaky_proxy.Proxy, server: str, message: str
+) -> None:
     store = at(proxy)
     store.write("s3://lake/else/f", b"abcdef")
     proxy.plan = lambda method, path, number: server

@@ -281,7 +281,7 @@ def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
 def test_a_switch_that_died_after_a_compaction_of_the_old_mode(
     tmp_path: Path, on: bool, then_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next switch took its vectors for those of an earlier time, or found nothing to do."""
+    """Bug: the next switch took its vectors for those of an earlier time, or found nothing to do."""
     options = {} if on else {"deletion_vectors__enabled": "true"}
     table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
     model = {k: k * 7919 % 10_007 for k in range(20_000)}

@@ -123,7 +123,7 @@ STATEMENTS: dict[str, Callable[[Table], object]] = {
 def test_a_statement_while_postponed_rows_get_their_buckets(
     tmp_path: Path, statement: str, waiting: str, fixed: str
 ) -> None:
-    """It replaced rows that the compaction made visible, and brought back those that the compaction removed."""
+    """Bug: it replaced rows that the compaction made visible, and brought back those that it removed."""
     ids, done = list(range(6)), 0
     for number in range(0, 400, 5):
         table = make(tmp_path / str(number), postpone__default_bucket_num="1")

@@ -580,7 +580,7 @@ def test_a_producer_changes_right_after_a_snapshot_that_is_gone(
 
 
 def test_overwrites_of_an_append_table(lake: bitlake.Lake) -> None:
-    """With the option, as in Paimon: the rows of the files that an overwrite adds.  It was ignored."""
+    """With the option, as in Paimon: the rows of the files that an overwrite adds."""
     made = lake.create_table("t", SCHEMA, options={"bucket": "1", "bucket-key": "id"})
     made.append(batch(1, 2))
     made.overwrite(batch(3))
@@ -655,7 +655,7 @@ def outlive(made: Table, *ids: int) -> None:
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 def test_changes_that_outlive_their_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str) -> None:
-    """A stream from before the earliest snapshot reads long-lived changelogs, as in Paimon.  It was refused."""
+    """A stream from before the earliest snapshot reads long-lived changelogs, as in Paimon."""
     made = keyed(bitlake.connect(str(tmp_path)), changelog_producer=producer, write_only="true")
     for number in range(1, 6):
         monkeypatch.setattr(_clock, "now_ms", lambda at=number: at * 1000)
@@ -690,7 +690,7 @@ def test_changes_that_outlive_their_snapshots(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
 def test_changelogs_of_an_altered_table_that_outlive_their_snapshots(tmp_path: Path, producer: str) -> None:
-    """The files before the change had expired, and the stream failed although the producer was the same."""
+    """Bug: the stream failed, since the files before the change had expired, although the producer was the same."""
     made = keyed(bitlake.connect(str(tmp_path)), changelog_producer=producer)
     made.alter_options({"snapshot.time-retained": "5 min"})
     for number in range(1, 4):

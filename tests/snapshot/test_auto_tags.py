@@ -213,7 +213,7 @@ def test_manifests_are_compacted_and_the_first_snapshot_is_set(tmp_path: Path) -
     ],
 )
 def test_changes_up_to_an_automatic_tag(tmp_path: Path, options: dict[str, str], names: list[str], other: str) -> None:
-    """The names are those of the table's own periods: some that commits give were refused."""
+    """The names are those of the table's periods.  Bug: some names that commits give to tags were refused."""
     table = _table(tmp_path, **options)
     lake = bitlake.connect(str(tmp_path / "lake"))
     for number, name in enumerate(("2024-99-99", *names, "mine"), 1):

@@ -1,4 +1,4 @@
-"""What Spark's errors say once they are bitlake's: the cause from a Python worker, without its stack."""
+"""Errors of Spark as errors of bitlake: the cause from a Python worker, without its stack."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ def test_changes_by_time(appended: Table) -> None:
 
 
 def test_a_difference_by_time_before_the_earliest_snapshot(tmp_path: Path) -> None:
-    """It asked for the snapshot before the earliest one, which does not exist.  Expected: what Paimon (Java) reads."""
+    """Bug: it read the snapshot before the earliest one, which does not exist.  Expected: what Paimon (Java) reads."""
     table = keyed(tmp_path)
     for number in range(1, 5):
         table.upsert(rows([number], "a"))

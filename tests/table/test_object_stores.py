@@ -230,7 +230,7 @@ def test_a_server_that_ignores_conditions_gets_no_commit(s3_endpoint: str, prima
     with flaky_proxy.running(s3_endpoint) as proxy:
         proxy.plan = lambda method, path, number: UNCONDITIONAL
         table = through(proxy, root).table("t")
-        with pytest.raises(AccessDenied, match="one would overwrite the commit of the other; nothing was changed"):
+        with pytest.raises(AccessDenied, match="one writer could overwrite the commit of another; nothing was changed"):
             table.append(rows([2]))
         assert not any(is_snapshot(method, path) for method, path, _ in proxy.seen)
         assert ids(table) == [1]

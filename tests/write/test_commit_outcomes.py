@@ -98,7 +98,7 @@ def test_a_store_that_stays_broken_says_so(tmp_path: Path) -> None:
     assert names(paths) == set()
 
 
-def test_a_name_that_is_taken_by_no_file_is_given_up(tmp_path: Path) -> None:
+def test_a_commit_ends_if_its_snapshot_exists_but_has_no_file(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t")
     schema = schema.with_options({"commit.min-retry-wait": "1 ms"})
 

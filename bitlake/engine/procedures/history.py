@@ -45,7 +45,7 @@ def _delete_tag(a: Arguments) -> None:
     delete_tags(a.table(), a.needed("tag"))
 
 
-@procedure(TABLE, Parameter("older_than", False, "delete the tags made before this time, too"), DRY_RUN)
+@procedure(TABLE, Parameter("older_than", False, "also delete the tags created before this time"), DRY_RUN)
 def _expire_tags(a: Arguments) -> pa.Table:
     """Delete the tags whose retention is over."""
     expired = TableMaintenance(a.table()).expire_tags(a.time("older_than"), dry_run=a.flag("dry_run"))

@@ -477,7 +477,7 @@ class MergeBuilder:
         if not self.clauses:
             raise InvalidRequest("a merge needs a clause, such as when_matched_update()")
         if isinstance(self.source, str):
-            # SQL, such as a query in parentheses, or a name, which SQL reads in backticks whatever is in it.
+            # A name is quoted, since it may contain any character; other text is SQL, such as a query in parentheses.
             is_name = re.fullmatch(r"[^`(\s]+", self.source)
             return self.engine.sql(self._text(quoted(*self.source.split(".")) if is_name else self.source))
         session, view = self.source.sparkSession, f"__bitlake_source_{next(_numbers)}"
@@ -512,7 +512,7 @@ def _values(argument: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
     given = arguments.mapping(f"a merge: {argument}", values)
     if not given:
         raise InvalidRequest(
-            f"a merge: '{argument}' needs a column with its value; leave it out for all columns of the source"
+            f"a merge: '{argument}' needs a column with its value; omit '{argument}' to take all columns of the source"
         )
     return [
         (quoted(arguments.text("a column's name", name)), _sql(f"the value of column '{name}'", value))
@@ -521,9 +521,9 @@ def _values(argument: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _sql(what: str, value: object) -> str:
-    """Return SQL text, ended by a new line for the sake of a comment in its last line."""
+    """Return the SQL text, with a line break after its end if that may be a comment."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidRequest(
-            f"a merge: {what} must be Spark SQL text, such as \"source.status = 'NEW'\", and is {value!r}"
+            f"a merge: {what} must be Spark SQL text, such as \"source.status = 'NEW'\", not {value!r}"
         )
     return f"{value}\n" if "--" in value else value

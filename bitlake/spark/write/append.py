@@ -68,7 +68,7 @@ from bitlake.write.writer import fit, group_key, split_groups, write_rows
 
 GROUP = "__bitlake_group"
 _ATTEMPTS = "_temporary"
-"""Spark's folder for attempts of tasks; one that was killed late may create it again after the job has deleted it."""
+"""Spark's folder for attempts of tasks; an attempt that is killed late may create it again after the job ended."""
 # Reading this many footers on the driver is quicker than starting Python workers; with indexes to build it never is.
 _DRIVER_FOOTERS = 32
 # Spark reads these from the session when the write is planned, so they are set there for that moment only.

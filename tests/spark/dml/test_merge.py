@@ -286,7 +286,7 @@ def test_the_builder_takes_names_as_the_lake_does(lake: bitlake.Lake, name: str)
 def test_the_builder_refuses_what_is_not_sql(lake: bitlake.Lake) -> None:
     lake.create_table("t", pa.table({"id": [1], "n": [1]}))
     frame, condition = lake.spark.range(1), F.col("id") == 1
-    with pytest.raises(InvalidRequest, match=r"ON must be Spark SQL text, .* and is Column<"):
+    with pytest.raises(InvalidRequest, match=r"ON must be Spark SQL text, .* not Column<"):
         lake.merge("t", frame, condition)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="a Spark DataFrame or a table's name, not Table; lake.spark.createDataF"):
         lake.merge("t", pa.table({"id": [1]}), "true")  # type: ignore[arg-type]
