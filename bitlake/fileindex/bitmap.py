@@ -301,6 +301,11 @@ class BitmapReader:
 
     def having(self, keys: list[keyed.Key]) -> BitMap:
         """Return the rows with any of these keys."""
+        if len(keys) > max(keyed.LONG_LIST, len(self._first_keys)):
+            # More keys than blocks: nearly every block is read anyway.
+            known, of_all = self._everything()
+            wanted = pc.is_in(known, value_set=self.keys.array_of(keys))
+            return self._rows_of(of_all[wanted.to_numpy(zero_copy_only=False)])
         places = [place for key in keys if (place := self._place(key)) is not None]
         if not places:
             return BitMap()

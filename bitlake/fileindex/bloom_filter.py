@@ -49,6 +49,8 @@ _BATCH = 1 << 19
 _WHOLE = 64 * 1024
 """Filters up to this size are fetched whole; of bigger ones only the probed bytes, while they are few."""
 _FEW_PROBES = 32
+_FIRST_PART = 1000
+"""Values of a list that are looked up before the others."""
 _MOST_READ = 256 * 1024
 """Bytes that a look-up reads at most, except for long lists of values."""
 _MOST_HASHES = 10_000
@@ -204,8 +206,12 @@ class BloomReader:
                 values = found
             case _:
                 return None
-        keys = self._keys.keys_of_all(values)[0]
-        return Selection.all() if keys and self._may_hold(keys) else Selection.none()
+        # Of a long list one of the first values is probably there, or seems to be.
+        for part in (values[:_FIRST_PART], values[_FIRST_PART:]):
+            keys = self._keys.keys_of_all(part)[0]
+            if keys and self._may_hold(keys):
+                return Selection.all()
+        return Selection.none()
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +27,13 @@ from pyroaring import BitMap
 
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import deserialize, serialize_mask
+from bitlake.codec.roaring import bitmap_of, deserialize, serialize_mask
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.tree import Leaf, Op
 from bitlake.fileindex import sums
 from bitlake.fileindex.capabilities import IndexType, ValueSums
 from bitlake.fileindex.keyed import (
+    LONG_LIST,
     Key,
     are_numbers,
     are_values,
@@ -61,14 +62,24 @@ def encode_slices(numbers: npt.NDArray[np.integer], present: npt.NDArray[np.bool
     return [serialize_mask((held & held.dtype.type(1 << i)) != 0) for i in range(slices)]
 
 
-def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Iterable[int]) -> BitMap:
+def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Sequence[int] | Int64s) -> BitMap:
     """Return the rows of ``present`` that have one of these numbers.
 
-    Splits rows and numbers from the top slice down, so that a long list costs only a few passes over the rows.
+    Splits rows and numbers from the top slice down, so that a list costs only a few passes over the rows.  For a long
+    list the numbers of all rows are put together instead.
     """
-    wanted = sorted({n for n in numbers if n >= 0 and not n >> len(slices)})
+    wanted: Int64s = np.asarray(numbers, np.int64)
+    wanted = wanted[wanted >= 0]
+    if len(slices) < MOST_SLICES:
+        wanted = wanted[wanted < 1 << len(slices)]
+    if not len(wanted) or not present:
+        return BitMap()
+    if len(wanted) > LONG_LIST:
+        end = 1 + max(int(rows.max()) for rows in (present, *slices) if rows)
+        positions, codes = codes_of(slices, present, end)
+        return bitmap_of(positions[np.isin(codes, wanted)])
     bitmaps: list[BitMap] = []
-    _descend(slices, present, wanted, len(slices), bitmaps)
+    _descend(slices, present, sorted(set(wanted.tolist())), len(slices), bitmaps)
     return BitMap.union(*bitmaps) if len(bitmaps) > 1 else bitmaps[0].copy() if bitmaps else BitMap()
 
 
@@ -189,8 +200,8 @@ class _Part:
     present: BitMap
     slices: list[BitMap]
 
-    def any_of(self, numbers: Iterable[int]) -> BitMap:
-        return any_of(self.slices, self.present, [n - self.least for n in numbers])
+    def any_of(self, numbers: Int64s) -> BitMap:
+        return any_of(self.slices, self.present, numbers - self.least)
 
     def at_least(self, number: int) -> BitMap:
         if number > self.most:
@@ -245,8 +256,9 @@ class BsiReader:
     def having(self, keys: list[Key]) -> BitMap:
         """Return the rows with any of these keys."""
         positive, negative = self._read()
-        numbers = [key for key in keys if isinstance(key, int)]
-        return positive.any_of(n for n in numbers if n >= 0) | negative.any_of(-n for n in numbers if n < 0)
+        numbers = np.array(keys, np.int64)
+        numbers = numbers[numbers > _LEAST]  # its absolute value overflows, and no index holds it
+        return positive.any_of(numbers[numbers >= 0]) | negative.any_of(-numbers[numbers < 0])
 
     def compared(self, op: Op, key: Key) -> BitMap:
         """Return the rows whose key is <, <=, > or >= another."""

@@ -201,11 +201,16 @@ class Keys:
             return [f.encode("utf-8", "surrogatepass") for f in forms], len(forms) == 1
         return [key], not self.lossy
 
-    def keys_of_all(self, values: Iterable[Any]) -> tuple[list[Key], bool]:
+    def keys_of_all(self, values: Sequence[Any]) -> tuple[list[Key], bool]:
         """Return the keys that are equal to one of many literals, as :meth:`equal_keys` does for each."""
-        if self.type.root in INTEGERS:
-            top = 1 << (8 * self.width - 1)
-            return [v for v in values if -top <= v < top], True
+        if self.width and not self.floating:
+            top, unit = 1 << (8 * self.width - 1), 1000 if self.lossy else 1
+            try:
+                found = np.fromiter(values, np.int64, len(values)) // unit
+                keys: list[Key] = found[(found >= -top) & (found < top)].tolist()
+            except OverflowError:
+                keys = [n for v in values if -top <= (n := int(v) // unit) < top]
+            return keys, not (self.lossy and keys)
         if self.type.root is Root.VARCHAR:
             return [v.encode("utf-8", "surrogatepass") for v in values], True
         forms = [self.equal_keys(value) for value in values]
@@ -351,6 +356,10 @@ def keys_to_describe(section: Section, kind: DataType | None) -> Keys | None:
 # --- predicates by key ------------------------------------------------------------------------------------------------
 
 
+LONG_LIST = 512
+"""A list of more keys than this is compared with all keys of a file at once: 100,000 one by one would take seconds."""
+
+
 class KeyedRows(Protocol):
     """An index that finds rows by key; callers do not change the bitmaps that it returns."""
 
@@ -391,20 +400,21 @@ def _selection(index: KeyedRows, rows: BitMap, exact: bool) -> Selection:
     return Selection.all(exact) if len(rows) == index.row_count else Selection.of(rows, exact)
 
 
-def _equal(index: KeyedRows, values: Iterable[Any]) -> Selection:
+def _equal(index: KeyedRows, values: Sequence[Any]) -> Selection:
     keys, exact = index.keys.keys_of_all(values)
     return _selection(index, index.having(keys), exact)
 
 
-def _different(index: KeyedRows, values: Iterable[Any]) -> Selection | None:
+def _different(index: KeyedRows, values: Sequence[Any]) -> Selection | None:
     if index.keys.lossy:
         return None
-    exact, keys = True, []
-    for value in values:
-        forms, sure = index.keys.equal_keys(value)
+    if index.keys.type.root is Root.CHAR:
         # When unsure whether a form equals the literal, only the literal itself may be taken out.
-        keys += forms if sure else forms[:1]
-        exact &= sure
+        forms = [index.keys.equal_keys(value) for value in values]
+        keys = [key for found, sure in forms for key in (found if sure else found[:1])]
+        exact = all(sure for _, sure in forms)
+    else:
+        keys, exact = index.keys.keys_of_all(values)
     return _selection(index, index.present() - index.having(keys), exact)
 
 

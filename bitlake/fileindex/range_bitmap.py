@@ -52,6 +52,7 @@ from bitlake.fileindex.bsi import MOST_SLICES, any_of, at_least, encode_slices, 
 from bitlake.fileindex.dictionary import Coder, pack, rows_by_group
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
+from bitlake.lazy_modules import compute as pc
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES, TIMESTAMPS
 
@@ -161,9 +162,19 @@ class RangeBitmapReader:
 
     def having(self, keys: list[keyed.Key]) -> BitMap:
         """Return the rows with any of these keys."""
+        codes = self._codes(keys)
+        return any_of(self._all_slices(), self.present(), codes) if len(codes) else BitMap()
+
+    def _codes(self, keys: list[keyed.Key]) -> Sequence[int] | Int64s:
+        """Return the codes of those keys that exist."""
+        self._open()
+        if self._dictionary is not None and len(keys) > max(keyed.LONG_LIST, self._dictionary.chunks):
+            # More keys than chunks: nearly every chunk is read anyway.
+            known = self._dictionary.keys_at(np.arange(self._cardinality))
+            wanted = pc.is_in(known, value_set=self.keys.array_of(keys))
+            return np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
         places = [self._find(key) for key in keys]
-        codes = [code for code, there in places if there]
-        return any_of(self._all_slices(), self.present(), codes) if codes else BitMap()
+        return [code for code, there in places if there]
 
     def compared(self, op: Op, key: keyed.Key) -> BitMap:
         """Return the rows whose key is <, <=, > or >= another."""
@@ -503,6 +514,11 @@ class Dictionary:
         self._read: dict[int, tuple[keyed.Key, int, int, int, int]] = {}
         self._table: npt.NDArray[np.void] | None = None
         self._area: memoryview | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Return the number of chunks."""
+        return self._chunks
 
     def find(self, key: keyed.Key) -> tuple[int, bool]:
         """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""

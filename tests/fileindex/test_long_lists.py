@@ -1,0 +1,81 @@
+"""Lists of thousands of values: each index finds the rows of brute force, and looks at no value by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.fileindex import bsi
+from bitlake.fileindex.bitmap import BitmapReader
+from bitlake.fileindex.range_bitmap import Dictionary
+
+ROWS, DISTINCT, ASKED = 4_000, 3_000, 2_000
+NUMBERS = ("bitmap", "bsi", "range-bitmap", "bloom-filter")
+KINDS: dict[str, tuple[str, Any, Sequence[str]]] = {
+    "TINYINT": ("int8", lambda n: n % 256 - 128, NUMBERS),
+    "BIGINT": ("int64", lambda n: (n - 1_500) * 10**12, NUMBERS),
+    "STRING": ("string", lambda n: f"value {n} é", ("bitmap", "range-bitmap", "bloom-filter")),
+    "DATE": ("date32", lambda n: dt.date(1965, 1, 1) + dt.timedelta(days=n), NUMBERS),
+    "DECIMAL": ("decimal", lambda n: Decimal(n - 1_500) / 100, ("bsi",)),
+    "TIMESTAMP": ("us", lambda n: dt.datetime(1999, 12, 31) + dt.timedelta(seconds=37 * n), NUMBERS),
+    "DOUBLE": ("double", lambda n: float(n - 1_500) / 8, ("bitmap", "range-bitmap", "bloom-filter")),
+}
+ARROW = {
+    "int8": pa.int8(),
+    "int64": pa.int64(),
+    "string": pa.string(),
+    "date32": pa.date32(),
+    "decimal": pa.decimal128(12, 2),
+    "us": pa.timestamp("us"),
+    "double": pa.float64(),
+}
+CASES = [(kind, index) for kind, (_, _, indexes) in KINDS.items() for index in indexes]
+
+
+def one_by_one(*_: Any) -> Any:
+    raise AssertionError("the values of a long list are looked up one by one")
+
+
+@pytest.mark.parametrize(("kind", "index"), CASES)
+def test_rows_are_those_of_brute_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, index: str) -> None:
+    arrow, value, _ = KINDS[kind]
+    chance = random.Random(f"{kind} {index}")
+    held = [None if chance.random() < 0.05 else value(chance.randrange(DISTINCT)) for _ in range(ROWS)]
+    asked = [value(n) for n in chance.sample(range(-100, DISTINCT + 100), ASKED)]
+    schema = pa.schema({"at": pa.int64(), "k": ARROW[arrow]})
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema, options={f"file-index.{index}.columns": "k"})
+    table.append(pa.table([pa.array(range(ROWS)), pa.array(held, ARROW[arrow])], schema=schema))
+    if kind != "TINYINT":  # it has no 512 values
+        monkeypatch.setattr(BitmapReader, "_place", one_by_one)
+        monkeypatch.setattr(Dictionary, "find", one_by_one)
+        monkeypatch.setattr(bsi, "_descend", one_by_one)
+    wanted = set(asked)
+    column = bitlake.col("k")
+    for where, expected in (
+        (column.isin(asked), [i for i, v in enumerate(held) if v in wanted]),
+        (~column.isin(asked), [i for i, v in enumerate(held) if v is not None and v not in wanted]),
+    ):
+        scan = table.scan(["at"], where=where)
+        assert scan.to_arrow().column("at").to_pylist() == expected
+        if index != "bloom-filter":
+            assert f"{index}(k)" in scan.explain()
+
+
+@pytest.mark.parametrize("index", NUMBERS)
+def test_lists_without_a_match_leave_no_file(tmp_path: Path, index: str) -> None:
+    table = bitlake.connect(str(tmp_path)).create_table(
+        "t", pa.schema({"k": pa.int64()}), options={f"file-index.{index}.columns": "k"}
+    )
+    table.append(pa.table({"k": range(0, 40_000, 20)}))
+    where = bitlake.col("k").isin([20 * n + 7 for n in range(1_500)])
+    if index == "bloom-filter":  # some of many values seem to be there
+        where = bitlake.col("k").isin([7, 27])
+    assert "0 of 1 read" in table.scan(where=where).explain()
