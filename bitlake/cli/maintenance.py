@@ -22,7 +22,7 @@ from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot.expiry import Retention, expired_partitions, max_expired_partitions, plan_expiry
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.tags import delete_tag, list_tags
+from bitlake.snapshot.tags import expire_tags
 
 if TYPE_CHECKING:
     from bitlake.table.table import Table
@@ -158,17 +158,8 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
-    now = _clock.local_ms()
-    if age is None:
-        names = [t.name for t in list_tags(state) if t.expired(now)]
-    else:
-        names = [t.name for t in list_tags(state) if t.created_ms is not None and t.created_ms < now - age]
-
-    def delete() -> None:
-        for name in names:
-            delete_tag(state, name, if_exists=True)
-
-    return _Plan({"tags": names}, delete)
+    limit = None if age is None else _clock.local_ms() - age
+    return _Plan({"tags": expire_tags(state, limit, dry_run=True)}, lambda: expire_tags(state, limit))
 
 
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:

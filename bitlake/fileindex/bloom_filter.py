@@ -206,7 +206,7 @@ class BloomReader:
                 values = found
             case _:
                 return None
-        # Of a long list one of the first values is probably there, or seems to be.
+        # In a long list a match or a false positive is likely among the first values.
         for part in (values[:_FIRST_PART], values[_FIRST_PART:]):
             keys = self._keys.keys_of_all(part)[0]
             if keys and self._may_hold(keys):

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,18 @@ def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
     assert "partition" in cli("expire", "old", "--what", "partitions", code=1).err
     cli("expire", "old", "--what", "tags", "--retain-max", "1", code=2)
     lake.drop_table("old")
+
+
+def test_expire_deletes_old_tags_without_a_retention(cli: Cli, lake: bitlake.Lake) -> None:
+    table = lake.create_table("tagged", orders(0, 1).schema)
+    table.append(orders(0, 1))
+    for name in ("early", "late"):
+        table.history.create_tag(name)
+    os.utime(f"{table.path}/tag/tag-early", (time.time() - 3 * 86_400,) * 2)
+    expire = ("expire", "tagged", "--what", "tags", "--older-than", "2d", "--json")
+    assert cli(*expire).json["tags"] == ["early"] and set(table.history.tags()) == {"early", "late"}
+    assert cli(*expire, "--yes").json["done"] and set(table.history.tags()) == {"late"}
+    lake.drop_table("tagged")
 
 
 def test_expire_plans_as_many_partitions_as_the_option_allows(cli: Cli, lake: bitlake.Lake) -> None:
