@@ -23,9 +23,9 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
 7. unless a commit follows the fence already, the fence is recorded as well, snapshot T and the EARLIEST hint are
    written where only a tag still has T, and the LATEST hint and then the fence are deleted.  Otherwise the fence and
    the filler stay, and the ids between them stay unused;
-8. snapshots that do not follow T without a gap are recorded and deleted: their writers started from the fence before it
-   went.  These commits took place before the rollback ended, and were rolled back.  A writer that checks its base
-   snapshot after that (:mod:`bitlake.write.commit`) withdraws its snapshot and starts again;
+8. snapshots that do not follow T without a gap are recorded and deleted, and strays are deleted: their writers started
+   from the fence before it went.  These commits took place before the rollback ended, and were rolled back.  A writer
+   that checks its base snapshot after that (:mod:`bitlake.write.commit`) withdraws its snapshot and starts again;
 9. the same is done with the filler: T is the latest snapshot, and the next commit is T+1.  A filler that a commit
    follows stays;
 10. the hint LATEST is written, long-lived changelogs of later snapshots (:mod:`bitlake.snapshot.changelogs`) and then
@@ -224,6 +224,9 @@ class _Rollback:
             self._removed.add([filler])
             store.delete(paths.snapshot(filler.id))
             self._delete_after_gap()
+        # A commit that checked its base before the fence went is a stray now, which listings leave out; its writer, who
+        # thinks that it is the latest, is about to write the hint.
+        removal_markers.delete_strays(self._table, removal_markers.load_line(self._table).announced)
         store.write(paths.latest_hint, str(max(versions.snapshot_ids(self._table), default=target.id)).encode())
 
     def _delete_after_gap(self) -> None:

@@ -86,13 +86,35 @@ class Impatient:
         return create if name == "create" else member
 
 
-class Paused:
-    """Work in a thread that stops before its ``at``-th call of the store, until it is told to go on."""
+class BeforeFile:
+    """A store that does ``action`` once, right before a method's first call for a file of this name."""
 
-    def __init__(self, work: Callable[[Store], object], at: int) -> None:
+    def __init__(self, method: str, file: str, action: Callable[[], object]) -> None:
+        self._inner, self._method, self._file, self._action, self.done = LocalStore(), method, file, action, False
+        self.caches = self._inner.caches
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+
+        def call(path: str, *args: Any) -> Any:
+            if not self.done and path.endswith(f"/{self._file}"):
+                self.done = True
+                self._action()
+            return member(path, *args)
+
+        return call if name == self._method else member
+
+
+class Paused:
+    """Work in a thread that stops before its ``at``-th call of the store, until it is told to go on.
+
+    ``at`` may also be a method and the name of a file: before its first call for that file.
+    """
+
+    def __init__(self, work: Callable[[Store], object], at: int | tuple[str, str]) -> None:
         self._stopped, self._go, self.ended = threading.Event(), threading.Event(), False
         self.error: BaseException | None = None
-        store = Between(LocalStore(), at, self._stop)
+        store = BeforeFile(*at, self._stop) if isinstance(at, tuple) else Between(LocalStore(), at, self._stop)
         self._thread = threading.Thread(target=self._run, args=(work, store))
         self._thread.start()
         self._stopped.wait()
@@ -190,6 +212,26 @@ def test_a_writer_that_history_was_replaced_under(
             if not store.done:
                 break
     raise AssertionError("it never ends")
+
+
+def test_a_commit_that_saw_its_base_before_a_rollback_removed_it(tmp_path: Path) -> None:
+    """It is rolled back as well: it stayed behind a gap in the ids, and the hint named it."""
+    table = bitlake.connect(str(tmp_path)).create_table("t", SCHEMA)
+    for i in range(1, 5):
+        table.append(pa.table([[i]], schema=SCHEMA))
+    appends: list[Paused] = []
+
+    def append() -> None:
+        work = lambda store: opened(tmp_path, store).table("t").append(pa.table([[50]], schema=SCHEMA))  # noqa: E731
+        appends.append(Paused(work, ("write", "LATEST")))
+
+    opened(tmp_path, BeforeFile("delete", "snapshot-5", append)).table("t").history.rollback(2)
+    appends[0].finish()
+    assert not appends[0].ended and look(tmp_path)["t"][0] == {1, 2}
+    names = os.listdir(Path(table.path, "snapshot"))
+    assert sorted(n for n in names if n.startswith("snapshot-")) == ["snapshot-1", "snapshot-2"]
+    assert bitlake.connect(str(tmp_path)).table("t").snapshot.id == 2  # type: ignore[union-attr]
+    check_later(tmp_path, "a rollback under a commit")
 
 
 def left_behind(root: Path) -> Table:
