@@ -173,8 +173,7 @@ class RangeBitmapReader:
             known = self._dictionary.keys_at(np.arange(self._cardinality))
             wanted = pc.is_in(known, value_set=self.keys.array_of(keys))
             return np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
-        places = [self._find(key) for key in keys]
-        return [code for code, there in places if there]
+        return [code for code, there in map(self._find, keys) if there]
 
     def compared(self, op: Op, key: keyed.Key) -> BitMap:
         """Return the rows whose key is <, <=, > or >= another."""
@@ -508,23 +507,18 @@ class Dictionary:
             raise CorruptError("the header of a range-bitmap's dictionary contradicts itself", start)
         self._keys = keys
         self._payload = payload
-        self._chunks = chunks
+        self.chunks = chunks
         self._cardinality = cardinality
         self._headers_length = headers_length
         self._read: dict[int, tuple[keyed.Key, int, int, int, int]] = {}
         self._table: npt.NDArray[np.void] | None = None
         self._area: memoryview | None = None
 
-    @property
-    def chunks(self) -> int:
-        """Return the number of chunks."""
-        return self._chunks
-
     def find(self, key: keyed.Key) -> tuple[int, bool]:
         """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""
         sortable = self._keys.sortable
         # The first chunk whose first key is greater.
-        after = bisect_right(range(self._chunks), sortable(key), key=lambda i: sortable(self._chunk(i)[0]))
+        after = bisect_right(range(self.chunks), sortable(key), key=lambda i: sortable(self._chunk(i)[0]))
         if after == 0:
             return 0, False
         first, code, at, size, length = self._chunk(after - 1)
@@ -567,9 +561,9 @@ class Dictionary:
         """Return the headers of all chunks, checked against each other and the dictionary's length."""
         if self._table is None:
             record = _fixed_header(self._keys)
-            size = self._chunks * record.itemsize
-            offsets = np.frombuffer(self._payload.view(self._offsets, 4 * self._chunks, ahead=0), ">i4")
-            if self._headers_length != size or np.any(offsets != np.arange(self._chunks) * record.itemsize):
+            size = self.chunks * record.itemsize
+            offsets = np.frombuffer(self._payload.view(self._offsets, 4 * self.chunks, ahead=0), ">i4")
+            if self._headers_length != size or np.any(offsets != np.arange(self.chunks) * record.itemsize):
                 raise CorruptError("the chunks of a range-bitmap's dictionary do not follow each other", self._offsets)
             table = np.frombuffer(self._payload.view(self._headers, size, ahead=0), record)
             code, at, others, length = (table[n].astype(np.int64) for n in ("code", "at", "size", "length"))
@@ -582,7 +576,7 @@ class Dictionary:
         return self._table
 
     def _chunk_of(self, code: int) -> int:
-        after = bisect_right(range(self._chunks), code, key=lambda i: self._chunk(i)[1])
+        after = bisect_right(range(self.chunks), code, key=lambda i: self._chunk(i)[1])
         if after == 0:
             raise CorruptError("the chunks of a range-bitmap's dictionary do not start with code 0", self._headers)
         return after - 1
