@@ -26,6 +26,7 @@ from bitlake.errors import (
 )
 from bitlake.lake import Lake, connect
 from bitlake.snapshot.rollback import rollback
+from bitlake.table.table import Table
 
 ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})
 
@@ -502,15 +503,20 @@ def test_expiry_after_a_fast_forward_to_a_branch_that_begins_earlier(lake: Lake)
     assert ids(lake) == [0, 10, 11, 12] and table.maintenance.verify().ok
 
 
-def test_an_external_table_is_fast_forwarded_to_a_newer_schema(lake: Lake, server: rest_server.Server) -> None:
-    """Bug: the fast-forward stopped half-way, each time, at replacing the schema that the server had written."""
+def external_with_branch(lake: Lake, server: rest_server.Server) -> tuple[Table, Table]:
+    """An external table with a row, and its branch ``b`` from there."""
     lake.create_table("t", ROWS)
     server.tables["default", "t"].external = True
     table = lake.table("t")
     table.append(rows(1))
     table.history.create_tag("one")
     table.history.create_branch("b", tag="one")
-    branch = lake.table("t$branch_b")
+    return table, lake.table("t$branch_b")
+
+
+def test_an_external_table_is_fast_forwarded_to_a_newer_schema(lake: Lake, server: rest_server.Server) -> None:
+    """Bug: the fast-forward stopped half-way, each time, at replacing the schema that the server had written."""
+    table, branch = external_with_branch(lake, server)
     branch.add_column("n", "INT")
     branch.append(pa.table({"id": [10], "p": ["x"], "n": pa.array([5], pa.int32())}))
     table.history.fast_forward("b")
@@ -526,13 +532,7 @@ def test_an_external_table_whose_schema_changed_is_not_fast_forwarded(
     lake: Lake, server: rest_server.Server, branch_column: str | None
 ) -> None:
     """Bug: it stopped half-way, each time, and the branch could not be deleted any more."""
-    lake.create_table("t", ROWS)
-    server.tables["default", "t"].external = True
-    table = lake.table("t")
-    table.append(rows(1))
-    table.history.create_tag("one")
-    table.history.create_branch("b", tag="one")
-    branch = lake.table("t$branch_b")
+    table, branch = external_with_branch(lake, server)
     if branch_column is not None:
         branch.add_column(branch_column, "INT")
     branch.append(pa.table({"id": [10], "p": ["x"]}))

@@ -22,6 +22,7 @@ from bitlake.io.local import LocalStore
 from bitlake.mergetree import deletion_vector_mode, dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
+from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.settled import is_settled
@@ -237,27 +238,37 @@ def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, afte
     assert rows_of(table) == model
 
 
+def with_a_large_level(tmp_path: Path, on: bool) -> tuple[Table, dict[int, int]]:
+    """A table that is to be switched ``on`` or off; what comes after is compacted above its large level."""
+    options = {} if on else {"deletion_vectors__enabled": "true"}
+    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
+    model = {k: k * 7919 % 10_007 for k in range(20_000)}
+    table.upsert(batch(dict(model)))
+    table.maintenance.compact(full=True)
+    return table, model
+
+
+def compact_in_old_mode(table: Table, model: dict[int, int], old: TableSchema, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publish a compaction right after the switch, by a writer that passed every check right before it."""
+    some_rounds(table, model, range(2, 4))
+    state = dataclasses.replace(table._core.state(), schema=old)
+    with monkeypatch.context() as patched:
+        patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
+        assert dml.compact(table._core, state, state.entries(), False) is not None
+
+
 @pytest.mark.parametrize("then_writes", [False, True])
 @pytest.mark.parametrize("on", [True, False])
 def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
     tmp_path: Path, on: bool, then_writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It publishes right after the switch, having passed every check right before; another commit may follow."""
-    options = {} if on else {"deletion_vectors__enabled": "true"}
-    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
-    # A level so large that what comes after is compacted above it.
-    model = {k: k * 7919 % 10_007 for k in range(20_000)}
-    table.upsert(batch(dict(model)))
-    table.maintenance.compact(full=True)
+    table, model = with_a_large_level(tmp_path, on)
     old = table.schema
     wrong: list[dict[int, int]] = []
 
     def late() -> None:
-        some_rounds(table, model, range(2, 4))
-        state = dataclasses.replace(table._core.state(), schema=old)
-        with monkeypatch.context() as patched:
-            patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
-            assert dml.compact(table._core, state, state.entries(), False) is not None
+        compact_in_old_mode(table, model, old, monkeypatch)
         got = table.scan().to_arrow().to_pydict()
         wrong.append(dict(zip(got["k"], got["v"], strict=True)) if len(set(got["k"])) == len(got["k"]) else {})
         if then_writes:
@@ -282,19 +293,11 @@ def test_a_switch_that_died_after_a_compaction_of_the_old_mode(
     tmp_path: Path, on: bool, then_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: the next switch took its vectors for those of an earlier time, or found nothing to do."""
-    options = {} if on else {"deletion_vectors__enabled": "true"}
-    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
-    model = {k: k * 7919 % 10_007 for k in range(20_000)}
-    table.upsert(batch(dict(model)))
-    table.maintenance.compact(full=True)
+    table, model = with_a_large_level(tmp_path, on)
     old = table.schema
 
     def late() -> None:
-        some_rounds(table, model, range(2, 4))
-        state = dataclasses.replace(table._core.state(), schema=old)
-        with monkeypatch.context() as patched:
-            patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
-            assert dml.compact(table._core, state, state.entries(), False) is not None
+        compact_in_old_mode(table, model, old, monkeypatch)
         raise StorageUnavailable("the process died")
 
     switching = through(table, Meddling(f"schema/schema-{old.id + 1}", late, after=True))
