@@ -49,7 +49,7 @@ REGISTRIES = {
     "bitlake.sql.duckdb_expressions.TRANSLATORS": "how nodes of a query are translated, filled by imports of modules",
     "bitlake.formatting._representations": "how objects show themselves, filled by imports",
     "bitlake.io.object_store._memories": "the files of memory://, which are nowhere else",
-    "bitlake.io.object_store._tried": "the servers that passed the trial of conditional writes, by bucket",
+    "bitlake.io.object_store._conditional_buckets": "servers that passed the trial of conditional writes",
     "bitlake.formats.orc._idle": "idle processes that decode ORC, four at most",
     "bitlake.expressions.spark_dialect.SparkSql.Tokenizer.COMMANDS": "replaces a constant of sqlglot's and stays empty",
 }

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 TOKEN = "hidden-token"
 PREFIX = "of/mine"
 WAREHOUSE = "wh & co"
-PASS, DROP, LOSE_ANSWER = "pass", "drop before it is done", "done, but the answer is lost"
+PASS, DROP, LOSE_ANSWER, REPEAT = "pass", "drop before it is done", "done, but the answer is lost", "done twice"
 Plan = Callable[[str, str, int], "str | int | tuple[int, dict[str, str]]"]
 """(method, last part of the path, how many requests came before) → what to do, or a status to answer (and headers)."""
 
@@ -112,8 +112,11 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                     raise Failure(todo, "", "", f"it failed, {self.headers.get('Authorization')}")
                 if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                     raise Failure(401, "", "", "who are you?")
+                query = dict(parse_qsl(parts.query))
                 with server.lock:
-                    found = _answer(server, self.command, path, dict(parse_qsl(parts.query)), json.loads(body or b"{}"))
+                    if todo == REPEAT:
+                        _answer(server, self.command, path, query, json.loads(body))
+                    found = _answer(server, self.command, path, query, json.loads(body or b"{}"))
                 status, out = 200, json.dumps(found).encode() if found is not None else b""
             except Failure as e:
                 status, out = e.status, json.dumps(e.body).encode()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from unittest import mock
 
 from bitlake.errors import StorageUnavailable
 from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, HistoryServer, Store
@@ -327,9 +329,15 @@ class ResponseLost(LocalStore):
 
 
 class RequestsRepeated(LocalStore):
-    """Creates each file twice and returns what the second creation does, as a proxy in front of an object store may."""
+    """Links each file twice and returns the second response, as NFS may."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Create a file; False, since it exists by then."""
-        super().create(path, data)
-        return super().create(path, data)
+        """Create a file; the second link fails, since the file exists by then."""
+        link = os.link
+
+        def twice(source: str, target: str) -> None:
+            link(source, target)
+            link(source, target)
+
+        with mock.patch("os.link", twice):
+            return super().create(path, data)

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-PASS, DROP, LOSE_ANSWER, UNAVAILABLE, STANDBY, REFUSE, CUT, KERBEROS = (
+PASS, DROP, LOSE_ANSWER, UNAVAILABLE, STANDBY, REFUSE, CUT, KERBEROS, REPEAT = (
     "pass",
     "drop before it is done",
     "done, but the answer is lost",
@@ -25,6 +25,7 @@ PASS, DROP, LOSE_ANSWER, UNAVAILABLE, STANDBY, REFUSE, CUT, KERBEROS = (
     "403",
     "half of the answer",
     "401",
+    "done twice",
 )
 Plan = Callable[[str, str, int], str]
 """(operation, path, how many requests of this operation came before) → what to do.  A datanode's are DATA-CREATE …"""
@@ -104,6 +105,8 @@ def _handler(cluster: Cluster, data: bool) -> type[BaseHTTPRequestHandler]:
                     answer = (503, {}, b"too busy")
                 else:
                     with cluster.lock:
+                        if todo == REPEAT:
+                            _answer(cluster, op, path, query, body, parts.query)
                         answer = _answer(cluster, op, path, query, body, parts.query)
             except Failure as e:
                 told = {"exception": e.kind, "javaClassName": f"org.apache.{e.kind}", "message": e.message}

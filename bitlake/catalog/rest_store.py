@@ -277,7 +277,9 @@ class RestStore(ResolvingStore):
             raise CommitConflict(f"{_moved(table)} ({e}); no change is visible") from e
         if accepted:
             return True
-        if not self.exists(path) and not self.exists(paths.snapshot(number + 1)):
+        with contextlib.suppress(NotFound):  # a proxy may have sent the request twice
+            return Snapshot.from_json(self.read(path), path).uuid == snapshot.uuid
+        if not self.exists(paths.snapshot(number + 1)):
             raise StorageUnavailable(
                 f"the catalog at {client.options.uri} rejected snapshot {number} of table "
                 f"'{table.database}.{table.table}', and has no other snapshot {number}; open the table again: was it "

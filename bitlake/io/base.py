@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from bitlake.errors import AccessDenied, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.runtime import REQUESTS, Caches, LocalRunner, process_caches
 
 WHOLE_FILE_BYTES = 1 << 30
@@ -139,7 +139,8 @@ class Store(Protocol):
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, as one atomic step: readers see nothing or all of it.
 
-        Returns False, without a change, if the file already exists.  Missing parent folders are created.
+        Returns whether this call created the file, also where a request was sent twice: by a retry, or by a proxy that
+        returns the second response, "already exists".  Missing parent folders are created.
         """
 
     def write(self, path: str, data: bytes) -> None:
@@ -252,22 +253,6 @@ def has_cheap_rename(store: Store, path: str) -> bool:
     Then Spark's JVM can also read these files itself: the plain PySpark wheel has no jar for any object store.
     """
     return store.local_path(path) is not None
-
-
-def create_distinct(store: Store, path: str, data: bytes) -> bool:
-    """Create a file whose bytes no other writer writes; see :meth:`Store.create`.
-
-    True also if the file exists with these bytes: a proxy in front of an object store may repeat a request whose
-    response it lost, and return the second response: the name is taken.
-    """
-    if store.create(path, data):
-        return True
-    try:
-        return store.read(path) == data
-    except NotFound:
-        return False
-    except AccessDenied as e:  # the file may have been created
-        raise StorageUnavailable(str(e)) from e
 
 
 def in_parallel(

@@ -200,6 +200,11 @@ class HdfsStore(Store):
         done = False
         try:
             done = self._renamed(aside, path, how)
+        except NotFound as e:  # a request that was sent twice finds no hidden file
+            with contextlib.suppress(NotFound):
+                done = self._fetch(path, 0, len(data) + 1) == data
+            if not done:
+                raise StorageUnavailable(f"cannot create {path}: whether it was renamed is unknown ({e})") from e
         finally:
             if not done:
                 self._forget(aside)  # also where it may have been renamed, which then stays
@@ -524,15 +529,6 @@ class NativeHdfsStore(HdfsStore):
             else:
                 return aside
         raise last or StorageUnavailable(f"cannot create {path}")
-
-    def _published(self, data: bytes, path: str, how: str) -> bool:
-        try:
-            return super()._published(data, path, how)
-        except NotFound as e:
-            with contextlib.suppress(NotFound):
-                if self._fetch(path, 0, len(data) + 1) == data:
-                    return True
-            raise StorageUnavailable(f"cannot create {path}: whether it was renamed is unknown ({e})") from e
 
     def _renamed(self, source: str, target: str, how: str) -> bool:
         try:

@@ -9,9 +9,9 @@ Differences from a file system:
 * an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
   that a commit needs.  Some servers refuse it, and older ones ignore the header and overwrite.  So the first creation
   in a bucket of a server that is not AWS's is preceded by a trial, and such servers are refused;
-* a response may get lost.  Reads, replacements and deletions are retried.  A conditional creation is not: its retry
-  would find the object of the first attempt.  So :meth:`ObjectStore.create` retries itself, and if the name is then
-  taken, compares the bytes.  Files that must be distinguishable (snapshots) contain a uuid.
+* a response may get lost, and a proxy may send a request twice.  Reads, replacements and deletions are retried.  A
+  conditional creation must not count an object of its own first attempt as another writer's: each call of
+  :meth:`ObjectStore.create` stores an id in the object's metadata and, where the name is taken, compares the ids.
 
 Keys are the text of the path, not decoded: names of partition folders may contain ``%3A``.
 
@@ -64,13 +64,20 @@ _COPIES = 16
 _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
 
-_TRIAL = ".if-none-match-"
-"""The start of a trial object's name, before a uuid and ``.tmp``.
+_CREATION = "creation"
+"""The user metadata that names the call of :meth:`ObjectStore.create` which created an object."""
+_TRIAL_NAME = ".if-none-match-trial.tmp"
+"""The name of the trial object, in the folder of the first file that a process creates in a bucket.
 
-The object is deleted after the trial or, if its process is killed, with orphan files.
+The object is deleted after the trial or, if its process is killed or must not delete, with orphan files.
 """
-_tried: set[tuple[str, str]] = set()
-"""The endpoint and bucket of servers that passed the trial."""
+_TRIAL_CREATIONS = 3
+"""Creations in one trial, the last of which must fail: another process's trial may delete the object in between."""
+_conditional_buckets: set[tuple[str, str]] = set()
+"""The endpoint and bucket of servers that passed the trial.
+
+It describes servers, so all stores of the process share it: a REST catalog opens one for each table and token.
+"""
 
 _memories: dict[str, Any] = {}
 """memory://NAME/… by name: one store for the whole process, as a disk is."""
@@ -205,20 +212,21 @@ class ObjectStore(base.Store):
         Raises :class:`StorageUnavailable` if the outcome is unknown, :class:`AccessDenied` and
         :class:`StorageFull` only if certainly nothing was created.
         """
-        self._try_conditions(path)
+        self._check_conditional_writes(path)
         return self._create(path, data)
 
     def _create(self, path: str, data: bytes) -> bool:
         client, key = self._at(path, retries=False)
+        creation = new_uuid()
         options = self._options
         unknown = False
         started = time.monotonic()
         for attempt in range(options.max_retries + 1):
             try:
-                obstore.put(client, key, data, mode="create", use_multipart=False)
+                obstore.put(client, key, data, mode="create", use_multipart=False, attributes={_CREATION: creation})
                 return True
             except ob.AlreadyExistsError:
-                return unknown and self.read(path) == data
+                return self._was_created_by(creation, path, data if unknown else None)
             except FAILURES as e:
                 failed = translated(e, "create", path, _bucket(path), options)
                 if not unknown and isinstance(failed, AccessDenied | InvalidRequest | StorageFull):
@@ -235,22 +243,41 @@ class ObjectStore(base.Store):
             time.sleep(wait)
         raise failed
 
-    def _try_conditions(self, path: str) -> None:
-        """Raise :class:`AccessDenied` if the server overwrites objects that are to be created only if absent."""
-        endpoint, bucket = self._options.get("endpoint"), _bucket(path)
-        if self._options.kind != "s3" or not endpoint or _is_aws(endpoint) or (endpoint, bucket) in _tried:
-            return
-        trial = f"{path.rpartition('/')[0]}/{_TRIAL}{new_uuid()}.tmp"
-        client, key = self._at(trial)
-        with self._mapped("create", path):
-            obstore.put(client, key, b"")
+    def _was_created_by(self, creation: str, path: str, data: bytes | None) -> bool:
+        """Whether an existing object has the id ``creation``; without any id, whether it contains ``data``."""
+        client, key = self._at(path)
         try:
-            if self._create(trial, b"other bytes"):
+            with self._mapped("read", path):
+                response = obstore.get(client, key)
+                actual = response.attributes.get(_CREATION)
+                return actual == creation if actual is not None else response.bytes().to_bytes() == data
+        except NotFound:  # deleted meanwhile
+            return False
+        except AccessDenied as e:  # the object may have been created
+            raise StorageUnavailable(str(e)) from e
+
+    def _check_conditional_writes(self, path: str) -> None:
+        """Raise :class:`AccessDenied` if the server overwrites objects that are to be created only if absent."""
+        endpoint = self._options.get("endpoint")
+        if self._options.kind != "s3" or not endpoint or _is_aws(endpoint):
+            return
+        place = (endpoint, _bucket(path))
+        if place in _conditional_buckets:
+            return
+        trial = f"{path.rpartition('/')[0]}/{_TRIAL_NAME}"
+        created = False
+        try:
+            for _ in range(_TRIAL_CREATIONS):
+                if not self._create(trial, b""):
+                    break
+                created = True
+            else:
                 raise _no_conditions(path, self._options)
         finally:
-            with suppress(BitlakeError):
-                self.delete(trial)
-        _tried.add((endpoint, bucket))
+            if created:
+                with suppress(BitlakeError):
+                    self.delete(trial)
+        _conditional_buckets.add(place)
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the object."""

@@ -280,7 +280,7 @@ class ChangeStream:
                 files = [e for e in files if e.file.file_name not in between_levels]
                 yield self._at_new_level(state, then, data)
             if removed and self._kinds:
-                yield self._taken_back(state, then, removed)
+                yield self._retractions(state, then, removed)
             placed = [e for e in files if e.bucket != POSTPONE_BUCKET]
             if placed:
                 yield self._scan(state, then, at, placed)
@@ -402,7 +402,7 @@ class ChangeStream:
 
         return ChangeScan.of(emitted_by(then.schema), emitted_by(before.schema), kinded=self._kinds)
 
-    def _taken_back(self, state: TableState, then: TableState, removed: list[ManifestEntry]) -> TableScan:
+    def _retractions(self, state: TableState, then: TableState, removed: list[ManifestEntry]) -> TableScan:
         """The rows of files that an overwrite removed, as -D."""
         assert then.snapshot_id is not None
         if versions.find_snapshot(state.table_files, then.snapshot_id - 1) is not None:

@@ -16,7 +16,8 @@ may leave both names, with the same snapshots.  Left-over files have no schema: 
 
 A process that creates a branch, or renames one to its name, first creates the claim ``branch/.creating-<name>``, only
 if absent, and then checks again whether the branch exists.  So one process at a time writes files of that name.  A
-claim that a killed process leaves is ignored after a minute.
+claim that a killed process leaves is ignored after a minute, not sooner: in an object store a slow process that lost
+its claim would still write files of the branch.
 Fast-forward is in :mod:`bitlake.snapshot.fast_forward`.
 
 Of a table whose history a catalog's server changes (:meth:`~bitlake.io.base.Store.history_server`), the server writes
@@ -35,6 +36,7 @@ from dataclasses import replace
 
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.formatting import counted
 from bitlake.io import HistoryServer, Store, has_cheap_rename
 from bitlake.metadata.options import branch_option
 from bitlake.metadata.paths import DROPPED, parse_id
@@ -110,12 +112,11 @@ def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
     claim = f"{_clock.now_ms()}-{_clock.new_uuid()}".encode()
     tries = _CLAIM_TRIES
     while not store.create(path, claim):
+        wait_ms = 0
         with contextlib.suppress(NotFound):
-            held = store.read(path)
-            since = parse_id(held.decode("ascii", "replace").partition("-")[0], "")
-            if held == claim:  # only the response was lost
-                break
-            if since is None or abs(_clock.now_ms() - since) > _DEAD_MS:
+            since = parse_id(store.read(path).decode("ascii", "replace").partition("-")[0], "")
+            wait_ms = 0 if since is None else _DEAD_MS - abs(_clock.now_ms() - since)
+            if since is None or wait_ms < 0:
                 store.delete(path)
                 continue
         tries -= 1
@@ -123,8 +124,8 @@ def _claimed(state: TableState, name: str) -> Iterator[Callable[[], None]]:
             raise _taken(state, name)
         if not tries:
             raise AlreadyExists(
-                f"table '{state.name}': another process is creating branch '{name}'; if it was killed, try again "
-                f"{_DEAD_MS // 60_000} minute later"
+                f"table '{state.name}': another process is creating branch '{name}'; if it was killed, try again in "
+                f"{counted(max(1, -(-wait_ms // 1000)), 'second')}"
             )
         time.sleep(_CLAIM_WAIT)
 

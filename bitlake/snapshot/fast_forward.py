@@ -55,7 +55,6 @@ from bitlake.errors import (
     UnsupportedFeature,
 )
 from bitlake.io import Store
-from bitlake.io.base import create_distinct
 from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import check_file_names, parse_id
@@ -330,7 +329,7 @@ class FastForward:
             tags=tuple(t for t, held in tags.items() if held >= ids[0]),
         )
         try:
-            created = create_distinct(self.store, self._path, journal.to_bytes())
+            created = self.store.create(self._path, journal.to_bytes())
         except UnsupportedFeature:  # a server keeps the history
             writer.discard()
             raise

@@ -61,7 +61,6 @@ from bitlake.iceberg.table_metadata import (
     java_uri,
     metadata_name,
 )
-from bitlake.io.base import create_distinct
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -238,7 +237,7 @@ class _Publication:
         """Create the metadata file and move the hint; returns whether the hint names this snapshot now."""
         path, data = self.folder.path(metadata_name(self.snapshot.id)), metadata.to_json().encode()
         written, self.files.written = self.files.written, []  # from here on metadata may name the files
-        if not create_distinct(self.folder.store, path, data):
+        if not self.folder.store.create(path, data):
             other = self.folder.load(self.snapshot.id)
             if other is not None and other.current.shows(self.snapshot) and self._extends(other):
                 self.files.written = written  # another process has published it

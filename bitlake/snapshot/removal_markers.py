@@ -47,7 +47,6 @@ from typing import Any, TypeVar
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound
 from bitlake.formatting import DAY_MS
-from bitlake.io.base import create_distinct
 from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.snapshot import Snapshot
@@ -87,9 +86,8 @@ def create_snapshot(table: TableFiles, snapshot: Snapshot, base: Snapshot | None
     ``base``: as the snapshot names it.  The caller checks the base again afterwards.
     """
     path, data = table.paths.snapshot(snapshot.id), snapshot.to_json().encode()
-    return create_distinct(table.store, path, data) or (
-        _make_room(table, snapshot.id, base) and create_distinct(table.store, path, data)
-    )
+    store = table.store
+    return store.create(path, data) or (_make_room(table, snapshot.id, base) and store.create(path, data))
 
 
 class RemovalRecord:

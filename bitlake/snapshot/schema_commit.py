@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.io.base import create_distinct
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import Names, TableSchema, assign_ids
@@ -32,7 +31,7 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
     """
     store, path = state.store, state.paths.schema(schema.id)
     data = schema.to_json().encode()
-    if not is_same_table(state.table_files, state.schema) or not create_distinct(store, path, data):
+    if not is_same_table(state.table_files, state.schema) or not store.create(path, data):
         return False
     if is_same_table(state.table_files, state.schema):
         return True

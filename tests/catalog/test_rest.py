@@ -188,6 +188,15 @@ def test_a_lost_commit_is_found_or_made_again_and_never_twice(
     assert ids(lake) == [1, 2]
 
 
+def test_a_commit_that_a_gateway_sends_twice_is_made_once(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS)
+    for number in (1, 2):
+        server.plan = first("commit", rest_server.REPEAT)
+        snapshot = table.append(rows(number))
+        assert snapshot is not None and snapshot.id == number
+    assert ids(lake) == [1, 2]
+
+
 def test_a_commit_whose_response_is_lost_is_found_by_its_uuid(lake: Lake, server: rest_server.Server) -> None:
     """The server acts and closes the socket: the request is not sent again, the table says what became of it."""
     table = lake.create_table("t", ROWS)

@@ -244,6 +244,14 @@ def test_a_creation_is_done_once_whatever_gets_lost(cluster: hdfs.Cluster, op: s
     assert store.list(root)[-1].name == "snapshot-1"
 
 
+def test_a_rename_that_a_gateway_sends_twice(cluster: hdfs.Cluster) -> None:
+    store, root = store_of(cluster)
+    cluster.plan = first("RENAME", hdfs.REPEAT)
+    assert store.create(f"{root}/snapshot-1", b"ours")
+    assert not store.create(f"{root}/snapshot-1", b"other")
+    assert [f.name for f in store.list(root)] == ["snapshot-1"]
+
+
 @pytest.mark.parametrize("what", [hdfs.DROP, hdfs.LOSE_ANSWER])
 def test_a_creation_that_is_lost_to_another_is_known_to_be(cluster: hdfs.Cluster, what: str) -> None:
     """Another writer takes the name, and then our answers get lost."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from store_checks import check_one_creates, check_ranges
-from store_wrappers import CountingStore, FaultyStore
+from store_wrappers import CountingStore, FaultyStore, RequestsRepeated
 
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.io import open_store
@@ -46,6 +46,11 @@ def test_create_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert store.create(f"{tmp_path}/f", b"one")
     assert not store.create(f"{tmp_path}/f", b"two")
     assert [f.name for f in store.list(str(tmp_path))] == ["f"]
+
+
+def test_a_link_that_nfs_makes_twice(tmp_path: Path) -> None:
+    store, path = RequestsRepeated(), f"{tmp_path}/f"
+    assert store.create(path, b"") and not store.create(path, b"")
 
 
 def test_exactly_one_of_many_threads_creates(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import s3_server
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.io import Store, has_cheap_rename, open_store
+from bitlake.io import Store, has_cheap_rename, object_store, open_store
 from bitlake.io.object_store import ObjectStore
 from bitlake.io.remote_files import PART_BYTES, RangedFile
 from bitlake.lake import connect
@@ -367,8 +367,40 @@ def test_a_server_is_tried_once(s3_endpoint: str) -> None:
         assert at(proxy).create(f"{folder}/f", b"")
         proxy.seen.clear()
         assert not at(proxy).create(f"{folder}/f", b"")
-        assert [method for method, _, _ in proxy.seen] == ["PUT"]
+        assert [method for method, _, _ in proxy.seen].count("PUT") == 1
         assert [f.name for f in at(proxy).list(folder)] == ["f"]
+
+
+def test_trials_that_must_not_delete_leave_one_object(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of the bucket may deny DELETE.  The next process finds the object, and needs only one request."""
+    folder = f"s3://lake/{uuid.uuid4()}"
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        proxy.plan = lambda method, path, number: (
+            flaky_proxy.REFUSE if method in ("POST", "DELETE") else flaky_proxy.PASS
+        )
+        for i, puts in enumerate((3, 2, 2)):
+            monkeypatch.setattr(object_store, "_conditional_buckets", set())
+            proxy.seen.clear()
+            assert at(proxy).create(f"{folder}/{i}", b"")
+            assert [method for method, _, _ in proxy.seen].count("PUT") == puts
+        assert len(at(proxy).list(folder)) == 4
+
+
+def test_a_trial_whose_object_another_process_deletes(s3_endpoint: str) -> None:
+    folder = f"s3://lake/{uuid.uuid4()}"
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        other = open_store("s3://lake/x", s3_server.options(s3_endpoint))
+        deleted: list[str] = []
+
+        def plan(method: str, path: str, number: int) -> str:
+            if number == 1:
+                deleted.extend(f.name for f in other.list(folder))
+                other.delete_all([f"{folder}/{name}" for name in deleted])
+            return flaky_proxy.PASS
+
+        proxy.plan = plan
+        assert at(proxy).create(f"{folder}/f", b"")
+        assert len(deleted) == 1 and [f.name for f in other.list(folder)] == ["f"]
 
 
 def at(proxy: flaky_proxy.Proxy, **more: str) -> Store:
@@ -410,6 +442,15 @@ def test_a_creation_whose_answer_is_lost_is_found_out(proxy: flaky_proxy.Proxy, 
     proxy.seen.clear()
     assert not store.create(path, b"other"), "somebody's bytes are there, and not these"
     assert store.read(path) == b"mine"
+
+
+@pytest.mark.parametrize("trouble", [flaky_proxy.LOSE_ANSWER, flaky_proxy.REPEAT])
+def test_a_creation_is_told_from_another_with_the_same_bytes(proxy: flaky_proxy.Proxy, trouble: str) -> None:
+    store, path = at(proxy), f"s3://lake/{uuid.uuid4()}"
+    proxy.plan = lambda method, path, number: trouble if number == 0 else flaky_proxy.PASS
+    for is_first in (True, False):
+        proxy.seen.clear()
+        assert store.create(path, b"same") is is_first
 
 
 def test_a_store_that_stays_away_is_given_up(proxy: flaky_proxy.Proxy) -> None:

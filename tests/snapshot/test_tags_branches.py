@@ -227,10 +227,11 @@ def test_the_claim_of_a_killed_process_is_ignored_after_a_minute(
     store = FaultyStore(LocalStore(), 1, dead=True, only=frozenset({"create", "write", "delete", "rename"}))
     with pytest.raises(StorageUnavailable):
         branches.create_branch(replace(state, store=store), "b")
-    with pytest.raises(
-        AlreadyExists, match="another process is creating branch 'b'; if it was killed, try again 1 min"
-    ):
-        branches.create_branch(state, "b", if_not_exists=True)
+    killed = _clock.now_ms()
+    for seconds, words in ((0, "60 seconds"), (20, "40 seconds"), (59, "1 second$")):
+        monkeypatch.setattr(_clock, "now_ms", lambda at=killed + seconds * 1000: at)
+        with pytest.raises(AlreadyExists, match=f"creating branch 'b'; if it was killed, try again in {words}"):
+            branches.create_branch(state, "b", if_not_exists=True)
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + later)
     assert branches.create_branch(state, "b") and list(table.history.branches()) == ["b"]

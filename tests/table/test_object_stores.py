@@ -23,7 +23,7 @@ from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, REPEAT, SLOW, UNAVAILAB
 from long import few
 
 import bitlake
-from bitlake.errors import AccessDenied, StorageUnavailable
+from bitlake.errors import AccessDenied, AlreadyExists, StorageUnavailable
 from bitlake.snapshot import versions
 from bitlake.write.commit import OutcomeUnknown
 
@@ -218,6 +218,26 @@ def test_a_commit_that_a_proxy_sends_twice_is_made_once(proxy: flaky_proxy.Proxy
     assert proxy.count(REPEAT) > 5
     table = lake.table("t")
     assert (table.schema.field_names, table.count(), ids(table, tag="before")) == (("id",), 0, [0, 1, 2])
+    assert lake.verify("t").ok
+
+
+def test_files_of_a_table_that_a_proxy_sends_twice_are_created_once(proxy: flaky_proxy.Proxy) -> None:
+    root = f"s3://lake/{uuid.uuid4()}"
+    lake = through(proxy, root)
+    proxy.plan = lambda method, path, number: REPEAT if method == "PUT" else PASS
+    table = lake.create_table("t", rows([]).schema, options={"metadata.iceberg.storage": "table-location"})
+    table.append(rows([0]))
+    assert table.history.create_tag("a") and table.history.create_tag("b")
+    with pytest.raises(AlreadyExists, match="already has a tag 'a'"):
+        table.history.create_tag("a")
+    table.history.rename_tag("b", "c")
+    assert table.history.create_branch("dev", "a")
+    table.append(rows([1]))
+    lake.table("t$branch_dev").append(rows([2]))
+    table.history.fast_forward("dev")
+    assert sorted(table.history.tags()) == ["a"] and ids(table) == [0, 2]
+    with pytest.raises(AlreadyExists, match="already exists"):
+        lake.create_table("t", rows([]).schema)
     assert lake.verify("t").ok
 
 
