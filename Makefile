@@ -200,7 +200,7 @@ $(READY): pyproject.toml requirements.lock
 	@touch $@
 
 # Spark's classes, kept for the sessions of tests: a stamp, since not every Java can keep them.  A new environment has none.
-$(CLASSES): bitlake/spark/class_archive.py | $(READY)
+$(CLASSES): bitlake/spark/java.py | $(READY)
 	@echo "[1/1] $@: Spark's classes, so that sessions of tests start in half the time (half a minute, once)"
 	@$(BIN)/python tests/spark_classes.py
 	@touch $@

@@ -79,7 +79,7 @@ def _query(bench: Bench, connection: Any, over_datasets: Any, number: int) -> di
         return once
 
     def through_dataset() -> Any:
-        with mock.patch("bitlake.sql.duckdb_binding.direct_files", return_value="measured as a dataset"):
+        with mock.patch("bitlake.sql.duckdb_engine.direct_files", return_value="measured as a dataset"):
             return bench.lake.sql(text, engine="duckdb")
 
     runs = {

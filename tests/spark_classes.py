@@ -1,4 +1,4 @@
-"""Spark's classes for the sessions of tests (:mod:`bitlake.spark.class_archive`), and their Java options.
+"""Spark's classes for the sessions of tests (:mod:`bitlake.spark.java`), and their Java options.
 
 ``make test`` runs this once: not every Java can keep classes.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bitlake.errors import BitlakeError
-from bitlake.spark.class_archive import archive_options, write_class_archive
+from bitlake.spark.java import archive_options, write_class_archive
 
 # A session lasts minutes, and each query is new code: on two cores Java's optimising compiler and its concurrent
 # collector take more time than they give back, and a heap that begins small is collected again and again.

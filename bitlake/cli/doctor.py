@@ -20,8 +20,7 @@ from bitlake.cli.run import Integer, Run, command
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound
 from bitlake.formatting import counted, printable
 from bitlake.lazy_modules import install_command
-from bitlake.spark.class_archive import class_archive, write_class_archive
-from bitlake.spark.java import chosen_java
+from bitlake.spark.java import chosen_java, class_archive, write_class_archive
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
 _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "click", "prompt_toolkit")

@@ -17,7 +17,7 @@ from bitlake.scan.metadata_only import DATA
 from bitlake.scan.scan import TableScan
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates
-from bitlake.sql.duckdb_binding import direct_files, mixed_files
+from bitlake.sql.duckdb_engine import direct_files, mixed_files
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import default_as_null
 from bitlake.sql.text import SqlText

@@ -44,12 +44,11 @@ from bitlake.schema.merge_spec import DEDUPLICATE, MergeSpec
 from bitlake.snapshot.index_files import IndexChange
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
-from bitlake.snapshot.settled import do_not_overlap, is_settled
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id, load_schema
 from bitlake.write import append_dml
-from bitlake.write.commit import commit, undo_unsafe_switch
+from bitlake.write.commit import commit, do_not_overlap, is_settled, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20

@@ -17,7 +17,7 @@ for compactions, the stream has read rows before their compaction, but the new c
 compactions have emitted.  So the next snapshot first takes these rows back.
 
 The changes of snapshots that have expired come from their long-lived changelogs
-(:mod:`bitlake.snapshot.changelogs`), where the table has these.
+(:mod:`bitlake.snapshot.versions`), where the table has these.
 
 Source: the observed behaviour of Paimon's streaming readers.  They read postponed rows (``bucket`` = -2) of tables
 without a changelog at once and one by one; where there is a changelog, these rows come with the compaction that brings
@@ -58,11 +58,11 @@ from bitlake.scan.incremental import (
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
-from bitlake.snapshot.changelogs import find_changelog, first_changelog_from
 from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
 from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.time_travel import first_snapshot_from, state_of
+from bitlake.snapshot.versions import find_changelog, first_changelog_from
 
 _COMPACTED = ("lookup", "full-compaction")
 """Changelog producers that emit a row only when it is compacted."""
@@ -209,7 +209,7 @@ class ChangeStream:
         first = first_snapshot_from(state, millis)
         ids = self._ids()
         if first is not None and first.id == ids[0]:
-            changelog = first_changelog_from(state, millis)
+            changelog = first_changelog_from(state.table_files, millis)
             first = changelog if changelog is not None and changelog.id < first.id else first
         return self.latest() if first is None else StreamOffset(first.id)
 

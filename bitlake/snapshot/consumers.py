@@ -13,11 +13,10 @@ from bitlake import arguments
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import is_file_name
-from bitlake.snapshot.changelogs import find_changelog
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history
-from bitlake.snapshot.versions import kept_words
+from bitlake.snapshot.versions import find_changelog, kept_words
 
 _PREFIX = "consumer-"
 

@@ -16,7 +16,6 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.snapshot.changelogs import changelog_ids, changelog_path
 from bitlake.snapshot.manifests import (
     MANY_ENTRIES,
     PartitionFilter,
@@ -31,6 +30,8 @@ from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.table_files import TableFiles, delete_files
 from bitlake.snapshot.versions import (
     branch_names,
+    changelog_ids,
+    changelog_path,
     latest_schema,
     latest_snapshot,
     load_schema,

@@ -28,7 +28,7 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    that checks its base snapshot after that (:mod:`bitlake.write.commit`) withdraws its snapshot and starts again;
 9. the same is done with the filler: T is the latest snapshot, and the next commit is T+1.  A filler that a commit
    follows stays;
-10. the hint LATEST is written, long-lived changelogs of later snapshots (:mod:`bitlake.snapshot.changelogs`) and then
+10. the hint LATEST is written, long-lived changelogs of later snapshots (:mod:`bitlake.snapshot.versions`) and then
     the hold are deleted.
 
 A second call after a death finds the fence as the latest snapshot, or what was committed on it, and rolls that back in
@@ -57,12 +57,12 @@ from bitlake.io import HistoryServer
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot import removal_markers, versions
-from bitlake.snapshot.changelogs import delete_changelogs_after
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
 from bitlake.snapshot.iceberg_metadata import publish_history
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, read_hint
+from bitlake.snapshot.versions import delete_changelogs_after
 
 _LONGEST_MS = removal_markers.ROLLBACK_MS // 2
 """The longest time that a rollback changes snapshots: half of the time for which fast-forward respects its hold."""

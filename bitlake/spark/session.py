@@ -20,8 +20,7 @@ from pyspark.sql.utils import is_remote
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.text_functions import SEPARATOR
 from bitlake.progress import in_notebook
-from bitlake.spark.class_archive import archive_options
-from bitlake.spark.java import find_java
+from bitlake.spark.java import archive_options, find_java
 
 _KEPT_SETTINGS = 64
 """Sessions of notebooks and of servers set and unset the same few settings, statement by statement."""
@@ -123,7 +122,7 @@ def get_or_create(app_name: str = "bitlake", timezone: str = "UTC", **conf: str)
     """The active Spark session, else the one that this process has, or a new local one set up for bitlake.
 
     A new session uses every core of this machine, this interpreter for Python workers, ``timezone``, and Spark's
-    classes where they are kept (:mod:`bitlake.spark.class_archive`).  ``conf`` adds to or overrides its configuration
+    classes where they are kept (:mod:`bitlake.spark.java`).  ``conf`` adds to or overrides its configuration
     (dots in names written as ``__``, or pass ``**{"spark.x": "y"}``).
     """
     existing = SparkSession.getActiveSession() or _session_of_another_thread()

@@ -25,11 +25,10 @@ from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.manifests import index_entries
-from bitlake.snapshot.settled import is_settled
 from bitlake.snapshot.time_travel import When
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.write.commit import commit
+from bitlake.write.commit import commit, is_settled
 from bitlake.write.commit_plan import CommitPlan, Overwrite
 from bitlake.write.writer import write_rows
 

@@ -21,7 +21,7 @@ from bitlake.scan import reader
 from bitlake.scan.dataset import ScanDataset
 from bitlake.scan.duckdb_source import ScanSource, SourceDataset, take_join_keys
 from bitlake.scan.scan import TableScan
-from bitlake.sql import duckdb_binding
+from bitlake.sql import duckdb_engine
 from bitlake.sql.duckdb_engine import fetch
 from bitlake.table.scan import Scan
 
@@ -74,7 +74,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
 
 @pytest.fixture
 def as_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_binding, "direct_files", lambda scan: "a source")
+    monkeypatch.setattr(duckdb_engine, "direct_files", lambda scan: "a source")
 
 
 def scan_of(scan: Scan) -> ScanSource:
@@ -280,7 +280,7 @@ def test_clean_files_of_a_mixed_table_are_duckdbs(tmp_path: Path, monkeypatch: p
     reason = "the others through Arrow: rows are chosen by indexes or page bounds, deleted, or merged by key"
     through_arrow = {q: fetch(lake.sql(q, engine="duckdb")) for q in (whole, *(f"{whole} WHERE {w}" for w in BOTH))}
     assert reason not in explained(lake, whole)  # too few rows
-    monkeypatch.setattr(duckdb_binding, "RANGE_ROWS", 1000)
+    monkeypatch.setattr(duckdb_engine, "RANGE_ROWS", 1000)
     assert f"reads 1 file with its own Parquet reader, and {reason}" in explained(lake, whole)
     plan = str(lake.sql(whole, engine="duckdb").explain())
     assert "READ_PARQUET" in plan and "ARROW_SCAN" in plan and "Union" in plan
@@ -309,7 +309,7 @@ def explained(lake: bitlake.Lake, query: str) -> str:
 
 def test_a_clean_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = mixed_lake(tmp_path)
-    monkeypatch.setattr(duckdb_binding, "RANGE_ROWS", 1000)
+    monkeypatch.setattr(duckdb_engine, "RANGE_ROWS", 1000)
     (file,) = lake.table("big").scan(where="id = 1").dataset().files
     Path(file).unlink()
     with pytest.raises(bitlake.errors.NotFound, match="data file .* is missing"):

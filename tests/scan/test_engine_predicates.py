@@ -38,7 +38,7 @@ from bitlake.scan import duckdb_source
 from bitlake.scan.dataset import ScanFragment
 from bitlake.scan.plan import Plan
 from bitlake.scan.scan import TableScan
-from bitlake.sql import duckdb_binding
+from bitlake.sql import duckdb_engine
 
 FIXTURES = ["every_index_embedded", "partitioned", "schema_evolution", "append_dv", "pk_dv", "pk_mor"]
 LAKE_SQL = "lake.sql on DuckDB"
@@ -165,14 +165,14 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[TableScan]:
         seen.append(self)
         return read(self, *arguments, **options)
 
-    bind = duckdb_binding.bind_scans
+    bind = duckdb_engine.bind_scans
 
     def bound(connection: Any, scans: Mapping[str, TableScan]) -> Any:
         seen.extend(scans.values())
         return bind(connection, scans)
 
     monkeypatch.setattr(TableScan, "_read", watched)
-    monkeypatch.setattr(duckdb_binding, "bind_scans", bound)
+    monkeypatch.setattr(duckdb_engine, "bind_scans", bound)
     return seen
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from bitlake.errors import StorageUnavailable
-from bitlake.spark import class_archive
-from bitlake.spark.class_archive import archive_options, write_class_archive
-from bitlake.spark.java import find_java
+from bitlake.spark import java
+from bitlake.spark.java import archive_options, find_java, write_class_archive
 
 
 def test_the_option_is_that_of_the_file(tmp_path: Path) -> None:
@@ -46,7 +45,7 @@ def test_a_session_uses_the_file_of_its_environment(spark: Any) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive.os, "access", lambda *_: False)
+    monkeypatch.setattr(java.os, "access", lambda *_: False)
     with pytest.raises(StorageUnavailable, match=f"{tmp_path}/spark-classes.*read-only.*virtual environment"):
         write_class_archive(tmp_path)
 
@@ -60,7 +59,7 @@ def test_a_session_that_fails_leaves_the_older_file(tmp_path: Path, monkeypatch:
         Path(options.rpartition("=")[2]).write_bytes(b"half a file")
         return "out of memory"
 
-    monkeypatch.setattr(class_archive, "_run", failing)
+    monkeypatch.setattr(java, "_run", failing)
     with pytest.raises(StorageUnavailable, match="out of memory"):
         write_class_archive(tmp_path)
     assert len(runs) == 2 and [f.name for f in tmp_path.iterdir()] == ["spark-classes.jsa"]

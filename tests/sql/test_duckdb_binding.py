@@ -21,7 +21,7 @@ import bitlake
 from bitlake.catalog.catalog import Identifier
 from bitlake.errors import EvaluationFailed, NotFound
 from bitlake.scan import page_pruning
-from bitlake.sql import duckdb_binding, spark_types
+from bitlake.sql import duckdb_engine, spark_types
 from bitlake.sql.duckdb_engine import fetch
 from bitlake.sql.duckdb_values import NotTranslatable
 from bitlake.table.migrate import migrate_folder
@@ -42,7 +42,7 @@ def way(lake: bitlake.Lake, query: str) -> str:
 
 def through_arrow(lake: bitlake.Lake, query: str, patch: pytest.MonkeyPatch) -> pa.Table:
     with patch.context() as m:
-        m.setattr(duckdb_binding, "direct_files", lambda scan: "a dataset")
+        m.setattr(duckdb_engine, "direct_files", lambda scan: "a dataset")
         return fetch(lake.sql(query, engine="duckdb"))
 
 
@@ -270,8 +270,8 @@ def test_migrated_files(
 def test_bounds_of_old_writers(lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A footer without column orders may hold bounds of texts as signed bytes, which DuckDB trusts."""
     lake.create_table("t", ROWS)
-    footer = duckdb_binding.footer_of
-    monkeypatch.setattr(duckdb_binding, "footer_of", lambda *a: replace(footer(*a), type_ordered=(True, False)))
+    footer = duckdb_engine.footer_of
+    monkeypatch.setattr(duckdb_engine, "footer_of", lambda *a: replace(footer(*a), type_ordered=(True, False)))
     assert CHANGED in way(lake, QUERY) and DIRECT in way(lake, "SELECT id FROM t")
 
 
