@@ -201,6 +201,8 @@ ROW_TRACKING = _option("row-tracking.enabled", kind.BOOL, "false", immutable=Tru
 """Give every row an id."""
 DATA_EVOLUTION = _option("data-evolution.enabled", kind.BOOL, "false", immutable=True)
 """Store columns of a row in several files."""
+QUERY_AUTH = _option("query-auth.enabled", kind.BOOL, "false")
+"""The catalog's server decides which rows and values a query may see."""
 NULL_TO_NOT_NULL_OFF = _option("alter-column-null-to-not-null.disabled", kind.BOOL, "true")
 """Refuse to make a column NOT NULL."""
 EXPLICIT_CAST_OFF = _option("disable-explicit-type-casting", kind.BOOL, "false")
@@ -364,6 +366,8 @@ TAG_DEFAULT_RETAINED = _unset("tag.default-time-retained", kind.DURATION)
 """How long new tags without a retention of their own stay."""
 TAG_AUTOMATIC_COMPLETION = _option("tag.automatic-completion", kind.BOOL, "false")
 """Whether periods without a snapshot of their own get a tag too."""
+TAG_SUCCESS_FILE = _option("tag.create-success-file", kind.BOOL, "false")
+"""Whether a file in ``tag/tag-success-file`` shows that a tag is complete."""
 WATERMARK_ZONE = _option("sink.watermark-time-zone", kind.ZONE, "UTC")
 """The time zone in which watermarks are read as times."""
 PROCESS_TIME_ZONE = _unset("sink.process-time-zone", kind.ZONE)

@@ -142,6 +142,10 @@ class TablePaths:
         _check_given(name, "tag")
         return f"{self.tag_dir}/tag-{name}"
 
+    def tag_success(self, name: str) -> str:
+        """The success file of a tag (``tag.create-success-file``)."""
+        return f"{self.tag_dir}/tag-success-file/{name}_SUCCESS"
+
     @property
     def manifest_dir(self) -> str:
         """The folder of manifests, manifest lists and index manifests, shared by all branches."""

@@ -43,7 +43,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import CorruptError
+from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.expressions.evaluate import physical_array
 from bitlake.expressions.sql_text import to_sql, value_to_sql
 from bitlake.expressions.statistics import (
@@ -521,8 +521,10 @@ def plan_table(
 ) -> Plan:
     """Decide for every live file of a snapshot whether it is read, and which of its rows.
 
-    ``schemas`` are the schemas that the files were written with, by id.
+    ``schemas`` are the schemas that the files were written with, by id.  Raises :class:`UnsupportedFeature` for a table
+    whose rows are not those of its files.
     """
+    _check_readable(request, entries)
     index_manifest = None if snapshot is None else snapshot.index_manifest
     vectors = DeletionVectors(store, request.paths, request.schema, index_manifest)
     pruning = _Pruning(request, schemas, store, vectors)
@@ -553,6 +555,21 @@ def plan_table(
         order=request.order,
         steps=tuple(steps),
     )
+
+
+def _check_readable(request: ScanRequest, entries: Sequence[ManifestEntry]) -> None:
+    options = request.schema.opts
+    if options.of(opt.QUERY_AUTH):
+        raise UnsupportedFeature(
+            f"table '{request.table}': with '{opt.QUERY_AUTH.name}' the catalog's server decides which rows and values "
+            "a query may see, and bitlake does not ask it; read the table with Paimon's own connectors"
+        )
+    # Only tables with this option have such files, so other plans do not look at each file.
+    if options.of(opt.DATA_EVOLUTION) and any(e.file.write_cols is not None for e in entries):
+        raise UnsupportedFeature(
+            f"table '{request.table}': with '{opt.DATA_EVOLUTION.name}' some of its files hold only a part of each "
+            "row's columns, which bitlake cannot put together; read the table with Paimon's own connectors"
+        )
 
 
 @dataclass(frozen=True, slots=True)

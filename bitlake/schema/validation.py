@@ -326,9 +326,9 @@ _NOT_KNOWN: Mapping[str, str | None] = {
         "false",
     ),
     **dict.fromkeys(
-        "tag.callbacks commit.callbacks global-index.external-path blob-field blob-descriptor-field blob-view-field "
-        "vector-field pk-vector.index.columns pk-btree.index.columns pk-bitmap.index.columns "
-        "pk-multivalue.index.columns pk-full-text.index.columns upsert-key".split()
+        "tag.callbacks commit.callbacks commit.strict-mode.last-safe-snapshot global-index.external-path blob-field "
+        "blob-descriptor-field blob-view-field vector-field pk-vector.index.columns pk-btree.index.columns "
+        "pk-bitmap.index.columns pk-multivalue.index.columns pk-full-text.index.columns upsert-key".split()
     ),
     "partition.mark-done-action": "success-file",
     "lookup-wait": "true",

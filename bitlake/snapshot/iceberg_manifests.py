@@ -195,7 +195,7 @@ def tag_refs(
     refs = {}
     for file in table.store.list(table.paths.tag_dir):
         name = file.name.removeprefix("tag-")
-        if name == file.name:
+        if name == file.name or file.is_dir:
             continue
         number = None
         if base is not None and file.mtime_ms < base.last_updated_ms - _LATE_TAG_MS:

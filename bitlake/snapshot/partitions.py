@@ -32,6 +32,7 @@ from bitlake.errors import (
 )
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import TRUE, Predicate, all_of, columns_of, named_values, terms_on
+from bitlake.io import Store
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
 from bitlake.metadata import options as opt
@@ -374,13 +375,18 @@ def mark_done(state: TableState, partition: bytes) -> str:
     """Mark a partition (a BinaryRow with arity) and return the path of its file, which keeps its time of creation."""
     folder = PartitionReader(state.schema, state.paths).folder(partition)
     path = f"{TablePaths(state.paths.root).root}/{folder}/_SUCCESS"
+    write_success_file(state.store, path)
+    return path
+
+
+def write_success_file(store: Store, path: str) -> None:
+    """Write Paimon's JSON of a success file; a file that exists keeps its time of creation."""
     now = _clock.now_ms()
     try:
-        created = json.loads(state.store.read(path))["creationTime"]
+        created = json.loads(store.read(path))["creationTime"]
     except (NotFound, ValueError, KeyError, TypeError):
         created = now
-    state.store.write(path, dumps({"creationTime": created, "modificationTime": now}).encode())
-    return path
+    store.write(path, dumps({"creationTime": created, "modificationTime": now}).encode())
 
 
 def mark_written(state: TableState, files: Iterable[ManifestEntry]) -> None:

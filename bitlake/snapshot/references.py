@@ -311,7 +311,8 @@ def _snapshots(line: TableFiles) -> Iterator[Snapshot]:
         f"{line.paths.branch_root}/changelog": "changelog-",
     }
     for folder, prefix in folders.items():
-        for path in (f"{folder}/{name}" for name in line.store.names(folder) if name.startswith(prefix)):
+        files = (f.name for f in line.store.list(folder) if not f.is_dir)
+        for path in (f"{folder}/{name}" for name in files if name.startswith(prefix)):
             yield Snapshot.from_json(line.store.read(path), path)
 
 

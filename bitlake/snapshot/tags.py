@@ -4,6 +4,8 @@
 ``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
 with nine decimals).
 
+With ``tag.create-success-file`` there is ``tag/tag-success-file/<name>_SUCCESS`` beside each complete tag.
+
 Deleting a tag deletes the files that only it kept, as in Paimon, except that files stay that another branch needs.
 
 Each change of a tag is repeated as an Iceberg ref, where the table's options ask for Iceberg metadata
@@ -38,7 +40,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import versions
 from bitlake.snapshot.iceberg_manifests import sync_refs
 from bitlake.snapshot.manifests import live_files
-from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader, write_success_file
 from bitlake.snapshot.references import Needed, listed_entries, metadata_files
 from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.state import TableState
@@ -148,6 +150,7 @@ def create_tag(
             f"table '{state.name}' already has a tag '{name}'; move it by replace_tag (bitlake tag move)"
         )
     _check_whole(state, name)
+    _write_success_file(state, name)
     sync_refs(state)
     return True
 
@@ -172,6 +175,7 @@ def replace_tag(
             state.store.delete(path)
         raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
+    _write_success_file(state, name)
     sync_refs(state)
 
 
@@ -186,6 +190,8 @@ def rename_tag(state: TableState, name: str, new_name: str) -> None:
         state.store.delete(new)
         raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
     state.store.delete(old)
+    _write_success_file(state, new_name)
+    _delete_success_file(state, name)
     sync_refs(state)
 
 
@@ -201,6 +207,7 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
             return False
         raise
     state.store.delete(state.paths.tag(name))
+    _delete_success_file(state, name)
     _clean(state, tag.snapshot)
     sync_refs(state)
     return True
@@ -228,6 +235,16 @@ def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run:
                 delete_tag(state, tag.name, if_exists=True)
             expired.append(tag.name)
     return expired
+
+
+def _write_success_file(state: TableState, name: str) -> None:
+    if state.schema.opts.of(opt.TAG_SUCCESS_FILE):
+        write_success_file(state.store, state.paths.tag_success(name))
+
+
+def _delete_success_file(state: TableState, name: str) -> None:
+    if state.schema.opts.of(opt.TAG_SUCCESS_FILE):
+        state.store.delete(state.paths.tag_success(name))
 
 
 def _checked(name: str) -> str:

@@ -200,9 +200,8 @@ def existing_snapshots(table: TableFiles, ids: Iterable[int]) -> Iterator[Snapsh
 
 def tag_names(table: TableFiles) -> list[str]:
     """The names of a table's (or branch's) tags."""
-    return sorted(
-        f.name.removeprefix("tag-") for f in table.store.list(table.paths.tag_dir) if f.name.startswith("tag-")
-    )
+    files = (f.name for f in table.store.list(table.paths.tag_dir) if not f.is_dir)
+    return sorted(name.removeprefix("tag-") for name in files if name.startswith("tag-"))
 
 
 def tag_snapshot(table: TableFiles, name: str) -> Snapshot:

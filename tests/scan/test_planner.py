@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fixtures import warehouse
 
 import bitlake
 from bitlake.codec.bucket import bucket_of
+from bitlake.errors import UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, Op, Predicate
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.scan.plan import Plan, PlanStep, ScanMetrics, StepName
@@ -183,3 +185,27 @@ def test_at_most_a_thousand_keys_are_hashed(first: int, second: int, named: bool
     terms = [equal("a", *range(first)), equal("b", *range(second))]
     found = BucketFilter(schema, terms)
     assert found.names_key == named and (found.possible(4, schema) is None) == (not named)
+
+
+def test_rows_that_the_server_filters_are_not_read(tmp_path: Path) -> None:
+    """Row filters and column masks of a catalog's server were passed over in silence."""
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", pa.schema({"a": pa.int64()}), options={"query-auth.enabled": "true"})
+    table.append(pa.table({"a": [1, 2]}))
+    for read in (table.to_arrow, table.count, lambda: lake.table("t$audit_log").to_arrow()):
+        with pytest.raises(UnsupportedFeature, match="table 'default.t.*query-auth.enabled"):
+            read()
+
+
+def test_files_with_a_part_of_the_columns_are_not_read(tmp_path: Path) -> None:
+    """Each file of a row's columns was read as rows of its own, so that rows came twice."""
+    table = bitlake.connect(str(tmp_path)).create_table("t", pa.schema({"a": pa.int64(), "b": pa.int64()}))
+    table.append(pa.table({"a": [1, 2], "b": [3, 4]}))
+    state = table._core.state()
+    state = replace(state, schema=state.schema.with_options({"data-evolution.enabled": "true"}))
+    whole = tuple(state.entries())
+    parts = tuple(replace(e, file=replace(e.file, write_cols=("b",))) for e in whole)
+    scan = replace(table.scan()._core, state=state)
+    assert len(scan._plan_files(state, FilesToPlan(whole), False).files) == 1
+    with pytest.raises(UnsupportedFeature, match="table 'default.t'.*data-evolution.enabled"):
+        scan._plan_files(state, FilesToPlan(whole + parts), False)

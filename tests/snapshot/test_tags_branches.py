@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -296,3 +297,22 @@ def test_a_tag_takes_the_changelog_along_that_only_it_kept(tmp_path: Path, produ
     table.history.delete_tag("one")
     assert changelogs() == kept - 1
     assert table.maintenance.remove_orphan_files(older_than=2**60) == []
+
+
+def test_success_files_of_tags(table: Table) -> None:
+    """The folder of these files was read as a tag: tags were not listed, and snapshots did not expire."""
+    table.alter_options({"tag.create-success-file": "true"})
+    table.history.create_tag("a", 1)
+    folder = Path(table.path, "tag", "tag-success-file")
+    first = json.loads((folder / "a_SUCCESS").read_text())
+    assert set(first) == {"creationTime", "modificationTime"}
+    table.history.replace_tag("a", 2)
+    again = json.loads((folder / "a_SUCCESS").read_text())
+    assert again["creationTime"] == first["creationTime"] < again["modificationTime"] + 1
+    assert list(table.history.tags()) == tag_names(table._core.state().table_files) == ["a"]
+    assert table.maintenance.expire_snapshots(retain_max=1, older_than=timedelta(0)).snapshots == (1, 2, 3)
+    assert table.maintenance.remove_orphan_files(older_than=timedelta(0)) == []
+    table.history.rename_tag("a", "b")
+    assert [f.name for f in folder.iterdir()] == ["b_SUCCESS"]
+    table.history.delete_tag("b")
+    assert list(folder.iterdir()) == []
