@@ -20,23 +20,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from bitlake.cli.bad_rows import (
-    BadRows,
-    Check,
-    StandardInput,
-    arrow_reader,
-    csv_blocks,
-    csv_converter,
-    csv_parser,
-    csv_splitter,
-    good_blocks,
-    good_rows,
-    json_blocks,
-    message,
-    whole,
-)
 from bitlake.cli.failures import Usage
-from bitlake.cli.json_rows import ARRAY, ARRAY_HINT, check_map_keys, json_converter, json_lines, json_parser
 from bitlake.cli.output import Screen
 from bitlake.cli.result import from_hexadecimal, write
 from bitlake.cli.run import (
@@ -50,6 +34,27 @@ from bitlake.cli.run import (
     table_argument,
     time_travel_options,
     where_option,
+)
+from bitlake.cli.text_files import (
+    ARRAY,
+    ARRAY_HINT,
+    BadRows,
+    Check,
+    StandardInput,
+    arrow_reader,
+    check_map_keys,
+    csv_blocks,
+    csv_converter,
+    csv_parser,
+    csv_splitter,
+    good_blocks,
+    good_rows,
+    json_blocks,
+    json_converter,
+    json_lines,
+    json_parser,
+    message,
+    whole,
 )
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes

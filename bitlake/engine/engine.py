@@ -14,8 +14,7 @@ from bitlake.engine import SessionState
 from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.errors import BitlakeError
-from bitlake.expressions.literal_lists import has_markers, reading, without_lists
-from bitlake.expressions.spark_dialect import Args, with_values
+from bitlake.expressions.spark_dialect import Args, has_markers, reading, with_values, without_lists
 from bitlake.formatting import one_line
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_comparison import beyond_long
-from bitlake.expressions.literal_lists import LiteralList, list_of
+from bitlake.expressions.spark_dialect import LiteralList, list_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,

@@ -17,7 +17,7 @@ from typing import Any
 from sqlglot import exp
 
 from bitlake._clock import now_ms
-from bitlake.expressions.literal_lists import ListNode, LiteralList
+from bitlake.expressions.spark_dialect import ListNode, LiteralList
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike

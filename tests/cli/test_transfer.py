@@ -20,8 +20,8 @@ import pytest
 from cli.conftest import Cli, environment, orders
 
 import bitlake
-from bitlake.cli import bad_rows, json_rows, transfer
-from bitlake.cli.bad_rows import BadRows
+from bitlake.cli import text_files, transfer
+from bitlake.cli.text_files import BadRows
 from bitlake.errors import InvalidRequest
 
 
@@ -353,7 +353,7 @@ def test_parsers_hold_no_python_object(
 ) -> None:
     """A thread of a CSV parser that let go of Python's bytes when the interpreter had ended aborted the process."""
     inputs: list[pa.BufferReader] = []
-    arrow_reader = bad_rows.arrow_reader
+    arrow_reader = text_files.arrow_reader
 
     def kept(text: bytes) -> pa.BufferReader:
         held = sys.getrefcount(text)
@@ -361,7 +361,7 @@ def test_parsers_hold_no_python_object(
         assert sys.getrefcount(text) == held
         return inputs[-1]
 
-    for module in (transfer, bad_rows, json_rows):
+    for module in (transfer, text_files):
         monkeypatch.setattr(module, "arrow_reader", kept)
     data = io.BytesIO()
     if kind == "parquet":

@@ -27,7 +27,7 @@ from bitlake.engine.explain import details, explain_answer, explained, join_filt
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
+from bitlake.expressions.spark_dialect import LiteralList, has_markers, list_of
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import MissingColumn, near
 from bitlake.scan.plan import SkipReason

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from bitlake.cli.bad_rows import csv_blocks, json_blocks
+from bitlake.cli.text_files import csv_blocks, json_blocks
 
 PARTS = ["a", "b", '"', '"', ",", "\n", "\r\n", "\r", '""', '"x\ny"', ',"']
 
