@@ -11,9 +11,8 @@ schema, created only if absent:
 3. publish an empty snapshot.  A writer that read the schema before the switch, and has not committed yet, loses the
    race for the snapshot's id and reads the schema again: the table can no longer be changed in the old mode;
 4. if such a writer was faster and left the table unsettled, the commit of that snapshot undoes the switch
-   (:func:`bitlake.write.commit.undo_unsafe_switch`): start again.  If it left the table settled: compact fully (on), or
-   switch back and start again (off), since without vectors the rows that it deleted would come back.  Rows that came
-   into level 0 meanwhile are compacted, so that readers see them (on).
+   (:func:`bitlake.write.commit.undo_unsafe_switch`): start again.  Until then, readers read its snapshot in the old
+   mode.  Rows that came into level 0 meanwhile are compacted, so that readers see them (on).
 
 Options that decide whether compactions look up keys also change how readers merge levels; no switch settles the table
 then, and :func:`check_lookup_change` refuses the change of a table that is not settled.
@@ -46,7 +45,7 @@ from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
-from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id, load_schema
+from bitlake.snapshot.versions import latest_snapshot_id, load_schema
 from bitlake.write import append_dml
 from bitlake.write.commit import commit, do_not_overlap, is_settled, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
@@ -151,7 +150,7 @@ def _drop_stale_vectors(table: MergeTreeTable, state: TableState) -> None:
 
 
 def _finish(table: MergeTreeTable, before: TableState, new: TableSchema) -> bool:
-    """Close the table to the old mode after the switch to ``new``; False if it had to be switched back."""
+    """Close the table to the old mode after the switch to ``new``; False if a commit had to undo the switch."""
     if _latest_id(before) is None:
         return True
     fence = commit(
@@ -166,18 +165,10 @@ def _finish(table: MergeTreeTable, before: TableState, new: TableSchema) -> bool
     on = new.opts.of(opt.DV_ENABLED)
     if table.stored_state().schema.opts.of(opt.DV_ENABLED) != on:
         return False
-    since = list(existing_snapshots(before.table_files, range((before.snapshot_id or 0) + 1, fence.id)))
-    old_mode = any(s.commit_kind != "APPEND" and s.schema_id < new.id for s in since)
-    if on:
-        if new.primary_keys and old_mode:
-            table.compact(full=True)
-        elif new.primary_keys and (since or not is_settled(before)):
-            table.compact()
-        return True
-    if old_mode:
-        state = table.stored_state()
-        write_schema(state, _switched_schema(state, True))
-    return not old_mode
+    is_first = fence.id == (before.snapshot_id or 0) + 1
+    if on and new.primary_keys and not (is_first and is_settled(before)):
+        table.compact()
+    return True
 
 
 def _latest_id(state: TableState) -> int | None:

@@ -361,11 +361,6 @@ def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool)
     return FilesState(state.name, state.paths, state.store, schema, state.snapshot, tuple(files))
 
 
-def in_vector_mode(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
-    """A schema with the deletion-vector mode of another, in which a snapshot with that schema must be read."""
-    return schema.with_options({opt.DV_ENABLED.name: str(snapshot_schema.opts.of(opt.DV_ENABLED)).lower()})
-
-
 def columns_of_difference(latest: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
     """The schema of a difference up to a snapshot: the latest one, in which files of the snapshot are read by field id.
 

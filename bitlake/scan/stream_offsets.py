@@ -50,7 +50,6 @@ from bitlake.scan.incremental import (
     SnapshotRange,
     changed_files,
     files_of_changes,
-    in_vector_mode,
     mode_of,
     of_files,
     overwritten_files,
@@ -60,7 +59,7 @@ from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
 from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
-from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.state import TableState, in_vector_mode, state_at
 from bitlake.snapshot.time_travel import first_snapshot_from, state_of
 from bitlake.snapshot.versions import find_changelog, first_changelog_from
 

@@ -47,7 +47,6 @@ from bitlake import _clock
 from bitlake.errors import (
     AccessDenied,
     CommitConflict,
-    CorruptError,
     InvalidRequest,
     NotFound,
     StorageFull,
@@ -70,7 +69,7 @@ from bitlake.snapshot.manifests import ManifestWriter, index_entries, snapshot_m
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.schema_commit import write_schema
-from bitlake.snapshot.state import TableState
+from bitlake.snapshot.state import TableState, in_vector_mode
 from bitlake.snapshot.table_files import TableFiles, check_history, read_hint
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
@@ -498,22 +497,11 @@ def undo_unsafe_switch(state: TableState) -> bool:
     (:mod:`bitlake.mergetree.deletion_vector_mode`).  On top of it, a snapshot with the new schema would show deleted
     rows, or keys twice.  Returns whether the switch was undone.
     """
-    if state.snapshot is None or state.snapshot.schema_id == state.schema.id:
-        return False
-    try:
-        old, new = load_schema(state.table_files, state.snapshot.schema_id), state.schema
-    except (NotFound, CorruptError):
-        return False  # the schema was lost or damaged: an overwrite repairs the table
-    on = old.opts.of(opt.DV_ENABLED)
-    # By setting 'deletion-vectors.modifiable', a user of another engine accepted this.
-    if on == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
-        return False
-    if {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields):
-        return False  # REPLACE TABLE: the rows are about to be removed
-    if is_settled(replace(state, schema=old), level_0=True):
+    old = state.schema_before_switch()
+    if old is None or is_settled(replace(state, schema=old), level_0=True):
         return False
     # If another commit has undone the switch meanwhile, this creates nothing.
-    write_schema(state, new.next(options={**new.options, opt.DV_ENABLED.name: str(on).lower()}))
+    write_schema(state, state.schema.next(options=in_vector_mode(state.schema, old).options))
     return True
 
 
