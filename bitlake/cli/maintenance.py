@@ -159,7 +159,9 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     limit = None if age is None else _clock.local_ms() - age
-    return _Plan({"tags": expire_tags(state, limit, dry_run=True)}, lambda: expire_tags(state, limit))
+    names = expire_tags(state, limit, dry_run=True)
+    # A tag may get another retention before the user confirms: the tags in the plan are looked at again, and no others.
+    return _Plan({"tags": names}, lambda: expire_tags(state, limit, names=names))
 
 
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:

@@ -28,6 +28,7 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -78,13 +79,13 @@ class Tag:
         )
 
 
-def list_tags(state: TableState) -> list[Tag]:
-    """All tags by name, without those deleted meanwhile.
+def list_tags(state: TableState, names: Iterable[str] | None = None) -> list[Tag]:
+    """The tags with these names, all by default, without those deleted meanwhile.
 
     Raises :class:`CorruptError` naming one that cannot be read.
     """
     tags = []
-    for name in versions.tag_names(state.table_files):
+    for name in versions.tag_names(state.table_files) if names is None else names:
         with contextlib.suppress(NotFound):
             tags.append(load_tag(state, name))
     return tags
@@ -213,9 +214,16 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
     return True
 
 
-def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
+def expire_tags(
+    state: TableState,
+    older_than_ms: int | None = None,
+    *,
+    names: Iterable[str] | None = None,
+    dry_run: bool = False,
+) -> list[str]:
     """Delete the tags whose retention is over, and those created before ``older_than_ms``; returns their names.
 
+    With ``names``, only these tags are looked at.
     ``older_than_ms`` is local time (:func:`bitlake._clock.local_ms`).  As in Paimon, a tag without a retention counts
     as created when its file was written.  ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
     """
@@ -225,7 +233,7 @@ def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run:
         offset = now - _clock.now_ms()
         written = {f.name: f.mtime_ms + offset for f in state.store.list(state.paths.tag_dir)}
     expired = []
-    for tag in list_tags(state):
+    for tag in list_tags(state, names):
         created = tag.created_ms
         if created is None or tag.retained_ms is None:
             created = written.get(state.paths.tag(tag.name).rpartition("/")[2])

@@ -108,6 +108,7 @@ def test_expiring_tags_older_than_a_time(table: Table, monkeypatch: pytest.Monke
     assert tags.expire_tags(state, start - 5 * DAY, dry_run=True) == ["old", "old file", "over"]
     assert tags.expire_tags(state, dry_run=True) == ["over"]
     assert tags.expire_tags(state, start - 9 * DAY + 3_600_000, dry_run=True) == ["old", "over"]
+    assert tags.expire_tags(state, start - 5 * DAY, names=["old file", "gone", "new"], dry_run=True) == ["old file"]
     assert tags.expire_tags(state, start - 5 * DAY) == ["old", "old file", "over"]
     assert [t.name for t in tags.list_tags(state)] == ["new", "new file"]
 
