@@ -17,7 +17,7 @@ from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
 from bitlake.expressions.binder import bind
 from bitlake.expressions.indexed import indexed_expression, judged_by_indexes
 from bitlake.expressions.term_binder import TermBinder
-from bitlake.expressions.terms import Term
+from bitlake.expressions.terms import BOOLEAN, Term
 from bitlake.expressions.tree import IndexedExpression, Predicate, has_computed
 from bitlake.expressions.tree import columns_of as columns_judged
 from bitlake.fileindex.registry import indexed_expressions, known_index_type, usable_indexes
@@ -44,7 +44,7 @@ from bitlake.scan.sort_order import Order
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.text import SqlText
-from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type
+from bitlake.types import AtomicType, DataField, DataType, arrow_type
 from bitlake.types.datatypes import TIMESTAMPS
 
 if TYPE_CHECKING:
@@ -138,7 +138,6 @@ def _ranked_expression(session: Session, term: Term, schema: TableSchema) -> Ind
 
 # --- aggregates -------------------------------------------------------------------------------------------------------
 
-_BOOLEAN = AtomicType(Root.BOOLEAN)
 _MIXED = ReadLimit(rows=1_000_000, share=0.25)
 """Where indexes answer for most rows, the data files of a few are read here: up to 1M rows take 0.1 s."""
 _MICROSECONDS = 6
@@ -204,7 +203,7 @@ def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None
 
 def _type_of(item: sh.Item, fields: Mapping[str, DataField]) -> DataType:
     if item.kind in (sh.EXISTS, sh.NOT_EXISTS):
-        return _BOOLEAN
+        return BOOLEAN
     kind = None if item.column is None else fields[item.column].type
     if item.kind == sh.KEY:
         assert kind is not None

@@ -34,7 +34,6 @@ from sqlglot.errors import ParseError, SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
-from bitlake.expressions.sql_text import quoted as quoted
 from bitlake.types import time_zone
 
 

@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 from bitlake import arguments
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import option_types as kind
-from bitlake.metadata.option_types import Kind, parse_stats_mode
+from bitlake.metadata.option_types import Kind, StatsMode, parse_stats_mode
 from bitlake.metadata.option_types import Option as Option
-from bitlake.metadata.option_types import StatsMode as StatsMode
 
 T = TypeVar("T")
 OPTIONS: dict[str, Option[Any]] = {}

@@ -34,7 +34,7 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
-from bitlake.formatting import counted
+from bitlake.formatting import DAY_MS, counted
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.options import COLUMN, PartitionAge, time_pattern
@@ -387,7 +387,6 @@ def expire_after_commit(
         log.warning("%s: the commit succeeded, but expiring partitions failed: %s", state.name, e)
 
 
-_DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -433,15 +432,15 @@ def _millis(parts: Mapping[str, str | None], lenient: bool) -> int | None:
         years, month = divmod(month - 1, 12)
         year, month = year + years, month + 1
         days = _days(year, month) + day - 1
-        end = _days(_LAST_YEAR + 1, 1) * _DAY_MS
-        at = days * _DAY_MS + clock
-        return at if abs(year) <= _LAST_YEAR and _days(-_LAST_YEAR, 1) * _DAY_MS <= at < end else None
-    if 0 < month < 13 and 0 < day < 32 and minute < 60 and second < 60 and clock <= _DAY_MS:
+        end = _days(_LAST_YEAR + 1, 1) * DAY_MS
+        at = days * DAY_MS + clock
+        return at if abs(year) <= _LAST_YEAR and _days(-_LAST_YEAR, 1) * DAY_MS <= at < end else None
+    if 0 < month < 13 and 0 < day < 32 and minute < 60 and second < 60 and clock <= DAY_MS:
         year += 2000 if len(parts["year"] or "") == 2 else 0
         day = min(day, monthrange(year, month)[1])
     else:
         return None
-    return (_days(year, month) + day - 1) * _DAY_MS + clock if year > 0 else None
+    return (_days(year, month) + day - 1) * DAY_MS + clock if year > 0 else None
 
 
 def _days(year: int, month: int) -> int:

@@ -40,7 +40,6 @@ from bitlake import _clock
 from bitlake.codec.binary_row import null_bytes
 from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.errors import StorageUnavailable
-from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.registry import UnwrittenIndex, usable_indexes, warn_of_unwritten
@@ -331,7 +330,7 @@ _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.B
 
 def quoted_columns(name: str) -> Column:
     """A column by its exact name."""
-    return F.col(spark_dialect.quoted(name))
+    return F.col(quoted(name))
 
 
 def attempt_tasks(

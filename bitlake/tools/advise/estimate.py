@@ -574,7 +574,7 @@ class Estimator:
         if scale == 1:
             return float(built.size)
         whole = self.columns[candidate.column]
-        distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)
+        distinct = whole.growth.distinct_in(found.run.task.row_count, column.rows, column.distinct)
         sampled = SampledColumn(found.run.rows, found.run.task.row_count, column.distinct, distinct, column.value_bytes)
         return known_index_type(candidate.index_type).file_bytes(built.size, built.fixed, sampled)
 
@@ -600,7 +600,7 @@ class Estimator:
         if not known_index_type(candidate.index_type).sorts_values or column is None or not column.distinct:
             return 1.0
         whole = self.columns[candidate.column]
-        distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)
+        distinct = whole.growth.distinct_in(found.run.task.row_count, column.rows, column.distinct)
         return float(max(1.0, distinct / column.distinct) ** _SORTING)
 
 

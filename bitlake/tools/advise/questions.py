@@ -349,10 +349,6 @@ class ColumnProfile:
         """The part of the rows that have the most frequent value."""
         return self.top[0].rows / self.rows if self.top and self.rows else 0.0
 
-    def distinct_in(self, rows: int, known_rows: int, known: int) -> float:
-        """Estimate the number of distinct values in ``rows`` rows, given that ``known_rows`` rows have ``known``."""
-        return self.growth.distinct_in(rows, known_rows, known)
-
 
 def profile_run(store: Store, run: Run, fields: Sequence[DataField], schema: TableSchema) -> dict[str, RunProfile]:
     """The profiles of these columns in a run, one column after the other."""
