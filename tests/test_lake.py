@@ -33,6 +33,41 @@ def test_any_name_of_a_folder(tmp_path: Path, form: str, name: str) -> None:
     assert (tmp_path / name / "default.db" / "t").is_dir()
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert bitlake.connect("~/lake").path == bitlake.connect(Path("~/lake")).path == str(tmp_path / "lake")
+    assert bitlake.connect("./~/lake").path == str(tmp_path / "~" / "lake")
+
+
+def test_an_object_that_names_a_folder(tmp_path: Path) -> None:
+    class Named:
+        def __init__(self, path: Any) -> None:
+            self.path = path
+
+        def __fspath__(self) -> Any:
+            return self.path
+
+    assert bitlake.connect(Named(str(tmp_path))).path == str(tmp_path)
+    with pytest.raises(InvalidRequest, match="path or URI"):
+        bitlake.connect(Named(bytes(tmp_path)))
+
+
+def test_schemes_of_uris_ignore_case(tmp_path: Path) -> None:
+    lake = bitlake.connect(f"FILE://{tmp_path}")
+    lake.create_table("t", SCHEMA)
+    assert bitlake.connect(tmp_path).tables() == ["t"]
+    assert bitlake.connect("Memory://Bucket/Folder").path == "memory://Bucket/Folder"
+
+
+@pytest.mark.parametrize("path", [Path("s3://bucket/lake"), "s3:/bucket/lake", "S3:/bucket/lake", "dbfs:/lake"])
+def test_a_uri_with_one_slash_is_no_local_folder(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match="one slash.* write (s3://bucket|dbfs:/)/lake"):
+        bitlake.connect(path)
+    assert bitlake.connect(f"./{path}").path.startswith(str(tmp_path))
+
+
 def test_lakes_and_tables_can_be_pickled(tmp_path: Path) -> None:
     # For multiprocessing, Dask and Ray; a table held a function of its lake's, which cannot be sent.
     lake = bitlake.connect(tmp_path, cache_bytes=5 << 20)

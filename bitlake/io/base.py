@@ -233,18 +233,27 @@ def split_uri(uri: str, what: str) -> SplitResult:
 def absolute_path(path: str | os.PathLike[str], what: str) -> str:
     """Return a path that later changes of the working folder, which Spark's JVM never follows, cannot move.
 
-    URIs stay as they are.  ``what`` names the path in the error.  Raises :class:`InvalidRequest` for anything else.
+    A leading ``~`` is the home folder.  URIs keep their text, with the scheme in lower case.  ``what`` names the path
+    in the error.  Raises :class:`InvalidRequest` for anything else, and for a URI with one slash: ``pathlib.Path``
+    makes ``s3:/bucket`` from ``s3://bucket``, and a local folder of that name would be used instead of the bucket.
     """
-    given: object = path
-    if not isinstance(given, str | os.PathLike) or not str(given).strip():
+    given: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str) or not given.strip():
         raise InvalidRequest(f"{what} must be a path or URI, and is {path!r}")
-    text = str(path)
-    split_uri(text, what)
-    if text.startswith("file://localhost/"):
-        return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
-    if text.startswith("file:") and not text.startswith("file:/"):
-        return "file:" + os.path.abspath(text.removeprefix("file:"))
-    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+    split_uri(given, what)
+    scheme, separator, rest = given.partition(":")
+    if separator and scheme.lower() == "file":
+        rest = rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest  # Hadoop takes no host
+        return "file:" + (rest if rest.startswith("/") else os.path.abspath(os.path.expanduser(rest)))
+    match = _SCHEME.match(given)
+    if match is None or len(scheme) == 1:
+        return os.path.abspath(os.path.expanduser(given))
+    if match.group(2) != "//":
+        raise InvalidRequest(
+            f"{what} {given!r} has one slash after its scheme: write {scheme.lower()}://{rest.lstrip('/')} (as text: "
+            f"pathlib.Path drops a slash), or ./{given} for a local folder"
+        )
+    return scheme.lower() + separator + rest
 
 
 def has_cheap_rename(store: Store, path: str) -> bool:
