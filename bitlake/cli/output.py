@@ -96,6 +96,8 @@ class Screen:
             return
         kept = [i for i, name in enumerate(columns) if name[:1] != "?" or any(row[i] for row in values)]
         columns = [columns[i].removeprefix("?") for i in kept]
+        if not self.is_terminal and self._plain_table(columns, [[_string(row[i]) for row in values] for i in kept]):
+            return
         cells = [[_text(row[i]) for i in kept] for row in values]
         _shorten(columns, cells, self.width)
         grid = Grid(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))
@@ -110,6 +112,26 @@ class Screen:
         for row in cells:
             grid.add_row(*row)
         self.put(grid)
+
+    def _plain_table(self, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
+        """Write a table, given by columns, as :meth:`put` would; False, and nothing, if it is wider than a line.
+
+        rich takes 0.6 ms to draw a row, so a long result in a pipe would take minutes.
+        """
+        names = [printable(name.lstrip(_KINDS), one_line=True) for name in columns]
+        drawn = [[name, *column] for name, column in zip(names, cells, strict=True)]
+        widths = [max(map(_width, column)) for column in drawn]
+        if sum(widths) + 2 * (len(widths) - 1) > self.width:
+            return False
+        padded = [
+            [
+                " " * (width - _width(text)) + text if name[:1] == ">" else text + " " * (width - _width(text))
+                for text in column
+            ]
+            for name, column, width in zip(columns, drawn, widths, strict=True)
+        ]
+        sys.stdout.writelines("  ".join(row).rstrip() + "\n" for row in zip(*padded, strict=True))
+        return True
 
     def put(self, grid: Grid) -> None:
         """Write a rich table, in a pipe without trailing blanks."""
@@ -163,16 +185,27 @@ class Output:
         raise Problems
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any) -> Text:
     from rich.text import Text
 
+    return Text(_string(value), style="dim" if value is None else "")
+
+
+def _string(value: Any) -> str:
     if value is None:
-        return Text("–", style="dim")
-    if isinstance(value, Text):
-        return value
+        return "–"
     if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    return Text(f"{value:,}" if isinstance(value, int) else printable(str(value), one_line=True))
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value), one_line=True)
+
+
+def _width(text: str) -> int:
+    """The number of a terminal's cells that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # imported lazily: most results are ASCII
+
+    return cell_len(text)
 
 
 def _shorten(columns: Sequence[str], rows: list[list[Text]], width: int) -> None:

@@ -62,3 +62,33 @@ def test_one_text_of_several_lines_is_printed_as_it_is(capsys: pytest.CaptureFix
     two = pa.table({"v": ["a\nb", "c"]})
     show_table(Screen(80, False, False), Result("SELECT v …", two, False, 0.1))
     assert "a\\nb" in capsys.readouterr().out
+
+
+ROWS = [
+    [1, "日本語", None, "x" * 40, "", 1234567],
+    [22, "e\u0301 😀", True, "a\nb\x1b[31m", "", -1],
+    [None, "", False, "", "", 0],
+]
+
+
+def test_a_pipe_has_the_table_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [">n", "wïde", "flag", "~long", "?none", "number"]
+    piped = Screen(1_000_000, False, False)
+    with monkeypatch.context() as patched:
+        patched.setattr(Screen, "_console", None)  # rich draws 1,700 rows a second, and is not used
+        piped.table(columns, ROWS)
+        piped.table(columns, [], empty="no rows")
+    drawn = capsys.readouterr().out
+    with monkeypatch.context() as patched:
+        patched.setattr(Screen, "_plain_table", lambda *_: False)
+        piped.table(columns, ROWS)
+        piped.table(columns, [], empty="no rows")
+    assert capsys.readouterr().out == drawn
+    assert len(drawn.splitlines()) == 5
+
+
+def test_rows_wider_than_a_line_are_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen(30, False, False).table(["a", "*b"], [["x", "word " * 20]])
+    assert len(capsys.readouterr().out.splitlines()) > 3
