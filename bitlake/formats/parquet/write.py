@@ -158,6 +158,11 @@ class ParquetWriter:
             if name not in _parameters():
                 del self._options[name]
 
+    def __del__(self) -> None:
+        # Else pyarrow's writer would close itself, and print an error where the file was closed before, as by Ctrl-C.
+        if getattr(self, "_writer", None) is not None:
+            self._writer.is_open = False
+
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import io
 from decimal import Decimal
 from typing import Any
@@ -242,3 +243,14 @@ def test_lists_of_a_first_page_of_one_row(kind: str, count: int) -> None:
             footer = read_footer(lambda offset, length, data=data: data[offset : offset + length], len(data))
             load_pages(footer, lambda ranges, data=data: [data[o : o + n] for o, n in ranges], [(0, 0)])
             assert np.diff(footer.cache.pages[0, 0].first_rows).min() > 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_that_is_given_up_prints_no_error() -> None:
+    """As by Ctrl-C, which closes the file before its writer."""
+    sink = io.BytesIO()
+    writer = ParquetWriter(sink, (DataField(0, "i", parse_type("INT")),), row_group_rows=2)
+    writer.write(pa.table({"i": pa.array([1, 2, 3], pa.int32())}))
+    sink.close()
+    del writer
+    gc.collect()
