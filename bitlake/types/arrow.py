@@ -159,7 +159,20 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
     for test, root, length in _FROM_ARROW:
         if getattr(pa.types, test)(kind):
             return AtomicType(root, nullable, length=length)
-    raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast the column first")
+    raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; {_advice(kind)}")
+
+
+def _advice(kind: pa.DataType) -> str:
+    """What to do with a column of an Arrow type that no table holds."""
+    if pa.types.is_null(kind):
+        return "cast the column, which has no value, to the type of values to come, such as string"
+    if pa.types.is_uint64(kind):
+        return "cast the column to int64, or to decimal128(20, 0) for values of 2^63 and more"
+    if pa.types.is_duration(kind):
+        return "cast the column to int64"
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"cast the column first, such as to its storage type {kind.storage_type}"
+    return "cast the column first"
 
 
 _LISTS = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")

@@ -1,7 +1,8 @@
 """Rows from any library as Arrow tables: Arrow, pandas, Polars, DuckDB, readers and iterables of batches.
 
 Whatever offers the Arrow C stream interface is read batch by batch, and the Arrow C array interface offers one batch.
-Three things are not streamed: a pandas DataFrame, whose stream would bring its index as columns; a Polars LazyFrame,
+Three things are not streamed: a pandas DataFrame, whose stream would bring its index as columns (an index with a name
+is refused, since its values would be lost); a Polars LazyFrame,
 which is collected in batches; and a Spark DataFrame, which Spark itself writes (:func:`is_spark_frame`).
 """
 
@@ -18,8 +19,8 @@ import pyarrow as pa
 from bitlake.errors import AlreadyExists, InvalidRequest
 
 Rows: TypeAlias = Any
-"""An Arrow table, record batch, reader or dataset, a data frame, a DuckDB relation, or an iterable of Arrow batches."""
-_KINDS = "an Arrow table, a data frame of pandas, Polars or DuckDB, record batches or an iterable of these"
+"""An Arrow table, record batch, reader or dataset, a data frame, a DuckDB relation, or an iterable of these."""
+_KINDS = "an Arrow table, a data frame of pandas, Polars or DuckDB, a record batch or an iterable of these"
 
 
 def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
@@ -46,10 +47,10 @@ def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
         _check_unique(_dataset_schema(rows).names, "dataset")  # Arrow cannot read columns of one name
         yield from (pa.Table.from_batches([b]) for b in rows.to_batches())
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str | bytes):
-        for batch in rows:
-            if not isinstance(batch, pa.Table | pa.RecordBatch):
-                raise _not_rows(batch, "from_pylist" if isinstance(batch, Mapping) else None)
-            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+        for part in rows:  # such as the chunks of pandas.read_csv
+            if not (_is_data_frame(part) or hasattr(part, "__arrow_c_stream__") or hasattr(part, "__arrow_c_array__")):
+                raise _not_rows(part, "from_pylist" if isinstance(part, Mapping) else None)
+            yield from arrow_tables(part)
     else:
         raise _not_rows(rows, "from_pydict" if isinstance(rows, Mapping) else None)
 
@@ -118,6 +119,12 @@ def _is_of(rows: Any, package: str, name: str) -> bool:
 
 def _from_pandas(frame: Any) -> pa.Table:
     _check_unique(frame.columns, "data frame")
+    lost = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    if lost:
+        raise InvalidRequest(
+            f"the data frame's index '{lost[0]}' is not a column, and would not be written: frame.reset_index() makes "
+            "a column of it, and frame.reset_index(drop=True) drops it"
+        )
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         return _in_microseconds(table)

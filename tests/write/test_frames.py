@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -127,6 +128,34 @@ def test_pandas_without_surprises(lake: bitlake.Lake) -> None:
         table.append(pd.DataFrame({"id": [2**70], "s": ["d"]}))  # an OverflowError
     with pytest.raises(InvalidRequest, match="more than one column 'id'"):
         table.append(pd.DataFrame([[1, 2]], columns=["id", "id"]))
+
+
+def test_an_index_of_pandas_with_a_name_is_not_lost(lake: bitlake.Lake) -> None:
+    """It may be the groups of a groupby(), or a key; without the error rows had NULL in a column of its name."""
+    table = lake.create_table("t", pd.DataFrame({"id": [1, 2], "x": [1.0, 2.0]}, index=["no", "name"]))
+    frame = pd.DataFrame({"id": [3], "x": [3.0]}).set_index("id")
+    for write in (table.append, table.overwrite, lambda rows: lake.create_table("u", rows)):
+        with pytest.raises(InvalidRequest, match=r"index 'id' .*reset_index\(\) makes a column"):
+            write(frame)
+    table.append(frame.reset_index())
+    table.append(pd.DataFrame({"id": [4], "x": [4.0]}).set_index("id", drop=False))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_frames_in_parts(lake: bitlake.Lake) -> None:
+    text = "id,s\n1,a\n2,b\n3,c\n"
+    table = lake.create_table("t", pd.read_csv(io.StringIO(text), chunksize=2))
+    assert table.to_arrow().to_pylist()[2] == {"id": 3, "s": "c"}
+    parts = [
+        pl.DataFrame({"id": [4]}),
+        pa.table({"id": [5]}),
+        pa.record_batch({"id": [6]}),
+        table.scan(["id"], "id = 1"),
+    ]
+    table.append(parts)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(InvalidRequest, match="not int"):
+        table.append(pd.Series([1, 2]))
 
 
 def test_columns_of_one_name_are_refused(lake: bitlake.Lake) -> None:
