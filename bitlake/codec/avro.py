@@ -88,9 +88,13 @@ class Block(NamedTuple):
 def read_header(stream: BinaryIO, what: str, logical: bool = True) -> Header:
     """Read a container's header, its schema by :func:`check_schema`.
 
-    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for an unknown codec.
+    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for an unknown codec or another format.
     """
-    if stream.read(len(MAGIC)) != MAGIC:
+    magic = stream.read(len(MAGIC))
+    if magic != MAGIC:
+        for start, other in ((b"ORC", "ORC"), (b"PAR1", "Parquet")):
+            if magic.startswith(start):
+                raise UnsupportedFeature(f"the format of {what} is {other}, and only Avro can be read there")
         raise CorruptError(f"{what} is not an Avro file", 0)
     meta: dict[bytes, bytes] = {}
     left = HEADER_BYTES

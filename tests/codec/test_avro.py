@@ -143,6 +143,9 @@ def test_headers() -> None:
     assert read_header(io.BytesIO(head(day)), "it", logical=False).schema == "int"
     with pytest.raises(CorruptError, match="not an Avro file"):
         read_header(io.BytesIO(b"Obj\x02" + head()[4:]), "it")
+    for start, other in ((b"ORC\x11", "ORC"), (b"PAR1", "Parquet")):  # manifests, with 'manifest.format'
+        with pytest.raises(UnsupportedFeature, match=f"the format of it is {other}, and only Avro"):
+            read_header(io.BytesIO(start + head()[4:]), "it")
     with pytest.raises(UnsupportedFeature, match="'brotli'; expected one of null, deflate"):
         read_header(io.BytesIO(head(codec="brotli")), "it")
     for size in range(4, len(head())):
