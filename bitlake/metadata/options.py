@@ -323,6 +323,8 @@ STREAMING_OVERWRITE = _option("streaming-read-overwrite", kind.BOOL, "false")
 """Streams of a primary-key table contain the rows that an overwrite removes and adds."""
 STREAMING_APPEND_OVERWRITE = _option("streaming-read-append-overwrite", kind.BOOL, "false")
 """Streams of an append table contain the rows of the files that an overwrite adds."""
+STREAMING_DELAY = _unset("streaming.read.snapshot.delay", kind.DURATION)
+"""Streams read the changes of a snapshot once it is this old; unset: at once."""
 FULL_COMPACTION_COMMITS = _unset("full-compaction.delta-commits", kind.at_least(1))
 """Compact fully after this many commits."""
 EXPIRE_TIME = _unset("record-level.expire-time", kind.DURATION)

@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from bitlake import _clock
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.merge.keys import group_rows
@@ -217,7 +218,8 @@ class ChangeStream:
     def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
         """The next step from ``start``; without new files it ends at ``start``.
 
-        Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
+        Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.  It ends
+        before snapshots that are younger than ``streaming.read.snapshot.delay``.
         Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
         """
         state = self._table.state()
@@ -230,7 +232,10 @@ class ChangeStream:
         _check_read(state, start)
         if start.full and start.snapshot == last:  # the table has no snapshot yet
             return StreamStep(start, 0)
-        end = StreamOffset(last) if until is None or until.snapshot >= last else until
+        stop = self._stop(state, last)
+        if stop <= start.snapshot and not start.full:
+            return StreamStep(start, 0)
+        end = StreamOffset(stop) if until is None or until.snapshot >= stop else until
         if start.full and end.snapshot <= start.snapshot:  # a snapshot was committed after ``until`` was taken
             end = StreamOffset(start.snapshot + 1)
         if limits is None:
@@ -252,6 +257,12 @@ class ChangeStream:
                 files, size, rows = files + unit.count, size + unit.size, rows + unit.rows
             at = StreamOffset(at.snapshot + 1)
         return StreamStep(start if at == start else _identified(state, at), rows)
+
+    def _stop(self, state: TableState, last: int) -> int:
+        """The first snapshot that is too young to be read; ``last``, the number of the next one, if none is."""
+        delay = state.schema.opts.of(opt.STREAMING_DELAY)
+        young = first_snapshot_from(state, _clock.now_ms() - delay + 1) if delay else None
+        return last if young is None else young.id
 
     def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[TableScan]:
         """The changes between two offsets, snapshot by snapshot, as scans of all columns.

@@ -238,6 +238,7 @@ DECLARED = [
     ("source.split.open-file-cost", 4194304, 0),
     ("streaming-read-append-overwrite", False, None),
     ("streaming-read-overwrite", False, None),
+    ("streaming.read.snapshot.delay", None, 0),
     ("tag.automatic-completion", False, None),
     ("tag.creation-delay", 0, 0),
     ("tag.creation-period-duration", None, 0),

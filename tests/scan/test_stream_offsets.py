@@ -721,3 +721,19 @@ def test_a_producer_that_changed_among_changelogs_that_outlived_their_snapshots(
     with pytest.raises(NotFound, match="stands at snapshot 2, which has expired"):
         told(feed, feed.at(1), feed.latest())
     assert told(feed, feed.at(3), feed.latest())
+
+
+def test_snapshots_are_read_once_they_are_old_enough(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option ``streaming.read.snapshot.delay`` was ignored."""
+    table.alter_options({"streaming.read.snapshot.delay": "10 min"})
+    feed = ChangeStream(table._core, kinds=False)
+    times = [s.time_millis for s in table.history.snapshots()]
+    for at in (StreamOffset(2), StreamOffset(2, 1)):
+        assert feed.step(at).end == feed.step(at, Limits(1)).end == at
+    # The rows that a stream begins with do not wait.
+    assert feed.step(feed.full()).end.snapshot == 6
+    monkeypatch.setattr(_clock, "now_ms", lambda: times[3] + 600_000)
+    old = sum(t <= times[3] for t in times)
+    assert feed.step(StreamOffset(2)).end.snapshot == old + 1
+    monkeypatch.setattr(_clock, "now_ms", lambda: times[4] + 600_000)
+    assert feed.step(StreamOffset(2)).end == feed.step(StreamOffset(2), Limits()).end == StreamOffset(6)
