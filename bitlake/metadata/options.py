@@ -688,8 +688,9 @@ STRATEGIES = ("values-time", "update-time")
 COLUMN = re.compile(r"\$(\w+)")
 """A partition column in a pattern."""
 _PARTS = {
-    "yyyy": r"(?P<year>\d{4})", "yy": r"(?P<year>\d{2})", "MM": r"(?P<month>\d{2})", "M": r"(?P<month>\d{1,2})",
-    "dd": r"(?P<day>\d{2})", "d": r"(?P<day>\d{1,2})", "HH": r"(?P<hour>\d{2})", "H": r"(?P<hour>\d{1,2})",
+    "yyyy": r"(?P<year>\d{4})", "uuuu": r"(?P<year>\d{4})", "yy": r"(?P<year>\d{2})",
+    "MM": r"(?P<month>\d{2})", "M": r"(?P<month>\d{1,2})", "dd": r"(?P<day>\d{2})", "d": r"(?P<day>\d{1,2})",
+    "HH": r"(?P<hour>\d{2})", "H": r"(?P<hour>\d{1,2})",
     "mm": r"(?P<minute>\d{2})", "m": r"(?P<minute>\d{1,2})", "ss": r"(?P<second>\d{2})", "s": r"(?P<second>\d{1,2})",
     "SSS": r"(?P<fraction>\d{3})",
 }  # fmt: skip
