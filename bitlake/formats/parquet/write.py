@@ -280,8 +280,7 @@ def dictionary_columns(table: pa.Table, limit: int) -> list[str]:
     Wide decimals get none, as in files of parquet-mr's version 1: Paimon (Java) 1.4 looks for a constant in such a
     dictionary by its shortest bytes, and not by those of the column's width, so that ``=`` and ``IN`` found no row.
     """
-    step = max(1, table.num_rows // _SAMPLES)
-    slices = [table.slice(start, _SAMPLE_ROWS) for start in range(0, table.num_rows, step)]
+    slices = _samples(table)
     coded = []
     for i, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
@@ -297,6 +296,14 @@ def dictionary_columns(table: pa.Table, limit: int) -> list[str]:
         if distinct * width <= limit:
             coded.append(field.name)
     return coded
+
+
+def _samples(table: pa.Table) -> list[pa.Table]:
+    """Parts of the table that do not overlap; a table of few rows is one part."""
+    if table.num_rows <= _SAMPLES * _SAMPLE_ROWS:
+        return [table]
+    step = table.num_rows // _SAMPLES
+    return [table.slice(start, _SAMPLE_ROWS) for start in range(0, table.num_rows, step)]
 
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:
