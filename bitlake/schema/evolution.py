@@ -470,8 +470,9 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
 
     A change is not refused because of options that did not fit the columns before it (another engine's).
     """
+    before = {field.id: field for field in old.fields}
     for field in new.fields:
-        if field not in old.fields:
+        if field != before.get(field.id):
             check_default(field)
     try:
         check_schema_options(table, old)

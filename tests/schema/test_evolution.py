@@ -19,7 +19,7 @@ from long import long
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from bitlake.types import parse_type
+from bitlake.types import DataField, parse_type
 
 INDEXED = {"file-index.bitmap.columns": "a,v", "file-index.bloom-filter.columns": "v"}
 
@@ -243,6 +243,24 @@ def test_index_types_that_a_new_type_cannot_have_are_refused(lake: bitlake.Lake)
     table = made(lake, simple(), **{"file-index.bsi.columns": "a"})
     with pytest.raises(InvalidRequest, match=r"file-index\.bsi\.columns.*'a' is of type STRING"):
         table.alter_column("a", type="STRING")
+
+
+def test_a_change_of_a_wide_table_compares_each_column_once(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each column was compared with all others: adding one to 1,000 columns took 0.2 s, nearly all of it for that."""
+    table = lake.create_table("wide", pa.schema([(f"c{i}", pa.int64()) for i in range(200)]))
+    compared = 0
+    equal = DataField.__eq__
+
+    def count(self: DataField, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return equal(self, other)
+
+    monkeypatch.setattr(DataField, "__eq__", count)
+    table.add_column("more", "INT")
+    assert compared < 2000
 
 
 def test_buckets_are_not_pruned_by_another_types_hash(lake: bitlake.Lake) -> None:
