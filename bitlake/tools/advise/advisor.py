@@ -238,9 +238,9 @@ class _Advisor:
     def advise(self, sample: int, started: float) -> Advice:
         schema = self.scan.state.schema
         files = policy.data_files(self.scan.plan().files)
-        runs = choose_runs(files, self.scan.plan().schemas, sample)
         rows = sum(f.row_count for f in files)
         fields = self._fields(schema)
+        runs = choose_runs(files, self.scan.plan().schemas, sample, len(fields))
         profiled = self.runner.run(runs, partial(profile_run, self.scan.store, fields=fields, schema=schema))
         columns = {
             f.name: unite(f.name, [p[f.name] for p in profiled if f.name in p], rows)
@@ -252,7 +252,8 @@ class _Advisor:
         coverage, _, _ = index_coverage(self.scan.state, [f.entry for f in files])
         built = {(i.column, i.kind) for i in coverage if i.files > policy.BUILT * len(files)}
         before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
-        tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
+        about = _by_source(questions)
+        tried = {f.name: self._candidates(f, columns, profiled, about.get(f.name, ()), now) for f in fields}
         units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.judged)))
         candidates = [c for all_ in tried.values() for c in all_]
         trials: list[Trial] = self.runner.run(
@@ -260,7 +261,7 @@ class _Advisor:
         )
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
-        advised = self._advised(estimator, tried, questions, now, before, built)
+        advised = self._advised(estimator, tried, about, now, before, built)
         after = _after(before, advised)
         options, unset = policy.option_changes(schema.options, advised, schema.fields)
         name = self.scan.state.name
@@ -322,16 +323,16 @@ class _Advisor:
         field: DataField,
         columns: Mapping[str, ColumnProfile],
         profiled: Sequence[Mapping[str, RunProfile]],
-        questions: Sequence[Question],
+        asked: Sequence[Question],
         now: Mapping[str, Sequence[policy.Candidate]],
     ) -> list[policy.Candidate]:
         profile = columns.get(field.name)
-        if profile is None or not any(field.name in q.sources for q in questions):
+        if profile is None or not asked:
             return []
         most = max(p[field.name].distinct for p in profiled if field.name in p)
         current = list(now.get(field.name, ()))
         kinds = {c.index_type for c in current}
-        tests_text = any(text_column(leaf) == field.name for q in questions for leaf in leaves_of(q.judged))
+        tests_text = any(text_column(leaf) == field.name for q in asked for leaf in leaves_of(q.judged))
         candidates = policy.candidates_of(field, profile, most, tests_text=tests_text)
         return current + [c for c in candidates if c.index_type not in kinds]
 
@@ -341,7 +342,7 @@ class _Advisor:
         self,
         estimator: Estimator,
         tried: Mapping[str, Sequence[policy.Candidate]],
-        questions: Sequence[Question],
+        about: Mapping[str, Sequence[Question]],
         now: Mapping[str, Sequence[policy.Candidate]],
         before: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
@@ -353,11 +354,13 @@ class _Advisor:
 
         def advice(field: DataField, present: Mapping[str, policy.Candidate]) -> policy.ColumnAdvice:
             name = field.name
-            return self._column(field, estimator, tried.get(name, []), questions, now.get(name, []), present, built)
+            asked = about.get(name, ())
+            return self._column(field, estimator, tried.get(name, []), asked, now.get(name, []), present, built)
 
         fields = [*self.scan.state.schema.fields, *self._expressions()]
         advised = [advice(f, before) for f in fields]
-        rivals = [_rival(a, advised, questions) for a in advised]
+        pairs = _pairs(about)
+        rivals = [_rival(a, advised, pairs) for a in advised]
         return [
             advice(f, {**before, **rival}) if rival else alone
             for f, alone, rival in zip(fields, advised, rivals, strict=True)
@@ -368,12 +371,11 @@ class _Advisor:
         field: DataField,
         estimator: Estimator,
         candidates: Sequence[policy.Candidate],
-        questions: Sequence[Question],
+        asked: Sequence[Question],
         declared: Sequence[policy.Candidate],
         present: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
     ) -> policy.ColumnAdvice:
-        asked = [q for q in questions if field.name in q.sources]
         # A column's own index is compared with none; one on a further column must save more than those already there.
         others = {} if field.name in present else present
         trial = policy.ColumnTrial(
@@ -415,17 +417,31 @@ def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
     return indexes
 
 
+def _by_source(questions: Sequence[Question]) -> dict[str, list[Question]]:
+    """The questions about each column and expression, in order."""
+    about: dict[str, list[Question]] = {}
+    for question in questions:
+        for source in question.sources:
+            about.setdefault(source, []).append(question)
+    return about
+
+
+def _pairs(about: Mapping[str, Sequence[Question]]) -> set[frozenset[str]]:
+    """Pairs of sources, each with an index that can evaluate the same test."""
+    leaves = {leaf for questions in about.values() for q in questions for leaf in leaves_of(q.judged)}
+    return {frozenset(places) for leaf in leaves if len(places := places_of(leaf)) > 1}
+
+
 def _rival(
-    advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], questions: Sequence[Question]
+    advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], pairs: Collection[frozenset[str]]
 ) -> dict[str, policy.Candidate]:
     """The new index that saves more and evaluates some of the same tests, by its column; empty if there is none."""
-    if advice.to_build is None:
+    if advice.to_build is None or not pairs:
         return {}
-    pairs = {places for q in questions for leaf in leaves_of(q.judged) if len(places := places_of(leaf)) > 1}
     saved = advice.to_build.bytes_saved
     for other in advised:
         better = other.to_build is not None and (other.to_build.bytes_saved, other.column) > (saved, advice.column)
-        if better and any({other.column, advice.column} == set(pair) for pair in pairs):
+        if better and frozenset((other.column, advice.column)) in pairs:
             assert other.to_build is not None
             return {
                 other.column: policy.Candidate(other.column, other.to_build.index_type, other.to_build.options),

@@ -70,10 +70,12 @@ def advise_sort(
     pages = PAGE_ROWS if chosen and schema.opts.of(opt.PARQUET_PAGE_ROWS) is None else page_rows(schema)
     gains: dict[str, tuple[float, float, float]] = {}
     for column, profile in estimator.columns.items():
-        bounded = [q for q in questions if _bounded(q, column)]
         kind = schema.field(column).type
         is_time = isinstance(kind, AtomicType) and kind.root in _DATES
-        if not bounded or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
+        if column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
+            continue
+        bounded = [q for q in questions if _bounded(q, column)]
+        if not bounded:
             continue
         weight = sum(q.weight for q in bounded)
         before = sum(q.weight * estimator.weigh(q, chosen).total for q in bounded)

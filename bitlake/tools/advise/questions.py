@@ -83,6 +83,9 @@ log = logging.getLogger("bitlake")
 RUN_ROWS = 131_072
 _RUNS = 16
 _LEAST_RUNS = 4
+_MOST_RUNS = 32
+_MOST_COLUMN_RUNS = 512
+"""Trying the indexes of a column on a run takes 50 ms and more of processor time, however few rows the run has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +107,17 @@ class Run:
         return self.task.row_count / max(self.rows, 1)
 
 
-def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int) -> list[Run]:
-    """Runs of about ``rows`` rows in all; of every file all rows, if they are not more than that."""
+def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int, columns: int) -> list[Run]:
+    """Runs of about ``rows`` rows in all, whose ``columns`` are tried; of every file all rows, if both are few."""
     tasks = [t for t in tasks_of(files, schemas) if t.row_count]
     counts = np.array([t.row_count for t in tasks], np.int64)
     total = int(counts.sum())
-    if total <= rows:
+    most = max(_LEAST_RUNS, min(_MOST_RUNS, _MOST_COLUMN_RUNS // max(columns, 1)))
+    if total <= rows and len(tasks) <= most:
         return [Run(t, 0, t.row_count) for t in tasks]
     length = max(RUN_ROWS, rows // _RUNS)
-    number = max(_LEAST_RUNS, rows // length)
+    # A run is at most a file: of small files it takes more runs to have as many rows.
+    number = min(most, max(_LEAST_RUNS, rows // min(length, max(1, total // len(tasks)))))
     ends = np.cumsum(counts)
     middles = ((np.arange(number) + 0.5) * total / number).astype(np.int64)
     runs: dict[tuple[str, int], Run] = {}

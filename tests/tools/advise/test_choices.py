@@ -14,7 +14,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.tools.advise.advice import Advice, ColumnAdvice
-from bitlake.tools.advise.questions import Query
+from bitlake.tools.advise.questions import Query, choose_runs
 from tests.tools.advise.tables import stored
 
 ROWS = 220_000
@@ -111,6 +111,19 @@ def test_equality_alone_on_many_files_gets_a_bloom_filter(tmp_path: Path) -> Non
     rows = pa.table({"name": names, "payload": payload(80_000)})
     advice = stored(tmp_path, rows, 8).indexes.advise(["name = 'user-000000-0'", "name = 'user-031676-4'"])
     assert of(advice, "name").index == "bloom-filter"
+
+
+def test_files_of_few_rows_are_sampled_not_all_read(tmp_path: Path) -> None:
+    """Every file of a table of few rows was looked at: 300 files of 50 rows took 46 s of processor time."""
+    rows = pa.table({"p": [n // 2 for n in range(80)], "word": [f"w{n * 7919 % 101}" for n in range(80)]})
+    table = stored(tmp_path, rows, partition_by=("p",))
+    core = table._core
+    plan = core.scan_of(core.state()).plan()
+    assert len(plan.files) == 40
+    of_columns = {n: choose_runs(plan.files, plan.schemas, 500_000, n) for n in (0, 1, 64, 1000)}
+    assert {n: len({r.task.path for r in runs}) for n, runs in of_columns.items()} == {0: 32, 1: 32, 64: 8, 1000: 4}
+    assert all(r.rows == 2 for r in of_columns[64])
+    assert len(choose_runs(plan.files, plan.schemas, 20, 1)) == 10, "as many as have the rows, where the table has more"
 
 
 def test_an_index_that_is_there_is_kept_replaced_or_dropped(table: bitlake.Table, tmp_path: Path) -> None:
