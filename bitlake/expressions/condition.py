@@ -170,8 +170,10 @@ class Column:
         """
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidRequest(f"{self!r}.isin takes a list of values, such as [{values!r}]")
-        listed = tuple(_value(self, v, none="is_null()") for v in _listed(values))
-        return self._leaf(lambda name: In(name, listed))
+        listed = _listed(values)
+        if not _PLAIN_TYPES.issuperset(map(type, listed)):
+            listed = [_value(self, v, none="is_null()") for v in listed]
+        return self._leaf(lambda name: In(name, tuple(listed)))
 
     def between(self, low: Any, high: Any) -> Condition:
         """Whether the column is from ``low`` to ``high``, both included.
@@ -508,6 +510,10 @@ def _value(column: Column, value: Any, none: str) -> Any:
         return python_value(value)
     except ValueError as e:
         raise InvalidRequest(f"{column!r} is compared with {value!r}: {e}") from e
+
+
+_PLAIN_TYPES = frozenset({str, bytes, bool, int, float, dt.date, dt.time, dt.datetime})
+"""Types whose values :func:`_value` returns as they are."""
 
 
 def _listed(values: Any) -> list[Any]:

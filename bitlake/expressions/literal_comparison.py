@@ -18,7 +18,7 @@ import datetime as dt
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any
 
@@ -177,7 +177,7 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
             single.append(leaf.value)
         elif leaf != FALSE:
             others.append(leaf)
-    parts = _points(field, single, negated)
+    parts = _distinct_points(field, _sorted_points(single), negated)
     if not negated:
         return _one_or(Or, parts + list(dict.fromkeys(others)), FALSE)
     ends = [p for o in dict.fromkeys(others) for p in _outside(o)]
@@ -185,19 +185,61 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
 
 
 def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:
-    """The distinct values of an IN, sorted, if they are the column's own type: integers, or texts for VARCHAR."""
-    types = set(map(type, values))
-    if types == {int} and kind.root in INTEGERS:
-        low, high = limits(kind)
-        distinct = sorted(set(values))
-        return distinct[bisect_left(distinct, low) : bisect_right(distinct, high)]
-    return sorted(set(values)) if types == {str} and kind.root is Root.VARCHAR else None
+    """The distinct physical values of an IN, sorted; None unless each literal equals one value of the type, or none.
+
+    Takes literals of the column's own type, at a microsecond each or less, as :func:`comparison` does one by one.
+    """
+    types, root = set(map(type, values)), kind.root
+    points: set[Any]
+    if types == {int} and root in INTEGERS:
+        points = set(values)
+    elif (types == {str} and root is Root.VARCHAR) or (types == {bytes} and root in BINARIES):
+        return sorted(set(values))
+    elif types <= {int, Decimal} and (root in INTEGERS or root is Root.DECIMAL):
+        try:
+            points = _unscaled(values, kind.scale or 0)
+        except ArithmeticError:
+            return None
+    elif types == {dt.date} and root is Root.DATE:
+        points = set(map(literals.days, values))
+    elif types == {dt.datetime} and {v.tzinfo is None for v in values} == {root is Root.TIMESTAMP}:
+        if root not in TIMESTAMPS or timestamp_unit(kind.precision) == "ns":
+            return None  # several nanoseconds equal one literal
+        points = set(map(time_zone.micros_of, values))
+        if timestamp_unit(kind.precision) == "ms":
+            points = {micros // 1000 for micros in points if micros % 1000 == 0}
+    elif types == {float} and root in FLOATS:
+        exact = values if root is Root.DOUBLE else [v for v in values if _is_single(v)]
+        return _sorted_points(v + 0.0 for v in exact)
+    else:
+        return None
+    low, high = limits(kind)
+    distinct = sorted(points)
+    return distinct[bisect_left(distinct, low) : bisect_right(distinct, high)]
 
 
-def _points(field: DataField, points: Iterable[Any], negated: bool) -> list[Predicate]:
-    nan = [p for p in points if isinstance(p, float) and math.isnan(p)][:1]
-    distinct = sorted({p for p in points if not (isinstance(p, float) and math.isnan(p))}) + nan
-    return _distinct_points(field, distinct, negated)
+_EXACT = Context(prec=100, traps=[Inexact, InvalidOperation, Overflow])
+
+
+def _unscaled(values: Sequence[int | Decimal], scale: int) -> set[int]:
+    """Numbers times ``10 ** scale``, without those that are not whole then."""
+    unit = 10**scale
+    points = set()
+    for value in values:
+        if isinstance(value, int):
+            points.add(value * unit)
+        else:
+            number = value.scaleb(scale, _EXACT)
+            if number == (whole := int(number)):
+                points.add(whole)
+    return points
+
+
+def _sorted_points(points: Iterable[Any]) -> list[Any]:
+    """Physical values, distinct and sorted, NaN last."""
+    known = list(points)
+    nan = [p for p in known if isinstance(p, float) and math.isnan(p)][:1]
+    return sorted({p for p in known if not (isinstance(p, float) and math.isnan(p))}) + nan
 
 
 def _distinct_points(field: DataField, distinct: list[Any], negated: bool) -> list[Predicate]:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bitlake.errors import InvalidRequest
@@ -82,6 +82,12 @@ class In:
     column: str
     values: tuple[Any, ...]
     negated: bool = False
+    arrays: dict[pa.DataType, pa.Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The values as Arrow arrays, each made when rows of its type are first tested."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling: without the arrays."""
+        return In, (self.column, self.values, self.negated)
 
 
 @dataclass(frozen=True, slots=True)

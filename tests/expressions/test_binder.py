@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlglot import parse_one
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions import literal_comparison
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import from_sqlglot, parse_predicate
 from bitlake.expressions.sql_text import to_sql
@@ -577,3 +578,40 @@ def test_literals_that_a_column_is_not_compared_with(leaf: Comparison | In, mess
     with pytest.raises(InvalidRequest, match=message):
         bind(leaf, FIELDS)
     assert bind(leaf, FIELDS, on_unsupported="true") == TRUE
+
+
+INDIA = dt.timezone(dt.timedelta(hours=5, minutes=30))
+LISTS: list[tuple[str, list[Any]]] = [
+    ("TINYINT", [0, 127, 128, -(10**20), Decimal("1.0"), Decimal("1.5"), Decimal("-0")]),
+    (
+        "DECIMAL(5, 2)",
+        [1, 10**4, Decimal("1.00"), Decimal("-0.001"), Decimal("999.99"), Decimal("1E+2"), Decimal("1E+3")],
+    ),
+    ("DECIMAL(38, 10)", [Decimal("1e-40"), Decimal(10**27), Decimal("0.1234567891"), -3]),
+    ("DOUBLE", [0.0, -0.0, math.nan, math.inf, 0.1, 1e300]),
+    ("FLOAT", [0.0, -0.0, math.nan, math.inf, 0.1, 1e300, 0.5]),
+    ("DATE", [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
+    (
+        "TIMESTAMP(3)",
+        [dt.datetime(1, 1, 1), dt.datetime(2020, 1, 1, 0, 0, 0, 1000), dt.datetime(2020, 1, 1, 0, 0, 0, 1)],
+    ),
+    ("TIMESTAMP(6)", [dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(9999, 12, 31, 23, 59)]),
+    ("TIMESTAMP(6) WITH LOCAL TIME ZONE", [dt.datetime(1, 1, 1, tzinfo=INDIA), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)]),
+    ("BYTES", [b"", b"a", b"\xff"]),
+]
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize(("kind", "values"), LISTS, ids=[kind for kind, _ in LISTS])
+def test_a_list_is_each_of_its_values_without_comparing_them_one_by_one(
+    kind: str, values: list[Any], negated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = [DataField(0, "c", parse_type(kind))]
+    singles = [bind(Comparison("c", Op.EQ, v), fields, "Europe/Berlin") for v in values]
+    points = [s.value for s in singles if isinstance(s, Comparison)]
+    assert len(points) == len(singles) - singles.count(bind(Comparison("c", Op.EQ, None), fields))
+    monkeypatch.setattr(literal_comparison, "comparison", None)
+    bound = bind(In("c", tuple(reversed(values * 2)), negated), fields, "Europe/Berlin")
+    assert isinstance(bound, In) and bound.negated == negated
+    assert repr(bound.values[-1]) == "nan" or list(bound.values) == sorted(bound.values)
+    assert sorted(map(repr, bound.values)) == sorted(set(map(repr, points)))

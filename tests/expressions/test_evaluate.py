@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from long import long
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions import evaluate as evaluation
 from bitlake.expressions.binder import bind
 from bitlake.expressions.evaluate import evaluate, filter_table, physical_array
 from bitlake.expressions.parser import parse_predicate
@@ -257,3 +259,40 @@ def test_not_a_number_in_a_list() -> None:
 def test_a_text_with_a_surrogate_is_refused(leaf: Predicate) -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
         evaluate(leaf, pa.table({"s": ["a"]}), FIELDS)
+
+
+LONG = {
+    "i": [7 * n - 9000 for n in range(3000)],
+    "d": [n / 8 for n in range(-1500, 1500)] + [-0.0, float("nan"), float("inf")],
+    "f": [n / 8 for n in range(-1500, 1500)] + [-0.0, float("nan"), float("inf")],
+    "s": [f"t{n} é" for n in range(3000)],
+    "x": [b"%d" % n for n in range(3000)],
+    "dec": [10**18 + n for n in range(-1500, 1500)] + [-100, 0],
+    "day": list(range(-1500, 1500)),
+    "ts": [37 * n for n in range(-1500, 1500)],
+    "ns": [10**18 + 37 * n for n in range(-1500, 1500)],
+}
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("name", LONG)
+def test_lists_longer_than_the_rows(name: str, negated: bool) -> None:
+    rows = [*LONG[name][::40], *KINDS[name][1], None]
+    leaf = In(name, tuple(v + 0.0 if isinstance(v, float) else v for v in LONG[name]), negated)
+    for encode in (False, True):
+        table = pa.table({name: column(name, rows, encode)})
+        expected = [truth(leaf, {name: v}) for v in rows]
+        assert evaluate(leaf, table, FIELDS).to_pylist() == expected
+        assert evaluate(leaf, table.slice(0, 0), FIELDS).to_pylist() == []
+
+
+def test_the_values_of_a_list_become_an_array_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of a scan made an array of 100,000 values, one scalar after another for DECIMAL and TIMESTAMP."""
+    leaf = In("ts", tuple(LONG["ts"]))
+    table = pa.table({"ts": column("ts", [0, 37, 1])})
+    assert evaluate(leaf, table, FIELDS).to_pylist() == [True, True, False]
+    monkeypatch.setattr(evaluation, "values_array", None)
+    assert evaluate(leaf, table, FIELDS).to_pylist() == [True, True, False]
+    assert leaf == In("ts", tuple(LONG["ts"])) and "arrays" not in repr(leaf)
+    pickled = pickle.dumps(leaf)
+    assert len(pickled) <= len(pickle.dumps(In("ts", tuple(LONG["ts"])))) and pickle.loads(pickled) == leaf
