@@ -13,7 +13,7 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.engine import SessionState
 from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
 from bitlake.expressions.spark_dialect import Args, has_markers, reading, with_values, without_lists
 from bitlake.formatting import one_line
 from bitlake.progress import job
@@ -96,16 +96,16 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     }
 
 
-_QUERY = re.compile(r"\s*(SELECT|WITH)\b", re.I)
+_SHORTENED = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE)\b", re.I)
 
 
 def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
-    """Run a query with markers in place of its long lists of literals.
+    """Run a query, DELETE or UPDATE with markers in place of its long lists of literals.
 
-    Where that fails, and the error may be due to a marker, the text is run as written.  For statements that are not
-    queries, ``run`` calls :func:`refuse_markers`.
+    Where that fails, and the error may be due to a marker, the text is run as written.  For other statements, ``run``
+    calls :func:`refuse_markers`.
     """
-    short, lists = without_lists(text) if _QUERY.match(text) else (text, ())
+    short, lists = without_lists(text, wall_clocks=False) if _SHORTENED.match(text) else (text, ())
     if not lists:
         return run(text)
     try:
@@ -114,15 +114,15 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
     except NotTranslatable:
         pass
     except BitlakeError as e:
-        if not has_markers(str(e)):
+        if not has_markers(str(e)) or isinstance(e, CommitConflict | StorageUnavailable):
             raise
     return run(text)
 
 
-def refuse_markers(text: str) -> None:
-    """Raise :class:`NotTranslatable` if a text has markers of lists, so that it is run as written."""
-    if has_markers(text):
-        raise NotTranslatable("a long list", "only queries are read without their lists")
+def refuse_markers(text: str, statement: object) -> None:
+    """Raise :class:`NotTranslatable` if a statement's text has markers that only others can have: run it as written."""
+    if has_markers(text) and not isinstance(statement, st.DeleteFrom | st.Update):
+        raise NotTranslatable("a long list", "only queries, DELETE and UPDATE are read without their lists")
 
 
 class _CoreSession(Session):
@@ -167,7 +167,7 @@ class CoreEngine:
         statement = parse_statement(begun, wall_clocks=session.wall_clocks)
         if isinstance(statement, st.Query):
             return run_query(session, statement.text)
-        refuse_markers(written)
+        refuse_markers(written, statement)
         handler = _handlers_here().get(type(statement)) or handlers().get(type(statement))
         if handler is None:
             raise NeedsSpark(f"{written.strip().split(maxsplit=1)[0].upper()} …")

@@ -62,7 +62,7 @@ def _constant(node: exp.Expr, tz: str) -> Any:
         case exp.Concat():
             return _concat(node, tz)
         case exp.Neg():
-            return _negative(_constant(node.this, tz))
+            return negative(_constant(node.this, tz))
         case exp.Cast():
             return cast(_constant(node.this, tz), node.to, tz)
         case exp.TsOrDsToDate() if node.args.get("format") is None:
@@ -98,7 +98,8 @@ def _concat(node: exp.Concat, tz: str) -> str:
     return "".join(parts)
 
 
-def _negative(value: Any) -> Any:
+def negative(value: Any) -> Any:
+    """``-value`` of a constant; raises :class:`NotConstant`."""
     if value is None or (isinstance(value, int | float | Decimal | np.float32) and not isinstance(value, bool)):
         # Spark reads -128Y and -0.0 through the negated literal as well.
         # Exactly: the usual arithmetic of decimals rounds to 28 digits.

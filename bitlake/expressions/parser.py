@@ -21,7 +21,15 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import SparkSql, list_of, reading, syntax_error, take_lists, without_lists
+from bitlake.expressions.spark_dialect import (
+    SparkSql,
+    count_markers,
+    list_of,
+    reading,
+    syntax_error,
+    take_lists,
+    without_lists,
+)
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
 from bitlake.expressions.term_parser import Inexpressible, asks_the_time, nondeterministic_part, term_of, with_time
@@ -70,7 +78,7 @@ def parse_predicate(text: str, timezone: str = "UTC", column_of: ColumnOf | None
     """
     if not arguments.text("a condition", text).strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
-    if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None:
+    if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None or count_markers(text):
         return _parse(text, timezone, column_of)
     return _parse_known(text, timezone)
 
@@ -87,7 +95,9 @@ def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predi
                     return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
             except (InvalidRequest, Inexpressible):
                 pass  # the error is to show the text as written
-    tree = _syntax_tree(text, timezone)
+    tree, marked = _syntax_tree(text, timezone), count_markers(text)
+    if marked and take_lists(tree) != marked:
+        raise InvalidRequest(f"a list is not where it can be read without its literals: {text}")  # it is read with them
     try:
         return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
     except Inexpressible as e:
@@ -101,6 +111,8 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
     """
     if not text.strip():
         raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
+    if count_markers(text):
+        raise InvalidRequest(f"a value is not computed with a list that is read without its literals: {text}")
     tree = _syntax_tree(text, timezone)
     try:
         return term_of(tree, timezone, lambda column: _name(column, column_of or dotted))
@@ -362,7 +374,9 @@ def _in(node: exp.In, to: _Context) -> Predicate:
         raise Inexpressible(node, "IN of nothing")
     try:
         cut = list_of(node)
-        values = tuple(constant(e, to.timezone) for e in node.expressions) if cut is None else cut.values
+        values = (
+            tuple(constant(e, to.timezone) for e in node.expressions) if cut is None else cut.constants(to.timezone)
+        )
     except NotConstant:
         return to.boolean(node, "not a constant")
     return to.leaf(node.this, lambda name: In(name, values))

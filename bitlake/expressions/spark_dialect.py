@@ -6,11 +6,11 @@ concatenated literal in both.
 
 Parameters, ``:name`` and ``?``, are replaced by Python values as literals of Spark SQL (:func:`with_values`).
 
-sqlglot takes some 50 µs to parse a literal, so long lists in ``IN (…)`` are read without it.  :func:`without_lists`
-cuts lists of whole numbers or plain strings out of a text and puts a marker, made of the list's digest, in place of
-each. The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in the tree there, which
-only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.  :func:`with_lists` is
-the text as it was written.
+sqlglot takes 50 to 300 µs to parse a literal, so long lists in ``IN (…)`` are read without it.  :func:`without_lists`
+cuts lists of numbers, strings, dates, timestamps, binaries and NULL out of a text and puts a marker, made of the list's
+digest, in place of each.  The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in
+the tree there, which only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.
+:func:`with_lists` is the text as it was written.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
+import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.folding import cast, constant, negative
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
 from bitlake.types import time_zone
@@ -225,18 +227,27 @@ _MARKER = re.compile(f"'({_MARK}[0-9a-f]{{32}})'")
 _RAW_STRING = re.compile(r"\br['\"]", re.I)
 _RAW_STARTS = ("r'", "R'", 'r"', 'R"')
 """A text with a raw string contains one of these; this test is faster than the pattern."""
+_STRING = r"'[^'\\]*+(?:''[^'\\]*+)*'"
+_NAMED = rf"(?:[A-Za-z_]++(?:\s*+{_STRING})?|{_STRING})"
 _PIECE = re.compile(
-    r"""  '(?:[^'\\]|\\.)*+'
+    rf"""  '(?:[^'\\]|\\.)*+'
         | "(?:[^"\\]|\\.)*+"
         | `[^`]*+`
         | --[^\n]*+
         | /\*.*?\*/
-        | (?P<head>\bIN\s*\()(?P<list>[-0-9,\s]++|\s*+'[^'\\]*+'(?:\s*+,\s*+'[^'\\]*+')*\s*+)(?=\))""",
+        | (?P<head>\bIN\s*\()(?P<list>[-0-9A-Za-z.,\s]++|\s*+{_NAMED}(?:\s*+,\s*+{_NAMED})*\s*+)(?=\))""",
     re.I | re.S | re.X,
 )
 # No possessive repeat of a group that can fail half-way: before Python 3.11.5 it takes that half for a match.
 _NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*")
-_TEXT = re.compile(r"'([^']*)'")
+_STRINGS = re.compile(rf"\s*+{_STRING}\s*+(?:,\s*+{_STRING}\s*+)*")
+_TEXT = re.compile(r"'([^']*+(?:''[^']*+)*)'")
+_NUMBER, _WORD = r"[0-9]++(?:\.[0-9]++)?", r"X|DATE|TIMESTAMP(?:_NTZ|_LTZ)?"
+_ELEMENT = re.compile(rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|(NULL)", re.I)
+# Blanks are possessive: two ways to share them between neighbours would be 2**n for n literals.
+_ANY = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|NULL)\s*+"
+_ELEMENTS = re.compile(f"{_ANY}(?:,{_ANY})*", re.I)
+_TIMESTAMP = re.compile(r"\bTIMESTAMP\s*'", re.I)
 
 
 class LiteralList(str):
@@ -244,6 +255,7 @@ class LiteralList(str):
 
     text: str
     values: tuple[int, ...] | tuple[str, ...]
+    """The values of a list of whole numbers or of strings; none for one of other literals."""
 
     def __new__(cls, marker: str, text: str, values: tuple[int, ...] | tuple[str, ...]) -> LiteralList:
         """The list of a marker."""
@@ -256,8 +268,14 @@ class LiteralList(str):
         """The name of a table of the values."""
         return f"lake_list_{self[1:]}"
 
+    def constants(self, timezone: str) -> tuple[Any, ...]:
+        """The values as :func:`bitlake.expressions.folding.constant` gives them; raises :class:`NotConstant`."""
+        return self.values or tuple(_constants(self.text, timezone))
+
     def literals(self) -> list[exp.Expr]:
         """The values as nodes of a tree."""
+        if not self.values:
+            return list(sqlglot.parse_one(f"x IN ({self.text})", dialect=SparkSql).expressions)
         return [exp.Literal.number(v) if isinstance(v, int) else exp.Literal.string(v) for v in self.values]
 
 
@@ -323,10 +341,11 @@ def with_lists(text: str) -> str:
     return _MARKER.sub(written, text) if _MARK in text else text
 
 
-def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
+def without_lists(text: str, *, wall_clocks: bool = True) -> tuple[str, tuple[LiteralList, ...]]:
     """A text with markers in place of long lists, and the lists; as it is, without lists, where the cut might be wrong.
 
-    The caller reads the text inside of :func:`reading`.
+    The caller reads the text inside of :func:`reading`.  ``wall_clocks`` False leaves ``TIMESTAMP '…'`` in the text,
+    for callers to whom a setting may make it a TIMESTAMP_NTZ.
 
     >>> text, lists = without_lists(f"a IN ({', '.join(['7'] * 1000)}) AND b > 1")
     >>> text == f"a IN ('{lists[0]}') AND b > 1"
@@ -341,7 +360,7 @@ def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
     for piece in _PIECE.finditer(text):
         inside = piece["list"]
         values = None if inside is None or len(inside) < _LEAST_CHARACTERS else _values(inside)
-        if values is not None:
+        if values is not None and (wall_clocks or values or not _TIMESTAMP.search(inside)):
             marker = _MARK + hashlib.blake2b(inside.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
             lists.append(LiteralList(marker, inside, values))
             parts += [text[end : piece.start("list")], f"'{marker}'"]
@@ -350,6 +369,34 @@ def without_lists(text: str) -> tuple[str, tuple[LiteralList, ...]]:
 
 
 def _values(inside: str) -> tuple[int, ...] | tuple[str, ...] | None:
-    if "'" in inside:
-        return tuple(_TEXT.findall(inside))
-    return tuple(map(int, inside.split(","))) if _NUMBERS.fullmatch(inside) else None
+    """The values of a list of whole numbers or strings, none for one of other literals, None for other expressions."""
+    if _NUMBERS.fullmatch(inside):
+        return tuple(map(int, inside.split(",")))
+    if _STRINGS.fullmatch(inside):
+        texts = _TEXT.findall(inside)
+        return tuple(text.replace("''", "'") for text in texts) if "''" in inside else tuple(texts)
+    return () if _ELEMENTS.fullmatch(inside) else None
+
+
+def _constants(inside: str, timezone: str) -> Iterator[Any]:
+    types: dict[str, exp.DataType] = {}
+
+    def type_of(prefix: str, suffix: str) -> exp.DataType:
+        kind = types.get(prefix + suffix)
+        if kind is None:
+            node = sqlglot.parse_one(f"{prefix} ''" if prefix else f"1{suffix}", dialect=SparkSql)
+            kind = types[prefix + suffix] = node.args["to"]
+        return kind
+
+    for sign, number, suffix, word, text, null in _ELEMENT.findall(inside):
+        if null:
+            yield None
+        elif number:
+            value = constant(exp.Literal.number(number), timezone)
+            value = cast(value, type_of("", suffix), timezone) if suffix else value
+            yield negative(value) if sign else value
+        elif word in ("X", "x"):
+            yield constant(exp.HexString(this=text), timezone)
+        else:
+            text = text.replace("''", "'")
+            yield cast(text, type_of(word, ""), timezone) if word else text

@@ -366,7 +366,7 @@ class SparkEngine:
     def _run(self, text: SqlText) -> DataFrame:
         statement = parse_statement(text, wall_clocks=self.context.wall_clocks)
         if not isinstance(statement, st.Query):
-            refuse_markers(text)
+            refuse_markers(text, statement)
         if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
         handler = _HANDLERS.get(type(statement)) or handlers().get(type(statement))

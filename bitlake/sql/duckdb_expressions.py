@@ -483,6 +483,8 @@ def _in(e: Expressions, node: exp.In) -> Value:
 
 def _holds_type(values: LiteralList, value: Value) -> bool:
     """Whether a value is compared with a list's literals as they are, by both engines."""
+    if not values.values:
+        return False
     return value.type.is_integer if isinstance(values.values[0], int) else value.type == ty.STRING and not value.char
 
 

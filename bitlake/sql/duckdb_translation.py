@@ -79,7 +79,7 @@ def translate(
         if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
-    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode)})
+    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode) if node.args["this"].values})
     return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), lists)
 
 

@@ -18,6 +18,11 @@ from bitlake.expressions.tree import In
 
 NUMBERS = ", ".join(str(7 * i - 900) for i in range(600))
 TEXTS = ",".join(f"'t{i:04d} é'" for i in range(400))
+DECIMALS = ", ".join(f"{i}.{i % 100:02}" for i in range(-90, 90))
+DOUBLES = ",".join(f"{i}.5D" for i in range(-90, 90))
+DAYS = ", ".join(f"DATE '{1990 + i}-1-{i % 28 + 1:02}'" for i in range(40))
+TIMES = ", ".join(f"TIMESTAMP_NTZ'{1990 + i}-01-01 00:00:{i % 60:02}.{i}'" for i in range(40))
+BYTES = ", ".join(f"X'{i:04x}'" for i in range(100))
 CONDITIONS = [
     f"a IN ({NUMBERS})",
     f"a NOT IN ( {NUMBERS} ) AND b in({TEXTS}) OR c = 1",
@@ -45,12 +50,37 @@ CONDITIONS = [
     f"(a, b) IN ({NUMBERS})",
     f"a IN ({NUMBERS}) AND b = '\ue0000'",
     f"struct(a IN ({NUMBERS})).col1",
+    f"d IN ({DECIMALS}, NULL, 7)",
+    f"d IN ({DECIMALS}, 1.)",
+    f"d IN ({DECIMALS}, .5)",
+    f"d IN ({DECIMALS}, 1e2)",
+    f"d IN ({DECIMALS}, 1.5BD)",
+    f"d IN ({DECIMALS}, 123456789012345678901234567890123456789)",
+    f"d NOT IN ({DOUBLES}, 1L, - 2S, 3y, 4f)",
+    f"d IN ({DOUBLES}, 128Y)",
+    f"day IN (null, {DAYS})",
+    f"day IN ({DAYS}, DATE '2020-02-30')",
+    f"day IN ({DAYS}, DATE('2020-02-03'))",
+    f"day IN ({DAYS}, current_date())",
+    f"ts IN ({TIMES}, DATE '2020-01-01')",
+    f"ts IN ({TIMES.replace('_NTZ', '')}, timestamp_ltz '2020-03-29 02:30:00')",
+    f"ts IN ({TIMES}, TIMESTAMP_NTZ '2020-01-01 00:00:00 Europe/Berlin')",
+    f"x IN ({BYTES}, x'F', X'')",
+    f"x IN ({BYTES}, X'fg')",
+    f"b IN ({TEXTS}, '', NULL)",
+    f"b IN ({TEXTS}, 'it''s', '''', '')",
+    f"b IN (NULL, 'it''s', {TEXTS})",
+    f"b IN ({TEXTS}, 'two''parts' 'more')",
+    f"b IN ({TEXTS}, N'x')",
+    f"b IN ({TEXTS}, NULLS)",
+    f"b IN ({', '.join(['NULL'] * 200)})",
+    f"b IN (SELECT {NUMBERS.replace(', ', ' ')} FROM t)",
 ]
 
 
 def outcome(text: str) -> Any:
     try:
-        return parse_predicate(text)
+        return parse_predicate(text, "Europe/Berlin")
     except InvalidRequest as e:
         return str(e)
 
@@ -66,6 +96,7 @@ def test_the_parser_gives_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -
 def test_random_lists_are_read_as_the_parser_reads_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pick = random.Random(17)
     literals = ["1", "-1", "00", "123456789012345678", "'a'", "'b c'", "''", "NULL", "2.0", "1e2", "-0", '"q"', "true"]
+    literals += ["1L", "- 1.5D", "DATE '2020-01-01'", "date'2020'", "TIMESTAMP '2020-01-01'", "X'0a'", "-2.50", "null"]
     texts = []
     for _ in range(count):
         few = pick.sample(literals, pick.choice([1, 1, 2, 3]))

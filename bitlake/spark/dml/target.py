@@ -24,6 +24,7 @@ from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.engine.metadata_only import columns_of, prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.expressions.spark_dialect import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
@@ -121,7 +122,7 @@ class Target(StatementTarget):
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
                 query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
-                return self.context.spark.sql(query)
+                return self.context.spark.sql(with_lists(query))
         except MissingColumn as e:
             raise e.among(columns_of(prepared.scans)) from e.__cause__
 

@@ -179,7 +179,7 @@ def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[Liter
     for term in required.flatten() if isinstance(required, exp.And) else [required]:
         node = term.this.unnest() if isinstance(term, exp.Not) else term
         values = list_of(node) if isinstance(node, exp.In) and isinstance(node.this, exp.Column) else None
-        if values is None:
+        if values is None or not values.values:
             continue
         *owners, name = [context.names.key(part.name) for part in node.this.parts]
         if types.get(name) == {isinstance(values.values[0], int)} and not types.keys() & set(owners):

@@ -47,3 +47,30 @@ def test_the_same_rows_as_plain_spark(lake: bitlake.Lake, condition: str) -> Non
     # Only a list that WHERE requires is a table, compared by a join.
     joined = "Join" in frame._jdf.queryExecution().optimizedPlan().toString()
     assert joined is (CONDITIONS[condition] or "SELECT" in condition)
+
+
+STATEMENTS = [
+    f"DELETE FROM t WHERE id IN ({NUMBERS})",
+    f"DELETE FROM t AS o WHERE o.id IN ({NUMBERS}) AND substring(o.code, 1, 1) = '0'",
+    f"UPDATE t SET code = concat('x', id) WHERE id IN ({NUMBERS})",
+    f"UPDATE t SET code = IF(id IN ({NUMBERS}), 'y', code)",
+]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("statement", STATEMENTS, ids=range(len(STATEMENTS)))
+def test_statements_change_the_listed_rows(tmp_path: Any, spark: Any, statement: str, keyed: bool) -> None:
+    """DELETE and UPDATE read 100,000 literals one by one, in about 3 s."""
+    lake = bitlake.connect(str(tmp_path), spark=spark)
+    rows = pa.table({"id": pa.array(range(900), pa.int64()), "code": [f"0{i}" for i in range(900)]})
+    table = lake.create_table("t", rows.schema, primary_key=["id"] if keyed else None)
+    table.append(rows)
+    lake.sql(statement)
+    listed = {int(n) for n in NUMBERS.split(",")}
+    expected = [
+        (n, f"x{n}" if "'x'" in statement else "y" if "'y'" in statement else f"0{n}") if n in listed else (n, f"0{n}")
+        for n in range(900)
+        if n not in listed or not statement.startswith("DELETE")
+    ]
+    kept = lake.table("t").to_arrow().sort_by("id")
+    assert list(zip(*kept.to_pydict().values(), strict=True)) == expected
