@@ -4,7 +4,7 @@
    alone in its section is upgraded (it changes only its level) if it is large or has no small neighbours to merge with.
    In tables that look keys up, the keys of a file leaving level 0 are still looked up: to mark the rows they replace,
    or to write the changelog.
-2. **Reading.**  :mod:`bitlake.merge.engine` gives the rows of the sorted runs in chunks, key range by key
+2. **Reading.**  :mod:`bitlake.merge.sort_merge_reader` gives the rows of the sorted runs in chunks, key range by key
    range.
 3. **Merging** a chunk, while the next is read and the one before is written, takes one of four ways (index-format spec,
    section 9.4):
@@ -49,9 +49,10 @@ from bitlake.errors import InvalidRequest
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
-from bitlake.merge.engine import LEVEL, LevelGroups, SortedSource, merge_rows, merge_runs
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.interval_partition import interval_partition
 from bitlake.merge.keys import group_rows
+from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.mergetree.bucket import POSITION, BucketReader, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter, file_shape
 from bitlake.mergetree.lookup import FileHits, KeyLookup

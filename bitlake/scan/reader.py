@@ -31,7 +31,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
 from bitlake.io import Store
-from bitlake.merge.engine import LEVEL, LevelGroups, SortedSource, merge_rows, merge_runs
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
+from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity

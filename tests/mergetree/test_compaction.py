@@ -10,7 +10,7 @@ import pytest
 from long import long
 from lsm_bucket import BucketTable
 
-from bitlake.merge import engine as stream
+from bitlake.merge import sort_merge_reader as stream
 from bitlake.mergetree.universal_compaction import pick_full_compaction
 from bitlake.scan import column_reader as fetch
 

@@ -19,7 +19,7 @@ from store_wrappers import FaultyStore
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
-from bitlake.merge import engine as merge_engine
+from bitlake.merge import sort_merge_reader
 from bitlake.mergetree import compaction
 from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.compaction import ChangelogMaker, RecordExpire, compact_unit
@@ -247,7 +247,7 @@ def test_keys_of_a_kept_file_are_looked_up_in_parts(tmp_path: Path, monkeypatch:
     (old,) = put_files(context, store, 5, rows_of(context, made[0]))
     (new,) = put_files(context, store, 0, rows_of(context, made[1]))
     monkeypatch.setattr(column_reader, "_BATCH_ROWS", 4)
-    monkeypatch.setattr(merge_engine, "MEMORY", 1)
+    monkeypatch.setattr(sort_merge_reader, "MEMORY", 1)
     looked_up: list[int] = []
     inner = compaction.KeyLookup.find
 

@@ -15,7 +15,7 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 
 import bitlake
 from bitlake.errors import InvalidRequest
-from bitlake.merge import engine as stream
+from bitlake.merge import sort_merge_reader as stream
 from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from long import few
 
 import bitlake
-from bitlake.merge import engine as merge_engine
-from bitlake.merge.engine import MEMORY
+from bitlake.merge import sort_merge_reader
+from bitlake.merge.sort_merge_reader import MEMORY
 from bitlake.snapshot.versions import snapshot_ids
 
 SCHEMA = pa.schema(
@@ -101,7 +101,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
             **rng.choice(OPTIONS),
         }
         # Runs are merged in one chunk, or in many.
-        merge_engine.MEMORY = random.Random(~self.seed).choice([1, 3_000, MEMORY])
+        sort_merge_reader.MEMORY = random.Random(~self.seed).choice([1, 3_000, MEMORY])
         self.folder = tempfile.mkdtemp()
         lake = bitlake.connect(self.folder)
         by = ["p"] if self.partitioned else []
@@ -113,7 +113,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
             for number, rows in self.kept.items():
                 assert self.read(number) == rows, f"snapshot {number}, at the end"
         finally:
-            merge_engine.MEMORY = MEMORY
+            sort_merge_reader.MEMORY = MEMORY
             shutil.rmtree(self.folder)
 
     @rule()

@@ -10,7 +10,7 @@ import pytest
 from long import few
 
 import bitlake
-from bitlake.merge import engine as merge_engine
+from bitlake.merge import sort_merge_reader
 from bitlake.scan.reader import ROW_INDEX
 
 ENGINES = {
@@ -65,16 +65,16 @@ def test_chunks_have_the_rows_of_one_chunk(engine: str, tmp_path: Path, monkeypa
     ]
     once = [scan.to_arrow() for scan in asked]
     chunks = []
-    merge_runs = merge_engine.merge_runs
+    merge_runs = sort_merge_reader.merge_runs
 
-    def counted(sources: list[merge_engine.SortedSource], keys: list[str]) -> object:
+    def counted(sources: list[sort_merge_reader.SortedSource], keys: list[str]) -> object:
         found = list(merge_runs(sources, keys))
         chunks.append(len(found))
         yield from found
 
     monkeypatch.setattr("bitlake.scan.reader.merge_runs", counted)
     monkeypatch.setattr("bitlake.scan.column_reader._BATCH_ROWS", 64)
-    monkeypatch.setattr(merge_engine, "MEMORY", 1)
+    monkeypatch.setattr(sort_merge_reader, "MEMORY", 1)
     again = [scan.to_arrow() for scan in asked]
     assert max(chunks) > 10
     for one, many in zip(once, again, strict=True):

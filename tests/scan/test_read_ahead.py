@@ -242,9 +242,9 @@ def test_closing_stops_the_work_on_items() -> None:
 
 UNFINISHED = """
 import sys, bitlake
-from bitlake.merge import engine as merge_engine
+from bitlake.merge import sort_merge_reader
 from bitlake.scan import column_reader, read_ahead
-merge_engine.MEMORY = read_ahead.READ_AHEAD_BYTES = 1
+sort_merge_reader.MEMORY = read_ahead.READ_AHEAD_BYTES = 1
 column_reader._BATCH_ROWS = 10
 iterator = bitlake.connect(sys.argv[1]).table(sys.argv[2]).scan().to_batches()
 print(next(iterator).num_rows > 0)
