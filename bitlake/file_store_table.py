@@ -40,7 +40,7 @@ from bitlake.schema.validation import check_partition_expiry, check_reading
 from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries, files_of_partitions
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
-from bitlake.snapshot.state import TableState, in_vector_mode, load_state, state_at
+from bitlake.snapshot.state import TableState, load_state, state_at, with_vector_mode_of
 from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
@@ -159,7 +159,7 @@ class FileStoreTable:
 
     def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""
-        state = state.in_snapshot_mode()
+        state = state.in_vector_mode_of_snapshot()
         scan = TableScan(
             state=state,
             store=self.store,
@@ -233,13 +233,13 @@ class FileStoreTable:
             old = state_at(state, between.start) if between.start else replace(new, snapshot=None)
         # Rows of both are read with the latest columns, as in Paimon, and each with its own deletion-vector mode.
         columns = incremental.columns_of_difference(state.schema, new.schema)
-        schema = in_vector_mode(columns, new.schema)
+        schema = with_vector_mode_of(columns, new.schema)
         if not new.schema.primary_keys:
             added = tuple(incremental.new_files(old.entries(), new.entries()))
             below = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, added)
             return self._changed(new.schema, below, None, kinds, packed)
         before, after = incremental.differing_files(old, new)
-        old_schema = in_vector_mode(columns, old.schema)
+        old_schema = with_vector_mode_of(columns, old.schema)
         earlier = incremental.FilesState(old.name, old.paths, old.store, old_schema, old.snapshot, tuple(before))
         later = incremental.FilesState(new.name, new.paths, new.store, schema, new.snapshot, tuple(after))
         return self._changed(new.schema, later, earlier, kinds, packed)

@@ -88,8 +88,6 @@ class Screen:
         leading ``*`` are wrapped, then those with a leading ``~`` (long names) are shortened in the middle.  A ``?``
         before these leaves a column out if all of its values are empty.
         """
-        from rich.table import Table as Grid
-
         values = [list(row) for row in rows]
         if not values:
             self.line(empty, "dim")
@@ -98,6 +96,8 @@ class Screen:
         columns = [columns[i].removeprefix("?") for i in kept]
         if not self.is_terminal and self._plain_table(columns, [[_string(row[i]) for row in values] for i in kept]):
             return
+        from rich.table import Table as Grid
+
         cells = [[_text(row[i]) for i in kept] for row in values]
         _shorten(columns, cells, self.width)
         grid = Grid(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))

@@ -290,7 +290,7 @@ class Run:
         from bitlake.table.scan import Scan
 
         zone = self.options.timezone
-        state = When(snapshot, tag, timestamp).of(self.state(name), zone).in_snapshot_mode()
+        state = When(snapshot, tag, timestamp).of(self.state(name), zone).in_vector_mode_of_snapshot()
         columns, recorder = state.schema.field_names, self.catalog().runtime.recorder
         return Scan(TableScan(state, state.store, columns, timezone=zone, _recorder=recorder))
 

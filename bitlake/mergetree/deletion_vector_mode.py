@@ -47,7 +47,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
 from bitlake.snapshot.versions import latest_snapshot_id, load_schema
 from bitlake.write import append_dml
-from bitlake.write.commit import commit, do_not_overlap, is_settled, undo_unsafe_switch
+from bitlake.write.commit import commit, is_settled, key_ranges_are_disjoint, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20
@@ -108,7 +108,7 @@ def check_lookup_change(state: TableState, options: Mapping[str, str]) -> None:
     # Of rows that replace each other, the lowest level has the latest one, unless a sequence field orders them.
     if spec.engine == DEDUPLICATE and not (spec.sequence and looks_up):
         return
-    if do_not_overlap(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
+    if key_ranges_are_disjoint(old, [e for e in state.entries() if e.bucket >= 0 and e.file.level > 0]):
         return
     raise InvalidRequest(
         f"table '{state.name}': option '{changed.name}' cannot change from '{old.opts.of(changed)}' to "

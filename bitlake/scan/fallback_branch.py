@@ -87,7 +87,7 @@ def other_branch(
 def _at(latest: TableState, state: TableState, when: When, timezone: str) -> TableState:
     """The branch at the table's point in time: snapshot ids of two branches differ, so their times are compared."""
     if when == When():
-        return latest.in_snapshot_mode()
+        return latest.in_vector_mode_of_snapshot()
     version = str(when.version).strip() if when.version is not None else None
     if when.snapshot is not None or (version is not None and state.snapshot_id is not None and version.isdigit()):
         assert state.snapshot is not None

@@ -522,9 +522,9 @@ def plan_table(
     """Decide for every live file of a snapshot whether it is read, and which of its rows.
 
     ``schemas`` are the schemas that the files were written with, by id.  Raises :class:`UnsupportedFeature` for a table
-    whose rows are not those of its files.
+    with ``query-auth.enabled``, and for files that lack columns (``data-evolution.enabled``).
     """
-    _check_readable(request, entries)
+    _refuse_unsupported_reads(request, entries)
     index_manifest = None if snapshot is None else snapshot.index_manifest
     vectors = DeletionVectors(store, request.paths, request.schema, index_manifest)
     pruning = _Pruning(request, schemas, store, vectors)
@@ -557,19 +557,22 @@ def plan_table(
     )
 
 
-def _check_readable(request: ScanRequest, entries: Sequence[ManifestEntry]) -> None:
+def _refuse_unsupported_reads(request: ScanRequest, entries: Sequence[ManifestEntry]) -> None:
     options = request.schema.opts
     if options.of(opt.QUERY_AUTH):
         raise UnsupportedFeature(
-            f"table '{request.table}': with '{opt.QUERY_AUTH.name}' the catalog's server decides which rows and values "
-            "a query may see, and bitlake does not ask it; read the table with Paimon's own connectors"
+            f"table '{request.table}': with '{opt.QUERY_AUTH.name}' the catalog filters and masks rows, which "
+            f"bitlake does not do; {_OTHER_ENGINE}"
         )
     # Only tables with this option have such files, so other plans do not look at each file.
     if options.of(opt.DATA_EVOLUTION) and any(e.file.write_cols is not None for e in entries):
         raise UnsupportedFeature(
-            f"table '{request.table}': with '{opt.DATA_EVOLUTION.name}' some of its files hold only a part of each "
-            "row's columns, which bitlake cannot put together; read the table with Paimon's own connectors"
+            f"table '{request.table}': with '{opt.DATA_EVOLUTION.name}' some files hold only some columns of their "
+            f"rows, which bitlake cannot join; {_OTHER_ENGINE}"
         )
+
+
+_OTHER_ENGINE = "read the table with Paimon's own connectors"
 
 
 @dataclass(frozen=True, slots=True)

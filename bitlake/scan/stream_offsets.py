@@ -60,7 +60,7 @@ from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
 from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
-from bitlake.snapshot.state import TableState, in_vector_mode, state_at
+from bitlake.snapshot.state import TableState, state_at, with_vector_mode_of
 from bitlake.snapshot.time_travel import first_snapshot_from, state_of
 from bitlake.snapshot.versions import find_changelog, first_changelog_from
 
@@ -398,7 +398,7 @@ class ChangeStream:
             base = self._table.scan_of(of_files(state, files, merged=True)).with_level_0()
             return ChangeScan.of(base, kinded=True) if self._kinds else base
         before = _state_before(state, then)
-        schema = in_vector_mode(state.schema, before.schema)
+        schema = with_vector_mode_of(state.schema, before.schema)
         buckets = {(e.partition, e.bucket) for e in files}
         entries = [e for e in before.entries() if (e.partition, e.bucket) in buckets]
 
@@ -417,7 +417,7 @@ class ChangeStream:
         assert then.snapshot_id is not None
         if versions.find_snapshot(state.table_files, then.snapshot_id - 1) is not None:
             before = _state_before(state, then)
-            schema = in_vector_mode(state.schema, before.schema)
+            schema = with_vector_mode_of(state.schema, before.schema)
             below = FilesState(state.name, state.paths, state.store, schema, before.snapshot, tuple(removed))
         else:  # the deletion vectors of that snapshot have expired
             below = of_files(state, removed, merged=True)
@@ -434,7 +434,7 @@ class ChangeStream:
 
     def _scan(self, state: TableState, then: TableState, at: StreamOffset, files: list[ManifestEntry]) -> TableScan:
         if at.full:
-            schema = in_vector_mode(state.schema, then.schema)
+            schema = with_vector_mode_of(state.schema, then.schema)
             below = FilesState(state.name, state.paths, state.store, schema, then.snapshot, tuple(files))
             base = self._table.scan_of(below)
             if state.schema.primary_keys and not _first_emitted_level(then.schema):

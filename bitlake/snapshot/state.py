@@ -68,7 +68,8 @@ class TableState:
 
     def schema_before_switch(self) -> TableSchema | None:
         """The schema of the latest snapshot, if deletion vectors were switched on or off since; else None."""
-        new, snapshot = self.schema, self.snapshot if self.is_snapshot else None
+        new = self.schema
+        snapshot = self.snapshot if self.is_snapshot else None
         if snapshot is None or snapshot.schema_id == new.id or opt.DV_ENABLED.name not in new.options:
             return None
         try:
@@ -81,14 +82,14 @@ class TableState:
         is_replaced = {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields)
         return None if is_replaced else old  # REPLACE TABLE is about to remove the rows
 
-    def in_snapshot_mode(self) -> TableState:
+    def in_vector_mode_of_snapshot(self) -> TableState:
         """The state as it must be read: in the deletion-vector mode of its snapshot.
 
         A writer that read the schema before a switch may commit in the old mode right after it.  The next commit looks
         at that snapshot, and may undo the switch (:func:`bitlake.write.commit.undo_unsafe_switch`).
         """
         old = self.schema_before_switch()
-        return self if old is None else replace(self, schema=in_vector_mode(self.schema, old))
+        return self if old is None else replace(self, schema=with_vector_mode_of(self.schema, old))
 
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles | ColumnarFiles:
         """The live data files; with ``partitions`` at least theirs."""
@@ -123,7 +124,7 @@ class TableState:
             return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
 
 
-def in_vector_mode(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
+def with_vector_mode_of(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
     """A schema with the deletion-vector mode of another, in which a snapshot with that schema must be read."""
     return schema.with_options({opt.DV_ENABLED.name: str(snapshot_schema.opts.of(opt.DV_ENABLED)).lower()})
 

@@ -150,13 +150,13 @@ MERGE INTO b USING a ON a.k = b.k WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN
 SELECT a.p, count(DISTINCT b.k), max(t) FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.p ORDER BY 1;
 SELECT k, row_number() OVER (PARTITION BY p ORDER BY k) FROM a WHERE v IN (SELECT v FROM a) UNION ALL SELECT 1, 1;
 """
-_OPTIONS = "SPARK_SUBMIT_OPTS"
+_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """The variable with options of the JVM that Spark starts."""
-_NAME, _NEW = "spark-classes", ".new"
-_WRITE = {"aot": "-XX:AOTCacheOutput", "jsa": "-XX:ArchiveClassesAtExit"}
+_ARCHIVE_NAME, _NEW = "spark-classes", ".new"
+_ARCHIVE_WRITE = {"aot": "-XX:AOTCacheOutput", "jsa": "-XX:ArchiveClassesAtExit"}
 """The suffix of the file, and the option that writes it; the first that a Java has is used."""
 # Java before 25 starts with no option that it does not know, if not told to.
-_READ = {"aot": "-XX:+IgnoreUnrecognizedVMOptions -XX:AOTCache", "jsa": "-XX:SharedArchiveFile"}
+_ARCHIVE_READ = {"aot": "-XX:+IgnoreUnrecognizedVMOptions -XX:AOTCache", "jsa": "-XX:SharedArchiveFile"}
 _QUIET = "-Xlog:disable"
 """Java reports a file that it cannot use: a warning on standard output, from Java 25 on an error.
 
@@ -166,7 +166,7 @@ Its log tag ``aot`` cannot be named, since an older Java does not start with it.
 
 def class_archive(folder: Path | None = None) -> Path | None:
     """The file in a folder, which is this Python environment's by default; None if there is none."""
-    archives = (Path(folder or sys.prefix, f"{_NAME}.{suffix}") for suffix in _READ)
+    archives = (Path(folder or sys.prefix, f"{_ARCHIVE_NAME}.{suffix}") for suffix in _ARCHIVE_READ)
     return next((path for path in archives if path.exists()), None)
 
 
@@ -177,9 +177,9 @@ def archive_options(folder: Path | None = None) -> str:
     ''
     """
     archive = class_archive(folder)
-    if archive is None or not _is_one_word(archive) or os.environ.get(_OPTIONS, "").endswith(_NEW):
+    if archive is None or not _is_one_word(archive) or os.environ.get(_OPTIONS_VARIABLE, "").endswith(_NEW):
         return ""
-    return f"{_QUIET} {_READ[archive.suffix[1:]]}={archive}"
+    return f"{_QUIET} {_ARCHIVE_READ[archive.suffix[1:]]}={archive}"
 
 
 def _is_one_word(path: Path) -> bool:
@@ -195,31 +195,33 @@ def write_class_archive(folder: Path | None = None, java_options: str = "") -> P
     """
     place = Path(folder or sys.prefix)
     if not os.access(place, os.W_OK):
-        raise StorageUnavailable(f"cannot write {place / _NAME}: the folder is read-only; use a virtual environment")
+        raise StorageUnavailable(
+            f"cannot write {place / _ARCHIVE_NAME}: the folder is read-only; use a virtual environment"
+        )
     if not _is_one_word(place):
         raise StorageUnavailable(
-            f"cannot write '{place / _NAME}': options of Java end at a space, and the path has one"
+            f"cannot write '{place / _ARCHIVE_NAME}': options of Java end at a space, and the path has one"
         )
     failed = ""
-    for suffix, option in _WRITE.items():
-        target = place / f"{_NAME}.{suffix}"
+    for suffix, option in _ARCHIVE_WRITE.items():
+        target = place / f"{_ARCHIVE_NAME}.{suffix}"
         written = Path(f"{target}{_NEW}")
         written.unlink(missing_ok=True)
         try:
-            failed = _run(f"-Xlog:disable {java_options} {option}={written}")
+            failed = _run_session(f"-Xlog:disable {java_options} {option}={written}")
             if written.exists() and not failed:
                 written.replace(target)
-                for other in _READ.keys() - {suffix}:  # of another Java
+                for other in _ARCHIVE_READ.keys() - {suffix}:  # of another Java
                     target.with_suffix(f".{other}").unlink(missing_ok=True)
                 return target
         finally:
             written.unlink(missing_ok=True)
-    raise StorageUnavailable(f"cannot write {place / _NAME}: {failed or 'this Java keeps no classes'}")
+    raise StorageUnavailable(f"cannot write {place / _ARCHIVE_NAME}: {failed or 'this Java keeps no classes'}")
 
 
-def _run(java_options: str) -> str:
+def _run_session(java_options: str) -> str:
     """Run a session that uses most of what Spark has for tables; returns the end of its errors, empty if none."""
-    environment: Mapping[str, str] = {**os.environ, _OPTIONS: java_options}
+    environment: Mapping[str, str] = {**os.environ, _OPTIONS_VARIABLE: java_options}
     with tempfile.TemporaryDirectory(prefix="bitlake-classes-") as lake:
         command = [sys.executable, "-m", "bitlake", "sql", "--engine", "spark", "--lake", lake, _STATEMENTS]
         session = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -42,7 +42,6 @@ from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.duckdb_functions import register_kernels
 from bitlake.sql.duckdb_translation import Translation, today, translate
 from bitlake.sql.duckdb_values import NotTranslatable, identifier, text
-from bitlake.sql.spark_types import OPAQUE
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit
 from bitlake.types import DataField, arrow_type, time_zone
@@ -101,7 +100,6 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
-
     connection = _connection(timezone, caches)
     for values in query.lists:
         connection.register(values.table, pa.table({"v": pa.array(values.values)}))
@@ -111,13 +109,12 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
             connection.register(name, rebased(table))
     relation = _relation(connection, query, scans, bind_scans(connection, scans))
     for name, ours, sparks in zip(query.names, relation.types, query.types, strict=True):
-        if sparks != OPAQUE and str(ours) != sparks.duckdb:
+        if sparks != ty.OPAQUE and str(ours) != sparks.duckdb:
             raise NotTranslatable(name, f"the column would be {ours}, which is {sparks.sql} in Spark")
     return relation
 
 
 def _relation(connection: Any, query: Translation, scans: Mapping[str, TableScan], views: dict[str, DirectView]) -> Any:
-
     try:
         relation = _named(connection, f"({query.sql})", query.names, with_views(views))
     except import_duckdb().Error as e:
@@ -142,7 +139,6 @@ def relation_of(table: pa.Table, timezone: str, caches: Caches) -> Any:
 
 def _connection(timezone: str, caches: Caches) -> Any:
     duckdb = import_duckdb()
-
     connection = connect(caches)
     try:
         connection.execute("SET TimeZone = ?", [_zone_name(timezone)])

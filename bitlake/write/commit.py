@@ -69,7 +69,7 @@ from bitlake.snapshot.manifests import ManifestWriter, index_entries, snapshot_m
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.schema_commit import write_schema
-from bitlake.snapshot.state import TableState, in_vector_mode
+from bitlake.snapshot.state import TableState, with_vector_mode_of
 from bitlake.snapshot.table_files import TableFiles, check_history, read_hint
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
@@ -501,7 +501,7 @@ def undo_unsafe_switch(state: TableState) -> bool:
     if old is None or is_settled(replace(state, schema=old), level_0=True):
         return False
     # If another commit has undone the switch meanwhile, this creates nothing.
-    write_schema(state, state.schema.next(options=in_vector_mode(state.schema, old).options))
+    write_schema(state, state.schema.next(options=with_vector_mode_of(state.schema, old).options))
     return True
 
 
@@ -544,10 +544,10 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     upper = [e for e in entries if e.file.level > 0]
     if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
         return False
-    return do_not_overlap(state.schema, upper)
+    return key_ranges_are_disjoint(state.schema, upper)
 
 
-def do_not_overlap(schema: TableSchema, files: list[ManifestEntry]) -> bool:
+def key_ranges_are_disjoint(schema: TableSchema, files: list[ManifestEntry]) -> bool:
     """Return whether the key ranges of a bucket's files do not overlap, so that each key has one row."""
     ranges = KeyRanges(schema)
     return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())

@@ -19,8 +19,9 @@ import pyarrow as pa
 from bitlake.errors import AlreadyExists, InvalidRequest
 
 Rows: TypeAlias = Any
-"""An Arrow table, record batch, reader or dataset, a data frame, a DuckDB relation, or an iterable of these."""
-_KINDS = "an Arrow table, a data frame of pandas, Polars or DuckDB, a record batch or an iterable of these"
+"""An Arrow table, record batch, reader or dataset, a data frame, a DuckDB relation, or an iterable of tables, batches
+or data frames."""
+_KINDS = "an Arrow table, a record batch, a data frame of pandas, Polars or DuckDB, or an iterable of these"
 
 
 def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
