@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from topn_model import SCHEMA, keyed, orders, row_values, sorted_rows
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.scan import sort_order
 from bitlake.scan.plan import SkipReason
+from bitlake.scan.sort_order import Order
 
 INDEXED = {"file-index.range-bitmap.columns": "i,f,s,flag", "file-index.bitmap.columns": "grp"}
 CONDITIONS = {
@@ -117,6 +120,37 @@ def test_the_nth_best_row_prunes_later_files(lake: bitlake.Lake) -> None:
     scan = table.scan().top_n(["k"], 3)
     assert scan.to_arrow().column("k").to_pylist() == [0.0, 1.0, 2.0]
     assert len(scan.plan().files) == 4 and scan.plan().metrics.rows_read == 100
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.decimal128(38, 2)], ids=str)
+@pytest.mark.parametrize("direction", ["asc", "asc nulls last", "desc", "desc nulls first"])
+def test_few_first_texts_are_found_without_ranking_all(
+    kind: pa.DataType, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All texts of a file were sorted for its first ten, and for its smallest and largest: 70 ms for 100,000."""
+    ranked: list[int] = []
+    numbers = sort_order._numbers
+
+    def count(array: pa.Array) -> Any:
+        ranked.append(len(array))
+        return numbers(array)
+
+    texts = [f"{n * 7919 % 1009:04}" if n % 11 else None for n in range(1000)]
+    values = pa.array([None if t is None else Decimal(t) for t in texts] if pa.types.is_decimal(kind) else texts, kind)
+    column = pa.chunked_array([values.slice(0, 3), values.slice(3, 500), values.slice(503)])
+    table = pa.table({"value": column, "row": range(1000)})
+    descending, nulls_first = direction.startswith("desc"), direction in ("asc", "desc nulls first")
+    order = [Order("value", descending, nulls_first), Order("row", True, False)]
+    first = table.to_pylist()[::-1]
+    known = [r for r in first if r["value"] is not None]
+    known.sort(key=lambda r: r["value"], reverse=descending)
+    nulls = [r for r in first if r["value"] is None]
+    monkeypatch.setattr(sort_order, "_numbers", count)
+    for n in (1, 10, 200):
+        ranked.clear()
+        expected = (nulls + known if nulls_first else known + nulls)[:n]
+        assert table.take(pa.array(sort_order.best_rows(table, order, n))).to_pylist() == expected
+        assert max(ranked) <= n + len(nulls) + 2
 
 
 def test_every_type_can_be_ordered_by_or_is_refused(lake: bitlake.Lake) -> None:
