@@ -17,7 +17,7 @@ from bitlake.sql import spark_types as ty
 from bitlake.sql.aggregate_pushdown import Aggregates
 from bitlake.sql.duckdb_engine import failed, fetch, import_duckdb, relation_of, run, translate_over, with_arrow_zones
 from bitlake.sql.duckdb_translation import Translation
-from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn
+from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn, UnknownTable
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import SqlText
 from bitlake.types import DataField
@@ -80,6 +80,8 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
         query, names = _translated(session, prepared, [_fields(s) for s in scans])
     except UnknownColumn as e:
         raise _missing_column(session, prepared, e) from e
+    except UnknownTable as e:
+        raise UnknownTable(e.name, session.catalog.tables(session.database)) from e
     if isinstance(prepared.shape, Aggregates):
         answered = answer(session, prepared.shape, prepared.scans[0], "python")
         rows = None if answered is None else _answered(session, prepared, prepared.shape, answered, query)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from bitlake import arguments
-from bitlake.errors import CorruptError, EvaluationFailed, InvalidRequest, reading_table
+from bitlake.errors import BitlakeError, CorruptError, EvaluationFailed, InvalidRequest, reading_table
 from bitlake.expressions.binder import all_of, bind
 from bitlake.expressions.condition import Column, Condition, Where, condition_of, from_terms
 from bitlake.expressions.sql_text import to_sql
@@ -270,7 +270,7 @@ class TableScan:
 
     def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Read in batches, as a reader that Arrow's libraries take; the plan is made by its first batch."""
-        return pa.RecordBatchReader.from_batches(self.schema, map(rebased, self.to_batches(batch_size)))
+        return pa.RecordBatchReader.from_batches(self.schema, _brief_errors(map(rebased, self.to_batches(batch_size))))
 
     def candidates(self, columns: Sequence[str], compact: frozenset[str] = frozenset()) -> pa.RecordBatchReader:
         """Read these columns of every row that matches and of others, for an engine that applies the condition itself.
@@ -282,7 +282,7 @@ class TableScan:
         narrowed = replace(self, columns=tuple(columns), checks_text=True)
         tables = narrowed._read(replace(narrowed._request(), exact=False, compact=compact))
         batches = (rebased(batch) for table in tables for batch in table.to_batches())
-        return pa.RecordBatchReader.from_batches(compact_schema(narrowed.schema, compact), batches)
+        return pa.RecordBatchReader.from_batches(compact_schema(narrowed.schema, compact), _brief_errors(batches))
 
     def to_arrow(self) -> pa.Table:
         """Read everything into one Arrow table."""
@@ -429,6 +429,15 @@ class TableScan:
         if self.checks_text:
             _check_text(table, path)
         return table if table.schema.equals(schema) else retyped(table, schema)
+
+
+def _brief_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; the errors have no causes and tracebacks, which Arrow's streams make part of the message."""
+    try:
+        yield from batches
+    except BitlakeError as e:
+        e.__cause__ = None
+        raise e.with_traceback(None) from None
 
 
 def _check_text(table: pa.Table, path: str) -> None:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from bitlake.errors import UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.spark_dialect import SparkSql
-from bitlake.metadata.schema import MissingColumn
+from bitlake.metadata.schema import MissingColumn, close_names
 from bitlake.sql import spark_types as ty
 from bitlake.sql.spark_types import SparkType
 from bitlake.types.datatypes import AtomicType, DataType, Root, RowType
@@ -46,6 +46,19 @@ class NotTranslatable(UnsupportedFeature):
         part = node if isinstance(node, str) else node.sql(dialect=SparkSql)
         super().__init__(f"DuckDB cannot run '{part}' as Spark does: {why}; use engine='spark'")
         self.why = why
+
+
+class UnknownTable(NotTranslatable):
+    """A query names a table that is not in the lake: Spark may know a view of that name.
+
+    ``tables`` are the names that the lake has, for a hint.
+    """
+
+    def __init__(self, name: str, tables: Sequence[str] = ()) -> None:
+        offered = close_names(name, tables) or (tables if len(tables) <= 20 else ())
+        has = f", which has {', '.join(offered)}" if offered else ""
+        super().__init__(name, f"it is not a table of the lake{has}")
+        self.name = name
 
 
 class UnknownColumn(NotTranslatable):

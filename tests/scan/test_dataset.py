@@ -506,3 +506,20 @@ def test_datafusion_sees_no_members_of_null_structs(tmp_path: Path, file_format:
     context.register_dataset("t", table.dataset())
     for path, count in (("s['a']", 2), ("s['d']['e']", 2), ("added['a']", 3), ("added['d']['e']", 3)):
         assert context.sql(f"SELECT count(*) AS n FROM t WHERE {path} IS NULL").to_pydict() == {"n": [count]}, path
+
+
+def test_errors_of_streams_are_short(tmp_path: Path) -> None:
+    """Arrow puts an error's traceback, with those of its causes, into the message that other libraries show."""
+    table = bitlake.connect(tmp_path).create_table("t", pa.table({"i": [1, 2]}))
+    next(tmp_path.rglob("*.parquet")).unlink()
+    connection = duckdb.connect()
+    connection.register("t", table.dataset())
+    reads = [
+        lambda: pa.RecordBatchReader.from_stream(table).read_all(),
+        lambda: connection.sql("SELECT sum(i) FROM t").fetchall(),
+        lambda: table.to_duckdb(connection).filter("i = 1").fetchall(),
+    ]
+    for read in reads:
+        with pytest.raises((pa.ArrowInvalid, duckdb.Error), match="data file .* is missing") as error:
+            read()
+        assert len(str(error.value).splitlines()) < 8

@@ -343,6 +343,7 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT * FROM parquet.`/tmp/x`", "only Spark reads a table this way"),
         ("SELECT X'123' AS v", "an odd number of digits"),
         ("SELECT * FROM range(5)", "is not a table of the lake"),
+        ("SELECT * FROM ordrs", "'ordrs' as Spark does: it is not a table of the lake, which has orders; use"),
         ("SELECT * FROM VALUES (1), ('a')", "values of different types"),
         ("SELECT * FROM VALUES (1, NULL)", "values of different types"),
         ("SELECT * FROM VALUES (1), (2, 3)", "different numbers of columns"),
