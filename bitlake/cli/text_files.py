@@ -9,11 +9,11 @@ Arrow's own readers of streams read ahead in threads.  Such a thread may still h
 instance, when the interpreter ends, which aborts the process; and the text of rows that it cannot parse is gone.  Here
 the thread that asks for rows reads the file, and has the text of the block at hand.
 
-JSON files have one object on each line.  Arrow's parser takes no MAP columns, and no NaN or infinities as text.  Python
-parses the columns that have them, value by value, since Arrow has no function for them; Arrow parses all other columns.
-As in Spark, a MAP is an object whose keys are text, and a FLOAT or DOUBLE may be ``"NaN"``, ``"Infinity"``,
-``"+Infinity"``, ``"+INF"``, ``"-Infinity"`` or ``"-INF"``.  It may also be ``"nan"``, ``"inf"`` or ``"-inf"``, which
-``export`` writes.
+JSON files have one object on each line.  Arrow's parser takes no MAP columns, and no NaN or infinities.  Python parses
+the columns that have them, value by value, since Arrow has no function for them; Arrow parses all other columns.  As in
+Spark, a FLOAT or DOUBLE may be ``NaN``, ``Infinity``, ``+Infinity``, ``+INF``, ``-Infinity`` or ``-INF``, with or
+without quotes.  It may also be ``"nan"``, ``"inf"`` or ``"-inf"``, which ``export`` writes.  A MAP is an object, whose
+keys are the text of the map's keys.
 """
 
 from __future__ import annotations
@@ -388,33 +388,36 @@ _NON_FINITE = {
     **dict.fromkeys(("-Infinity", "-INF", "-inf"), float("-inf")),
 }
 _NON_FINITE_TEXT = re.compile(rb'"(?:' + b"|".join(re.escape(name.encode()) for name in _NON_FINITE) + rb')"')
+_UNQUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"|(NaN|Infinity|[+-](?:Infinity|INF))')
+"""A string, or outside of strings (group 1) a value that is not finite."""
 _SHOWN_CHARS = 50
 Convert = Callable[[Any], Any]
 
 
-def check_map_keys(schema: pa.Schema) -> None:
-    """Raise :class:`InvalidRequest` for a MAP whose keys are not text."""
-    for f in schema:
-        if holds(f.type, lambda kind: pa.types.is_map(kind) and not pa.types.is_string(kind.key_type)):
-            raise InvalidRequest(
-                f"column '{f.name}' has a MAP whose keys are not text, which JSON cannot hold; use Parquet"
-            )
+def _with_quotes(text: bytes) -> bytes:
+    """Put quotes around NaN and infinities, which the parsers take as text only."""
+    if not any(word in text for word in (b"NaN", b"Inf", b"INF")):
+        return text
+    return _UNQUOTED.sub(lambda m: m[0] if m[1] is None else b'"%b"' % m[1], text)
 
 
 def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | None = None) -> pa.Table:
-    """Parse lines of JSON as Arrow does, with MAP columns, and NaN and infinities as text.
+    """Parse lines of JSON as Arrow does, with MAP columns, NaN and infinities.
 
     Raises :class:`pyarrow.ArrowInvalid`, and :class:`InvalidRequest` naming the column.
     """
     schema = parse.explicit_schema
     by_python = [f for f in schema if holds(f.type, pa.types.is_map)]
     floats = [f for f in schema if f not in by_python and holds(f.type, pa.types.is_floating)]
+    error = None
     if not by_python:
         try:
             return json.read_json(arrow_reader(text), read, parse)
-        except pa.ArrowInvalid:
-            if not floats or not _NON_FINITE_TEXT.search(text):
-                raise
+        except pa.ArrowInvalid as e:
+            error = e
+    text = _with_quotes(text)
+    if error is not None and not (floats and _NON_FINITE_TEXT.search(text)):
+        raise error
     if _NON_FINITE_TEXT.search(text):
         by_python += floats
     rows = _rows(text)
@@ -453,7 +456,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return pa.string()
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _parsed_type(kind.item_type))
+        return pa.map_(_parsed_type(kind.key_type), _parsed_type(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_parsed_type(kind.value_type)))
     if pa.types.is_struct(kind):
@@ -464,8 +467,15 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 def _converter(kind: pa.DataType) -> Convert:
     """A function that checks a JSON value and converts it to a value of :func:`_parsed_type`; None stays None."""
     if pa.types.is_map(kind):
-        item = _converter(kind.item_type)
-        return _checked(kind, dict, lambda v: [(key, item(value)) for key, value in v.items()])
+        key, item = _key_converter(kind.key_type), _converter(kind.item_type)
+
+        def entries(value: dict[str, Any]) -> list[tuple[Any, Any]]:
+            converted = {key(k): item(v) for k, v in value.items()}
+            if len(converted) < len(value):
+                raise _mismatch(value, kind)
+            return list(converted.items())
+
+        return _checked(kind, dict, entries)
     if pa.types.is_list(kind):
         item = _converter(kind.value_type)
         return _checked(kind, list, lambda v: [item(value) for value in v])
@@ -485,6 +495,24 @@ def _converter(kind: pa.DataType) -> Convert:
     if pa.types.is_boolean(kind):
         return _checked(kind, bool, bool)
     return _checked(kind, int if pa.types.is_integer(kind) else str, lambda v: v)
+
+
+def _key_converter(kind: pa.DataType) -> Convert:
+    """A function that converts a key of a JSON object: text, or the text of another JSON value."""
+    convert = _converter(kind)
+    if pa.types.is_string(kind) or pa.types.is_temporal(kind):
+        return convert
+
+    def converted(key: str) -> Any:
+        try:
+            value = loads(_with_quotes(key.encode()), parse_float=Decimal)
+        except ValueError:
+            value = key
+        if value is None:
+            raise _mismatch(value, kind)
+        return convert(value)
+
+    return converted
 
 
 def _checked(kind: pa.DataType, accepted: type | tuple[type, ...], convert: Convert) -> Convert:

@@ -42,7 +42,6 @@ from bitlake.cli.text_files import (
     Check,
     StandardInput,
     arrow_reader,
-    check_map_keys,
     csv_blocks,
     csv_converter,
     csv_parser,
@@ -272,7 +271,6 @@ def _json_parsing(expected: pa.Schema) -> Any:
     inner = next((f for f in expected if pa.types.is_nested(f.type) and holds(f.type, pa.types.is_binary)), None)
     if inner is not None:
         raise InvalidRequest(f"column '{inner.name}' has binary values inside, which JSON cannot hold; use Parquet")
-    check_map_keys(expected)
     schema = pa.schema([f.with_type(_json_type(f.type)) for f in expected])
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
 
