@@ -17,7 +17,7 @@ from bitlake.catalog.catalog import DEFAULT_DATABASE, Identifier, View, identifi
 from bitlake.engine.session import COUNTS, Rows, Session, nothing, result
 from bitlake.engine.show import DESCRIBED, like_names, shown_type
 from bitlake.engine.show import describe as describe_table
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.named_index import name_of_index
@@ -31,7 +31,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import expand_views, whole_names
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TagChange
-from bitlake.sql.text import SqlText, TableName
+from bitlake.sql.text import SqlText, TableName, outside_brackets
 from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
 from bitlake.types import DataType
@@ -359,7 +359,45 @@ def _renamed(
         # By name, since a star would include columns that are added to the table later.
         items = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(former, names, strict=True))
         listed = ""
+    elif "*" in query:
+        query = _without_stars(session, query, columns) or query
     return SqlText(f"SELECT {items} FROM (\n{query}\n) AS {quoted(view.table)}{listed}"), [text for _, text in given]
+
+
+def _without_stars(session: Session, query: SqlText, columns: Sequence[tuple[str, DataType]]) -> SqlText | None:
+    """The query with the names of columns in place of the stars of its SELECT list, which has these columns.
+
+    None for set operations and other queries in which stars cannot be replaced by names.
+    """
+    words = query.words
+    outside = list(outside_brackets(words))
+    selects = [at for at in outside if words[at] == "SELECT"]
+    end = next((at for at in outside if words[at] == "FROM" and selects and at > selects[0]), len(words))
+    listed = [at for at in outside if selects and selects[0] < at < end]
+    stars = [at for at in listed if words[at] == "*" and words[at - 1] in ("SELECT", "DISTINCT", "ALL", ",", ".")]
+    if len(selects) != 1 or not all(words[at + 1 : at + 2] in ([","], ["FROM"]) for at in stars):
+        return None
+    starts = []  # where "t." of "t.*" begins
+    for at in stars:
+        while words[at - 1] == ".":
+            at -= 2
+        starts.append(query.tokens[at].start)
+    spans = [(start, query.tokens[at].end + 1) for start, at in zip(starts, stars, strict=True)]
+    items = 1 + sum(words[at] == "," for at in listed)
+    try:
+        edits: list[tuple[int, int, str]] = []
+        before = 0
+        for at, (start, stop) in zip(stars, spans, strict=True):
+            alone = query.edit([(*span, "1") for span in spans if span != (start, stop)])
+            count = len(session.query_columns(session.begin(alone))) - items + 1
+            first = before + sum(words[i] == "," for i in listed if i < at) - len(edits)
+            prefix = query[start : stop - 1]
+            edits.append((start, stop, ", ".join(prefix + quoted(name) for name, _ in columns[first : first + count])))
+            before += count
+        explicit = query.edit(edits)
+        return explicit if session.query_columns(session.begin(explicit)) == list(columns) else None
+    except BitlakeError:
+        return None
 
 
 def checked_query(session: Session, text: SqlText) -> tuple[SqlText, list[tuple[str, DataType]]]:

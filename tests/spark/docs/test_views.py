@@ -90,3 +90,25 @@ def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
     lake.sql("DROP DATABASE mydb CASCADE")
     with pytest.raises(NotFound):
         ask("SHOW VIEWS IN mydb")
+
+
+def test_listed_columns_of_a_view_whose_query_repeats_names_or_lacks_them(spark: Any, tmp_path: Path) -> None:
+    """As in Spark's own catalog, which finds the columns of the query by name and number when the table gets more."""
+    uri = f"sqlite:///{tmp_path / 'names.db'}"
+    lake = bitlake.connect(str(tmp_path / "lake"), spark=spark, catalog="jdbc", uri=uri)
+    for text in ("CREATE DATABASE d", "USE d", "CREATE TABLE t (a INT, b STRING)", "INSERT INTO t VALUES (1, 'x')"):
+        lake.sql(text)
+    queries = {
+        "SELECT *, 1 FROM t": [1, "x", 1],
+        "SELECT 2, * FROM d.t WHERE a > 0": [2, 1, "x"],
+        "SELECT *, a FROM t": [1, "x", 1],
+        "SELECT t.*, u.* FROM t JOIN t u ON t.a = u.a": [1, "x", 1, "x"],
+        "SELECT t.a, u.*, u.a + 1 FROM t JOIN (SELECT * FROM t) AS u ON t.a = u.a": [1, 1, "x", 2],
+    }
+    for number, (query, row) in enumerate(queries.items()):
+        lake.sql(f"CREATE VIEW v{number} ({', '.join(f'c{i}' for i in range(len(row)))}) AS {query}")
+    lake.sql("ALTER TABLE t ADD COLUMN c INT")
+    lake.sql("ALTER TABLE t ADD COLUMN first INT FIRST")
+    for number, row in enumerate(queries.values()):
+        frame = lake.sql(f"SELECT * FROM v{number}")
+        assert frame.columns == [f"c{i}" for i in range(len(row))] and rows_of(frame) == [row]
