@@ -593,9 +593,9 @@ def _changes_of_session(
         return _to_tag(table, to_tag.strip())
     if by_time is not None:
         return table.changes_by_time(_time(session, start), _time(session, end), mode=mode, kinds=False)
-    tags = TableHistory(table).tags()
     as_snapshots = options.get("incremental-between-tag-to-snapshot", "false").strip().lower() == "true"
-    if as_snapshots and start in tags and end in tags:
+    tags = TableHistory(table).tags() if as_snapshots else {}
+    if start in tags and end in tags:
         return table.changes(tags[start].snapshot.id, tags[end].snapshot.id, mode=mode, kinds=False)
     return table.changes(start, end, mode=mode, kinds=False)
 

@@ -184,8 +184,9 @@ class ChangeStream:
         Raises :class:`NotFound` for a snapshot that has expired without a long-lived changelog, or is more than one
         ahead.
         """
-        ids = self._ids()
-        if not full and ids and snapshot < ids[0] and self._changelog(snapshot) is not None:
+        state = self._table.state()
+        ids = versions.snapshot_ids(state.table_files)
+        if not full and ids and snapshot < ids[0] and find_changelog(state.table_files, snapshot) is not None:
             return StreamOffset(snapshot)
         low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
         if not low <= snapshot <= high:
@@ -193,22 +194,22 @@ class ChangeStream:
                 f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {versions.kept_words(ids)}"
             )
         at = StreamOffset(snapshot, 0, full)
-        return _identified(self._table.state(), at) if full else at
+        return _identified(state, at) if full else at
 
     def full(self, *, earliest: bool = False) -> StreamOffset:
         """The offset of all rows of the latest snapshot (or the earliest), then the changes after it.
 
         Of a table without snapshots, all rows of the first one, which may be an overwrite: that has no changes.
         """
-        ids = self._ids()
-        return _identified(self._table.state(), StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
+        state = self._table.state()
+        ids = versions.snapshot_ids(state.table_files)
+        return _identified(state, StreamOffset(ids[0 if earliest else -1] if ids else 1, 0, True))
 
     def since(self, millis: int) -> StreamOffset:
         """The offset of the first snapshot committed at or after a time (ms since the epoch); else after the latest."""
         state = self._table.state()
         first = first_snapshot_from(state, millis)
-        ids = self._ids()
-        if first is not None and first.id == ids[0]:
+        if first is not None and first.id == versions.snapshot_ids(state.table_files)[0]:
             changelog = first_changelog_from(state.table_files, millis)
             first = changelog if changelog is not None and changelog.id < first.id else first
         return self.latest() if first is None else StreamOffset(first.id)
@@ -337,7 +338,7 @@ class ChangeStream:
             try:
                 files = changed_files(state, between, mode)
             except NotFound:
-                changelog = self._changelog(at.snapshot)
+                changelog = find_changelog(state.table_files, at.snapshot)
                 if changelog is None:
                     raise
                 files = files_of_changes(state, [changelog], mode)
@@ -353,7 +354,7 @@ class ChangeStream:
         keyed = bool(state.schema.primary_keys)
         if not state.schema.opts.of(opt.STREAMING_OVERWRITE if keyed else opt.STREAMING_APPEND_OVERWRITE):
             return None
-        return versions.find_snapshot(state.table_files, at.snapshot) or self._changelog(at.snapshot)
+        return versions.find_snapshot(state.table_files, at.snapshot) or find_changelog(state.table_files, at.snapshot)
 
     def _between_levels(self, state: TableState, then: TableState, at: StreamOffset) -> list[ManifestEntry]:
         """Files of the levels that only the former or only the new changelog producer has emitted.
@@ -384,7 +385,7 @@ class ChangeStream:
         assert changelog.snapshot is not None
         if versions.find_snapshot(state.table_files, changelog.snapshot.id) is not None:
             return False
-        before = self._changelog(changelog.snapshot.id - 1)
+        before = find_changelog(state.table_files, changelog.snapshot.id - 1)
         schemas = [changelog.schema] if before is None else [state_of(state, before).schema, changelog.schema]
         return len({(_first_emitted_level(s), _emits_postponed(s)) for s in schemas}) == 1
 
@@ -425,7 +426,7 @@ class ChangeStream:
         return ChangeScan.of(nothing, self._table.scan_of(below).with_level_0(), kinded=True)
 
     def _expired(self, state: TableState, at: StreamOffset) -> NotFound:
-        kept = versions.kept_words(self._ids())
+        kept = versions.kept_words(versions.snapshot_ids(state.table_files))
         return NotFound(
             f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
             "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
@@ -459,15 +460,8 @@ class ChangeStream:
         except NotFound as e:
             if at.full:
                 raise self._expired(state, at) from e
-            changelog = self._changelog(at.snapshot)
+            changelog = find_changelog(state.table_files, at.snapshot)
             return state if changelog is None else state_of(state, changelog)
-
-    def _changelog(self, snapshot: int) -> Snapshot | None:
-        return find_changelog(self._table.state().table_files, snapshot)
-
-    def _ids(self) -> list[int]:
-        state = self._table.state()
-        return versions.snapshot_ids(state.table_files)
 
 
 def _state_before(state: TableState, then: TableState) -> TableState:
