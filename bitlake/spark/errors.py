@@ -43,7 +43,7 @@ _MISSING_COLUMN = re.compile(
 )
 
 _NO_MODULE = re.compile(r"\bModuleNotFoundError: No module named '(bitlake|numpy|pyarrow)\b")
-_NOT_THERE = (
+_MODULE_MISSING = (
     "the Python of Spark's workers has no {}: install the same version of bitlake where the executors run and name "
     "that Python (PYSPARK_PYTHON, spark.pyspark.python), or its packages (PYTHONPATH), before the session starts"
 )
@@ -106,7 +106,7 @@ def spark_errors(doing: str) -> Iterator[None]:
         text = str(e)
         module = _NO_MODULE.search(text)
         if module is not None:
-            raise InvalidRequest(f"{doing}: {_NOT_THERE.format(module.group(1))}") from e
+            raise InvalidRequest(f"{doing}: {_MODULE_MISSING.format(module.group(1))}") from e
         raised = _RAISED.search(text)
         if raised is not None:
             raise REPORTED[raised.group(1)](raised.group(2).strip()) from e

@@ -111,12 +111,12 @@ def _kept_view(c: Cursor) -> Statement | None:
         return None
     exists = c.accept("IF", "NOT", "EXISTS")
     name = c.table()
-    columns: list[tuple[str, str | None]] = []
-    while c.accept("," if columns else "("):
-        columns.append((c.name("a column"), c.string("a comment in quotes") if c.accept("COMMENT") else None))
-    if columns:
-        c.expect(")")
-    comment = c.string("a comment in quotes") if c.accept("COMMENT") else None
+
+    def comment_of() -> str | None:
+        return c.string("a comment in quotes") if c.accept("COMMENT") else None
+
+    columns = c.bracketed(lambda: (c.name("a column"), comment_of())) if c.looking_at("(") else []
+    comment = comment_of()
     if not c.accept("AS"):
         return None
     return st.CreateKeptView(name, c.rest(), replaced, exists, comment, tuple(columns))
