@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.indexed import judged_by_indexes
-from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
+from bitlake.expressions.literal_comparison import bound_leaf, sorted_points, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.terms import ColumnTerm
 from bitlake.expressions.text_functions import term_condition
@@ -73,10 +73,10 @@ class _Binder:
         match node:
             case Not(child):
                 return self.bind(child, not negated)
-            case And(children):
-                return (any_of if negated else all_of)(self.bind(c, negated) for c in children)
-            case Or(children):
-                return (all_of if negated else any_of)(self.bind(c, negated) for c in children)
+            case And():
+                return (any_of if negated else all_of)(self.bind(c, negated) for c in _children(node, And))
+            case Or():
+                return (all_of if negated else any_of)(self.bind(c, negated) for c in _children(node, Or))
             case Constant(value):
                 return TRUE if value is not None and value != negated else FALSE
         try:
@@ -138,6 +138,19 @@ class _Binder:
         return text is not None and text.column in self.indexed
 
 
+def _children(node: Predicate, kind: type[And] | type[Or]) -> list[Predicate]:
+    """The children, and those of children of the same kind, in order: ``a | b | c | …`` may nest thousands deep."""
+    flat: list[Predicate] = []
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, kind):
+            waiting.extend(reversed(one.children))
+        else:
+            flat.append(one)
+    return flat
+
+
 def all_of(children: Iterable[Predicate]) -> Predicate:
     """AND of bound predicates: flat, without TRUE, FALSE as soon as one term is never TRUE."""
     return _join(children, And, TRUE, FALSE)
@@ -160,7 +173,41 @@ def _join(children: Iterable[Predicate], kind: type[And] | type[Or], neutral: Co
                 flat[one] = None
     if ended:
         return final
-    terms = tuple(flat)
+    terms = tuple(flat if len(flat) < _MANY else _listed(flat, kind is And))
     if not terms:
         return neutral
     return terms[0] if len(terms) == 1 else make(terms)
+
+
+_MANY = 16
+"""From this many terms on, those that compare a column with one value become a list."""
+
+
+def _listed(terms: Iterable[Predicate], negated: bool) -> list[Predicate]:
+    """The terms of an OR (of an AND if ``negated``), those like ``a = 1`` and ``a IN (…)`` (``<>``, NOT IN) as one IN.
+
+    Its values are looked up at once, where 1,000 terms would be evaluated one by one.
+    """
+    op = Op.NE if negated else Op.EQ
+    listed: list[Predicate] = []
+    values: dict[tuple[type, str], list[Any]] = {}
+    places: dict[tuple[type, str], int] = {}
+    for term in terms:
+        if isinstance(term, Comparison) and term.op is op:
+            found: tuple[Any, ...] = (term.value,)
+        elif isinstance(term, In) and term.negated == negated:
+            found = term.values
+        else:
+            listed.append(term)
+            continue
+        key = type(term.column), term.column
+        if key not in places:
+            places[key] = len(listed)
+            listed.append(term)
+        values.setdefault(key, []).extend(found)
+    for key, points in values.items():
+        first = listed[places[key]]
+        distinct = sorted_points(points)
+        if len(distinct) > 1 and isinstance(first, Comparison | In):
+            listed[places[key]] = In(first.column, tuple(distinct), negated)
+    return listed

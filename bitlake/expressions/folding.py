@@ -28,6 +28,8 @@ _UNITS = {
     "MINUTE": dt.timedelta(minutes=1),
     "HOUR": dt.timedelta(hours=1),
 }
+_FEW_DIGITS = 30
+"""A number of so many characters fits every limit."""
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _DAYS = {"DAY": 1, "WEEK": 7}
 
@@ -58,7 +60,7 @@ def _constant(node: exp.Expr, tz: str) -> Any:
             text = str(node.this)
             return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
         case exp.Literal():
-            return str(node.this) if node.is_string else _number(str(node.this))
+            return str(node.this) if node.is_string else number_of(str(node.this))
         case exp.Concat():
             return _concat(node, tz)
         case exp.Neg():
@@ -74,7 +76,10 @@ def _constant(node: exp.Expr, tz: str) -> Any:
     raise NotConstant
 
 
-def _number(text: str) -> int | Decimal | float:
+def number_of(text: str) -> int | Decimal | float:
+    """The value of a number without a sign; raises :class:`NotConstant`."""
+    if len(text) <= _FEW_DIGITS and text.replace(".", "").isdecimal():
+        return int(text) if "." not in text else Decimal(text)
     if "e" in text.lower():
         value = float(text)
         if value in (float("inf"), float("-inf")):

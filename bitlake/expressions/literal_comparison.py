@@ -177,7 +177,7 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
             single.append(leaf.value)
         elif leaf != FALSE:
             others.append(leaf)
-    parts = _distinct_points(field, _sorted_points(single), negated)
+    parts = _distinct_points(field, sorted_points(single), negated)
     if not negated:
         return _one_or(Or, parts + list(dict.fromkeys(others)), FALSE)
     ends = [p for o in dict.fromkeys(others) for p in _outside(o)]
@@ -210,7 +210,7 @@ def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:
             points = {micros // 1000 for micros in points if micros % 1000 == 0}
     elif types == {float} and root in FLOATS:
         exact = values if root is Root.DOUBLE else [v for v in values if _is_single(v)]
-        return _sorted_points(v + 0.0 for v in exact)
+        return sorted_points(v + 0.0 for v in exact)
     else:
         return None
     low, high = limits(kind)
@@ -235,7 +235,7 @@ def _unscaled(values: Sequence[int | Decimal], scale: int) -> set[int]:
     return points
 
 
-def _sorted_points(points: Iterable[Any]) -> list[Any]:
+def sorted_points(points: Iterable[Any]) -> list[Any]:
     """Physical values, distinct and sorted, NaN last."""
     known = list(points)
     nan = [p for p in known if isinstance(p, float) and math.isnan(p)][:1]

@@ -35,6 +35,11 @@ _SPECIAL = {
 
 def parse_date(text: str) -> dt.date | None:
     """The date of ``yyyy``, ``yyyy-[m]m`` or ``yyyy-[m]m-[d]d``."""
+    if len(text) == 10 and text[4] == text[7] == "-":  # a long list may have 100,000 of these
+        try:
+            return dt.date.fromisoformat(text)
+        except ValueError:
+            pass
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -47,6 +52,11 @@ def parse_date(text: str) -> dt.date | None:
 
 def parse_timestamp(text: str) -> dt.datetime | None:
     """The wall clock of a text, aware if it names a time zone; nanoseconds are cut off as Spark does."""
+    if len(text) == 19 and text[4] + text[7] + text[10] + text[13] + text[16] == "-- ::" and text[11:13] != "24":
+        try:
+            return dt.datetime.fromisoformat(text)
+        except ValueError:
+            pass
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         date = parse_date(text)

@@ -33,7 +33,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.folding import cast, constant, negative
+from bitlake.expressions.folding import cast, constant, negative, number_of
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
 from bitlake.types import time_zone
@@ -392,7 +392,7 @@ def _constants(inside: str, timezone: str) -> Iterator[Any]:
         if null:
             yield None
         elif number:
-            value = constant(exp.Literal.number(number), timezone)
+            value = number_of(number)
             value = cast(value, type_of("", suffix), timezone) if suffix else value
             yield negative(value) if sign else value
         elif word in ("X", "x"):

@@ -18,6 +18,7 @@ from sqlglot import parse_one
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions import literal_comparison
 from bitlake.expressions.binder import bind
+from bitlake.expressions.condition import col
 from bitlake.expressions.parser import from_sqlglot, parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import TRUE, And, Comparison, In, IsNull, Not, Op, Or, Predicate
@@ -615,3 +616,33 @@ def test_a_list_is_each_of_its_values_without_comparing_them_one_by_one(
     assert isinstance(bound, In) and bound.negated == negated
     assert repr(bound.values[-1]) == "nan" or list(bound.values) == sorted(bound.values)
     assert sorted(map(repr, bound.values)) == sorted(set(map(repr, points)))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [("i = {}", "i IN"), ("i <> {}", "i NOT IN"), ("d = {}.5D", "d IN"), ("s = 'a{}'", "s IN")],
+)
+def test_many_comparisons_of_a_column_become_a_list(one: str, expected: str) -> None:
+    """1,000 equalities joined by OR were evaluated one by one: 4.7 s over 60 files."""
+    word, values = (" AND " if "<>" in one else " OR "), [n * 7 % 20 for n in range(30)]
+    bound = bind(parse_predicate(word.join(one.format(n) for n in values)), FIELDS)
+    as_list = one.replace("<>", "NOT IN").replace("=", "IN")
+    head, _, literal = as_list.partition("IN ")
+    written = f"{head}IN ({', '.join(literal.format(n) for n in values)})"
+    assert bound == bind(parse_predicate(written), FIELDS) and to_sql(bound).startswith(expected)
+
+
+def test_other_terms_of_many_stay_in_their_order() -> None:
+    text = " OR ".join(["s IS NULL", *(f"i = {n} OR s = '{n}'" for n in range(9)), "i IN (50, 3)", "i > 60", "d = 1D"])
+    bound = bind(parse_predicate(text), FIELDS)
+    assert isinstance(bound, Or) and [type(c) for c in bound.children] == [IsNull, In, In, Comparison, Comparison]
+    assert bound.children[1] == In("i", (*range(9), 50))
+    few = bind(parse_predicate("i = 1 OR i = 2"), FIELDS)
+    assert isinstance(few, Or)
+
+
+def test_conditions_may_nest_deeply() -> None:
+    condition = col("i") == 0
+    for n in range(1, 20_000):
+        condition |= col("i") == n
+    assert bind(condition.predicate, FIELDS) == In("i", tuple(range(20_000)))
