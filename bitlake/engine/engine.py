@@ -14,7 +14,8 @@ from bitlake.engine import SessionState
 from bitlake.engine.query import QueryResult, run_query
 from bitlake.engine.session import NeedsSpark, Session, change_setting
 from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
-from bitlake.expressions.spark_dialect import Args, has_markers, reading, with_values, without_lists
+from bitlake.expressions.literal_lists import has_markers, reading, without_lists
+from bitlake.expressions.spark_dialect import Args, with_values
 from bitlake.formatting import one_line
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark
@@ -96,7 +97,7 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     }
 
 
-_SHORTENED = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE)\b", re.I)
+_MAY_HAVE_MARKERS = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE)\b", re.I)
 
 
 def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
@@ -105,7 +106,7 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
     Where that fails, and the error may be due to a marker, the text is run as written.  For other statements, ``run``
     calls :func:`refuse_markers`.
     """
-    short, lists = without_lists(text, wall_clocks=False) if _SHORTENED.match(text) else (text, ())
+    short, lists = without_lists(text, timestamps=False) if _MAY_HAVE_MARKERS.match(text) else (text, ())
     if not lists:
         return run(text)
     try:
@@ -115,12 +116,16 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
         pass
     except BitlakeError as e:
         if not has_markers(str(e)) or isinstance(e, CommitConflict | StorageUnavailable):
+            # After a commit was attempted, its outcome may be unknown, so it is not run again.
             raise
     return run(text)
 
 
 def refuse_markers(text: str, statement: object) -> None:
-    """Raise :class:`NotTranslatable` if a statement's text has markers that only others can have: run it as written."""
+    """Raise :class:`NotTranslatable` for a text with markers, unless it is a DELETE or UPDATE.
+
+    The caller then runs the statement as written.
+    """
     if has_markers(text) and not isinstance(statement, st.DeleteFrom | st.Update):
         raise NotTranslatable("a long list", "only queries, DELETE and UPDATE are read without their lists")
 

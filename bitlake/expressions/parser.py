@@ -21,15 +21,8 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import (
-    SparkSql,
-    count_markers,
-    list_of,
-    reading,
-    syntax_error,
-    take_lists,
-    without_lists,
-)
+from bitlake.expressions.literal_lists import count_markers, list_of, reading, take_lists, without_lists
+from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
 from bitlake.expressions.term_parser import Inexpressible, asks_the_time, nondeterministic_part, term_of, with_time

@@ -5,35 +5,22 @@ standard; sqlglot's Spark dialect reads it as two adjoining strings.  Adjoining 
 concatenated literal in both.
 
 Parameters, ``:name`` and ``?``, are replaced by Python values as literals of Spark SQL (:func:`with_values`).
-
-sqlglot takes 50 to 300 µs to parse a literal, so long lists in ``IN (…)`` are read without it.  :func:`without_lists`
-cuts lists of numbers, strings, dates, timestamps, binaries and NULL out of a text and puts a marker, made of the list's
-digest, in place of each.  The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in
-the tree there, which only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.
-:func:`with_lists` is the text as it was written.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
-import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.folding import cast, constant, negative, number_of
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
 from bitlake.types import time_zone
@@ -218,185 +205,3 @@ def _time_or_nested(value: Any) -> str:
         case Mapping():
             return f"map({', '.join(f'{literal(k)}, {literal(v)}' for k, v in value.items())})"
     raise InvalidRequest(f"{value!r} is of type {type(value).__name__}, which cannot be a parameter's value")
-
-
-_LEAST_CHARACTERS = 500
-"""The parser reads shorter lists."""
-_MARK = "\ue000"
-_MARKER = re.compile(f"'({_MARK}[0-9a-f]{{32}})'")
-_RAW_STRING = re.compile(r"\br['\"]", re.I)
-_RAW_STARTS = ("r'", "R'", 'r"', 'R"')
-"""A text with a raw string contains one of these; this test is faster than the pattern."""
-_STRING = r"'[^'\\]*+(?:''[^'\\]*+)*'"
-_NAMED = rf"(?:[A-Za-z_]++(?:\s*+{_STRING})?|{_STRING})"
-_PIECE = re.compile(
-    rf"""  '(?:[^'\\]|\\.)*+'
-        | "(?:[^"\\]|\\.)*+"
-        | `[^`]*+`
-        | --[^\n]*+
-        | /\*.*?\*/
-        | (?P<head>\bIN\s*\()(?P<list>[-0-9A-Za-z.,\s]++|\s*+{_NAMED}(?:\s*+,\s*+{_NAMED})*\s*+)(?=\))""",
-    re.I | re.S | re.X,
-)
-# No possessive repeat of a group that can fail half-way: before Python 3.11.5 it takes that half for a match.
-_NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*")
-_STRINGS = re.compile(rf"\s*+{_STRING}\s*+(?:,\s*+{_STRING}\s*+)*")
-_TEXT = re.compile(r"'([^']*+(?:''[^']*+)*)'")
-_NUMBER, _WORD = r"[0-9]++(?:\.[0-9]++)?", r"X|DATE|TIMESTAMP(?:_NTZ|_LTZ)?"
-_ELEMENT = re.compile(rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|(NULL)", re.I)
-# Blanks are possessive: two ways to share them between neighbours would be 2**n for n literals.
-_ANY = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|NULL)\s*+"
-_ELEMENTS = re.compile(f"{_ANY}(?:,{_ANY})*", re.I)
-_TIMESTAMP = re.compile(r"\bTIMESTAMP\s*'", re.I)
-
-
-class LiteralList(str):
-    """A list that was cut out of a text: the marker in its place, with the text and the values of the list."""
-
-    text: str
-    values: tuple[int, ...] | tuple[str, ...]
-    """The values of a list of whole numbers or of strings; none for one of other literals."""
-
-    def __new__(cls, marker: str, text: str, values: tuple[int, ...] | tuple[str, ...]) -> LiteralList:
-        """The list of a marker."""
-        made = super().__new__(cls, marker)
-        made.text, made.values = text, values
-        return made
-
-    @property
-    def table(self) -> str:
-        """The name of a table of the values."""
-        return f"lake_list_{self[1:]}"
-
-    def constants(self, timezone: str) -> tuple[Any, ...]:
-        """The values as :func:`bitlake.expressions.folding.constant` gives them; raises :class:`NotConstant`."""
-        return self.values or tuple(_constants(self.text, timezone))
-
-    def literals(self) -> list[exp.Expr]:
-        """The values as nodes of a tree."""
-        if not self.values:
-            return list(sqlglot.parse_one(f"x IN ({self.text})", dialect=SparkSql).expressions)
-        return [exp.Literal.number(v) if isinstance(v, int) else exp.Literal.string(v) for v in self.values]
-
-
-class ListNode(exp.Expression, exp.Func):
-    """Stands in a tree for the literals of a :class:`LiteralList`, which is its ``this``."""
-
-    arg_types = {"this": True}  # noqa: RUF012 (sqlglot's own way of declaring it)
-    _sql_names = ["LITERAL_LIST"]  # noqa: RUF012
-
-
-_READ: ContextVar[Mapping[str, LiteralList]] = ContextVar(
-    "lists of the text that is read", default=MappingProxyType({})
-)
-"""By their markers."""
-
-
-@contextmanager
-def reading(lists: Sequence[LiteralList]) -> Iterator[None]:
-    """Find lists by their markers while a text is read from which they were cut."""
-    before = _READ.set({**_READ.get(), **{made: made for made in lists}})
-    try:
-        yield
-    finally:
-        _READ.reset(before)
-
-
-def list_of(node: exp.In) -> LiteralList | None:
-    """The list of ``x IN (…)`` whose literals were cut out, or None."""
-    only = node.expressions[0] if len(node.expressions) == 1 else None
-    return only.args["this"] if isinstance(only, ListNode) else None
-
-
-def take_lists(tree: exp.Expr) -> int:
-    """Put a :class:`ListNode` in place of each marker in ``x IN ('<marker>')``; returns how many there were."""
-    held = _READ.get()
-    nodes = [n for n in tree.find_all(exp.In) if len(n.expressions) == 1]
-    marked = [(n, one) for n in nodes if isinstance(one := n.expressions[0], exp.Literal) and one.this in held]
-    for node, literal in marked:
-        node.set("expressions", [ListNode(this=held[literal.this])])
-    return len(marked)
-
-
-def has_markers(text: str) -> bool:
-    """Whether a text may have markers of lists."""
-    return _MARK in text
-
-
-def count_markers(text: str) -> int:
-    """The number of markers in a text whose lists are known."""
-    held = _READ.get()
-    return sum(m[1] in held for m in _MARKER.finditer(text)) if _MARK in text else 0
-
-
-def with_lists(text: str) -> str:
-    """A text with its lists in the places of their markers."""
-
-    held = _READ.get()
-
-    def written(match: re.Match[str]) -> str:
-        found = held.get(match[1])
-        return match[0] if found is None else found.text
-
-    return _MARKER.sub(written, text) if _MARK in text else text
-
-
-def without_lists(text: str, *, wall_clocks: bool = True) -> tuple[str, tuple[LiteralList, ...]]:
-    """A text with markers in place of long lists, and the lists; as it is, without lists, where the cut might be wrong.
-
-    The caller reads the text inside of :func:`reading`.  ``wall_clocks`` False leaves ``TIMESTAMP '…'`` in the text,
-    for callers to whom a setting may make it a TIMESTAMP_NTZ.
-
-    >>> text, lists = without_lists(f"a IN ({', '.join(['7'] * 1000)}) AND b > 1")
-    >>> text == f"a IN ('{lists[0]}') AND b > 1"
-    True
-    """
-    if len(text) < _LEAST_CHARACTERS or _MARK in text:
-        return text, ()
-    if any(start in text for start in _RAW_STARTS) and _RAW_STRING.search(text):
-        return text, ()
-    lists: list[LiteralList] = []
-    parts, end = [], 0
-    for piece in _PIECE.finditer(text):
-        inside = piece["list"]
-        values = None if inside is None or len(inside) < _LEAST_CHARACTERS else _values(inside)
-        if values is not None and (wall_clocks or values or not _TIMESTAMP.search(inside)):
-            marker = _MARK + hashlib.blake2b(inside.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-            lists.append(LiteralList(marker, inside, values))
-            parts += [text[end : piece.start("list")], f"'{marker}'"]
-            end = piece.end("list")
-    return "".join([*parts, text[end:]]), tuple(lists)
-
-
-def _values(inside: str) -> tuple[int, ...] | tuple[str, ...] | None:
-    """The values of a list of whole numbers or strings, none for one of other literals, None for other expressions."""
-    if _NUMBERS.fullmatch(inside):
-        return tuple(map(int, inside.split(",")))
-    if _STRINGS.fullmatch(inside):
-        texts = _TEXT.findall(inside)
-        return tuple(text.replace("''", "'") for text in texts) if "''" in inside else tuple(texts)
-    return () if _ELEMENTS.fullmatch(inside) else None
-
-
-def _constants(inside: str, timezone: str) -> Iterator[Any]:
-    types: dict[str, exp.DataType] = {}
-
-    def type_of(prefix: str, suffix: str) -> exp.DataType:
-        kind = types.get(prefix + suffix)
-        if kind is None:
-            node = sqlglot.parse_one(f"{prefix} ''" if prefix else f"1{suffix}", dialect=SparkSql)
-            kind = types[prefix + suffix] = node.args["to"]
-        return kind
-
-    for sign, number, suffix, word, text, null in _ELEMENT.findall(inside):
-        if null:
-            yield None
-        elif number:
-            value = number_of(number)
-            value = cast(value, type_of("", suffix), timezone) if suffix else value
-            yield negative(value) if sign else value
-        elif word in ("X", "x"):
-            yield constant(exp.HexString(this=text), timezone)
-        else:
-            text = text.replace("''", "'")
-            yield cast(text, type_of(word, ""), timezone) if word else text

@@ -24,7 +24,7 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.engine import SessionState
 from bitlake.engine.session import Session
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.spark_dialect import with_lists
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
 from bitlake.runtime import Executors, Runner

@@ -31,8 +31,8 @@ from sqlglot import exp
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.parser import from_sqlglot
-from bitlake.expressions.spark_dialect import with_lists
 from bitlake.expressions.tree import (
     TRUE,
     And,

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_comparison import beyond_long
-from bitlake.expressions.spark_dialect import LiteralList, list_of
+from bitlake.expressions.literal_lists import LiteralList, list_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
@@ -483,7 +483,7 @@ def _in(e: Expressions, node: exp.In) -> Value:
 
 def _holds_type(values: LiteralList, value: Value) -> bool:
     """Whether a value is compared with a list's literals as they are, by both engines."""
-    if not values.values:
+    if not values.is_plain:
         return False
     return value.type.is_integer if isinstance(values.values[0], int) else value.type == ty.STRING and not value.char
 

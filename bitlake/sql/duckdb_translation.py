@@ -17,7 +17,7 @@ from typing import Any
 from sqlglot import exp
 
 from bitlake._clock import now_ms
-from bitlake.expressions.spark_dialect import ListNode, LiteralList
+from bitlake.expressions.literal_lists import ListNode, LiteralList
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
@@ -79,7 +79,7 @@ def translate(
         if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
-    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode) if node.args["this"].values})
+    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode) if node.args["this"].is_plain})
     return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), lists)
 
 

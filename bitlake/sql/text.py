@@ -14,7 +14,8 @@ from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, count_markers, take_lists, tokenize
+from bitlake.expressions.literal_lists import count_markers, take_lists
+from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, tokenize
 from bitlake.expressions.sql_text import quoted
 
 Edit: TypeAlias = tuple[int, int, str]

@@ -11,7 +11,7 @@ import pytest
 import bitlake
 from bitlake.engine import engine
 from bitlake.errors import BitlakeError
-from bitlake.expressions.spark_dialect import has_markers
+from bitlake.expressions.literal_lists import has_markers
 from bitlake.sql import duckdb_engine
 
 NUMBERS = ", ".join(str(3 * i - 300) for i in range(400))

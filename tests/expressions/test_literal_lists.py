@@ -12,8 +12,8 @@ from long import long
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.expressions import parser
+from bitlake.expressions.literal_lists import without_lists
 from bitlake.expressions.parser import parse_predicate
-from bitlake.expressions.spark_dialect import without_lists
 from bitlake.expressions.tree import In
 
 NUMBERS = ", ".join(str(7 * i - 900) for i in range(600))

@@ -24,7 +24,7 @@ from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.engine.metadata_only import columns_of, prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.expressions.spark_dialect import with_lists
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection

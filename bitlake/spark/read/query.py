@@ -27,7 +27,7 @@ from bitlake.engine.explain import details, explain_answer, explained, join_filt
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.spark_dialect import LiteralList, has_markers, list_of
+from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import MissingColumn, near
 from bitlake.scan.plan import SkipReason
@@ -179,7 +179,7 @@ def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[Liter
     for term in required.flatten() if isinstance(required, exp.And) else [required]:
         node = term.this.unnest() if isinstance(term, exp.Not) else term
         values = list_of(node) if isinstance(node, exp.In) and isinstance(node.this, exp.Column) else None
-        if values is None or not values.values:
+        if values is None or not values.is_plain:
             continue
         *owners, name = [context.names.key(part.name) for part in node.this.parts]
         if types.get(name) == {isinstance(values.values[0], int)} and not types.keys() & set(owners):
