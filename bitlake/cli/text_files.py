@@ -388,7 +388,7 @@ _NON_FINITE = {
     **dict.fromkeys(("-Infinity", "-INF", "-inf"), float("-inf")),
 }
 _NON_FINITE_TEXT = re.compile(rb'"(?:' + b"|".join(re.escape(name.encode()) for name in _NON_FINITE) + rb')"')
-_UNQUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"|(NaN|Infinity|[+-](?:Infinity|INF))')
+_STRING_OR_NON_FINITE = re.compile(rb'"(?:[^"\\]|\\.)*"|(NaN|Infinity|[+-](?:Infinity|INF))')
 """A string, or outside of strings (group 1) a value that is not finite."""
 _SHOWN_CHARS = 50
 Convert = Callable[[Any], Any]
@@ -398,7 +398,7 @@ def _with_quotes(text: bytes) -> bytes:
     """Put quotes around NaN and infinities, which the parsers take as text only."""
     if not any(word in text for word in (b"NaN", b"Inf", b"INF")):
         return text
-    return _UNQUOTED.sub(lambda m: m[0] if m[1] is None else b'"%b"' % m[1], text)
+    return _STRING_OR_NON_FINITE.sub(lambda m: m[0] if m[1] is None else b'"%b"' % m[1], text)
 
 
 def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | None = None) -> pa.Table:
@@ -409,15 +409,13 @@ def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | No
     schema = parse.explicit_schema
     by_python = [f for f in schema if holds(f.type, pa.types.is_map)]
     floats = [f for f in schema if f not in by_python and holds(f.type, pa.types.is_floating)]
-    error = None
     if not by_python:
         try:
             return json.read_json(arrow_reader(text), read, parse)
-        except pa.ArrowInvalid as e:
-            error = e
+        except pa.ArrowInvalid:
+            if not floats or not _NON_FINITE_TEXT.search(_with_quotes(text)):
+                raise
     text = _with_quotes(text)
-    if error is not None and not (floats and _NON_FINITE_TEXT.search(text)):
-        raise error
     if _NON_FINITE_TEXT.search(text):
         by_python += floats
     rows = _rows(text)

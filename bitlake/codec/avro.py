@@ -94,7 +94,7 @@ def read_header(stream: BinaryIO, what: str, logical: bool = True) -> Header:
     if magic != MAGIC:
         for start, other in ((b"ORC", "ORC"), (b"PAR1", "Parquet")):
             if magic.startswith(start):
-                raise UnsupportedFeature(f"the format of {what} is {other}, and only Avro can be read there")
+                raise UnsupportedFeature(f"the format of {what} is {other}; only Avro is supported")
         raise CorruptError(f"{what} is not an Avro file", 0)
     meta: dict[bytes, bytes] = {}
     left = HEADER_BYTES

@@ -370,11 +370,11 @@ def _without_stars(session: Session, query: SqlText, columns: Sequence[tuple[str
     None for set operations and other queries in which stars cannot be replaced by names.
     """
     words = query.words
-    outside = list(outside_brackets(words))
-    selects = [at for at in outside if words[at] == "SELECT"]
-    end = next((at for at in outside if words[at] == "FROM" and selects and at > selects[0]), len(words))
-    listed = [at for at in outside if selects and selects[0] < at < end]
-    stars = [at for at in listed if words[at] == "*" and words[at - 1] in ("SELECT", "DISTINCT", "ALL", ",", ".")]
+    top_level = list(outside_brackets(words))
+    selects = [at for at in top_level if words[at] == "SELECT"]
+    end = next((at for at in top_level if words[at] == "FROM" and selects and at > selects[0]), len(words))
+    select_list = [at for at in top_level if selects and selects[0] < at < end]
+    stars = [at for at in select_list if words[at] == "*" and words[at - 1] in ("SELECT", "DISTINCT", "ALL", ",", ".")]
     if len(selects) != 1 or not all(words[at + 1 : at + 2] in ([","], ["FROM"]) for at in stars):
         return None
     starts = []  # where "t." of "t.*" begins
@@ -383,17 +383,17 @@ def _without_stars(session: Session, query: SqlText, columns: Sequence[tuple[str
             at -= 2
         starts.append(query.tokens[at].start)
     spans = [(start, query.tokens[at].end + 1) for start, at in zip(starts, stars, strict=True)]
-    items = 1 + sum(words[at] == "," for at in listed)
+    items = 1 + sum(words[at] == "," for at in select_list)
     try:
         edits: list[tuple[int, int, str]] = []
-        before = 0
+        star_columns = 0
         for at, (start, stop) in zip(stars, spans, strict=True):
-            alone = query.edit([(*span, "1") for span in spans if span != (start, stop)])
-            count = len(session.query_columns(session.begin(alone))) - items + 1
-            first = before + sum(words[i] == "," for i in listed if i < at) - len(edits)
+            one_star = query.edit([(*span, "1") for span in spans if span != (start, stop)])
+            count = len(session.query_columns(session.begin(one_star))) - items + 1
+            first = star_columns + sum(words[i] == "," for i in select_list if i < at) - len(edits)
             prefix = query[start : stop - 1]
             edits.append((start, stop, ", ".join(prefix + quoted(name) for name, _ in columns[first : first + count])))
-            before += count
+            star_columns += count
         explicit = query.edit(edits)
         return explicit if session.query_columns(session.begin(explicit)) == list(columns) else None
     except BitlakeError:

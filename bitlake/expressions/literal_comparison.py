@@ -185,9 +185,9 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
 
 
 def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:
-    """The distinct physical values of an IN, sorted; None unless each literal equals one value of the type, or none.
+    """The distinct physical values of an IN, sorted; None if its literals are not of the column's own type.
 
-    Takes literals of the column's own type, at a microsecond each or less, as :func:`comparison` does one by one.
+    The values are those of :func:`comparison` for each literal, in at most a microsecond each.
     """
     types, root = set(map(type, values)), kind.root
     points: set[Any]

@@ -90,7 +90,8 @@ def _parse(text: str, timezone: str, column_of: ColumnOf | None = None) -> Predi
                 pass  # the error is to show the text as written
     tree, marked = _syntax_tree(text, timezone), count_markers(text)
     if marked and take_lists(tree) != marked:
-        raise InvalidRequest(f"a list is not where it can be read without its literals: {text}")  # it is read with them
+        # The caller catches it, and reads the text as written.
+        raise InvalidRequest(f"a long list stands where its literals are needed: {text}")
     try:
         return _convert(tree, _Context(timezone, column_of or dotted, computes=True), False)
     except Inexpressible as e:
@@ -105,7 +106,8 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
     if not text.strip():
         raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
     if count_markers(text):
-        raise InvalidRequest(f"a value is not computed with a list that is read without its literals: {text}")
+        # The caller catches it, and reads the text as written.
+        raise InvalidRequest(f"an expression with a long list cannot be computed from its marker: {text}")
     tree = _syntax_tree(text, timezone)
     try:
         return term_of(tree, timezone, lambda column: _name(column, column_of or dotted))

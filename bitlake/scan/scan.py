@@ -432,11 +432,10 @@ class TableScan:
 
 
 def _brief_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; the errors have no causes and tracebacks, which Arrow's streams make part of the message."""
+    """The same batches; errors come without causes and tracebacks, which Arrow would put into the message."""
     try:
         yield from batches
     except BitlakeError as e:
-        e.__cause__ = None
         raise e.with_traceback(None) from None
 
 

@@ -37,8 +37,8 @@ BEST: Place = (-1, 0)
 WORST: Place = (9, 0)
 """After every row."""
 
-_LEAST_LEFT_OUT = 4
-"""The first rows of text are looked for where there are this many times as many."""
+_MIN_REDUCTION = 4
+"""Values of text are selected before they are ranked if there are at least this many times ``n`` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Int64s:
     if rows > n:
         first = orders[0]
         table = table.select(list(dict.fromkeys(o.column for o in orders)))
-        possible = _first_unranked(table.column(first.column), first, n)
+        possible = _candidate_rows(table.column(first.column), first, n)
         if possible is not None:
             chosen, table = possible, table.take(pa.array(possible))
         among = _first(*_sortable(table.column(first.column), first), n)
@@ -196,7 +196,7 @@ def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Int64s:
     return chosen[sorted_]
 
 
-def _first_unranked(column: pa.ChunkedArray, order: Order, n: int) -> Int64s | None:
+def _candidate_rows(column: pa.ChunkedArray, order: Order, n: int) -> Int64s | None:
     """The rows of text, bytes or wide decimals that can be among the first ``n``, and NULLs; None to rank all rows.
 
     Ranks need all values to be sorted: of 100,000 texts, that takes 70 ms, and finding the first ten 6.
@@ -205,7 +205,7 @@ def _first_unranked(column: pa.ChunkedArray, order: Order, n: int) -> Int64s | N
     is_wide = (
         pa.types.is_string(kind) or pa.types.is_binary(kind) or (pa.types.is_decimal128(kind) and kind.precision > 18)
     )
-    if not is_wide or n * _LEAST_LEFT_OUT > len(column) - column.null_count:
+    if not is_wide or n * _MIN_REDUCTION > len(column) - column.null_count:
         return None
     values = column.drop_null() if column.null_count else column
     direction = "descending" if order.descending else "ascending"

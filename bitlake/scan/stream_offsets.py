@@ -233,7 +233,7 @@ class ChangeStream:
         _check_read(state, start)
         if start.full and start.snapshot == last:  # the table has no snapshot yet
             return StreamStep(start, 0)
-        stop = self._stop(state, last)
+        stop = self._first_delayed(state, last)
         if stop <= start.snapshot and not start.full:
             return StreamStep(start, 0)
         end = StreamOffset(stop) if until is None or until.snapshot >= stop else until
@@ -259,8 +259,8 @@ class ChangeStream:
             at = StreamOffset(at.snapshot + 1)
         return StreamStep(start if at == start else _identified(state, at), rows)
 
-    def _stop(self, state: TableState, last: int) -> int:
-        """The first snapshot that is too young to be read; ``last``, the number of the next one, if none is."""
+    def _first_delayed(self, state: TableState, last: int) -> int:
+        """The id of the first snapshot that is younger than the delay; ``last``, the next id, if none is."""
         delay = state.schema.opts.of(opt.STREAMING_DELAY)
         young = first_snapshot_from(state, _clock.now_ms() - delay + 1) if delay else None
         return last if young is None else young.id

@@ -252,8 +252,10 @@ class _Advisor:
         coverage, _, _ = index_coverage(self.scan.state, [f.entry for f in files])
         built = {(i.column, i.kind) for i in coverage if i.files > policy.BUILT * len(files)}
         before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
-        about = _by_source(questions)
-        tried = {f.name: self._candidates(f, columns, profiled, about.get(f.name, ()), now) for f in fields}
+        questions_by_source = _by_source(questions)
+        tried = {
+            f.name: self._candidates(f, columns, profiled, questions_by_source.get(f.name, ()), now) for f in fields
+        }
         units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.judged)))
         candidates = [c for all_ in tried.values() for c in all_]
         trials: list[Trial] = self.runner.run(
@@ -261,7 +263,7 @@ class _Advisor:
         )
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
-        advised = self._advised(estimator, tried, about, now, before, built)
+        advised = self._advised(estimator, tried, questions_by_source, now, before, built)
         after = _after(before, advised)
         options, unset = policy.option_changes(schema.options, advised, schema.fields)
         name = self.scan.state.name
@@ -342,7 +344,7 @@ class _Advisor:
         self,
         estimator: Estimator,
         tried: Mapping[str, Sequence[policy.Candidate]],
-        about: Mapping[str, Sequence[Question]],
+        questions_by_source: Mapping[str, Sequence[Question]],
         now: Mapping[str, Sequence[policy.Candidate]],
         before: Mapping[str, policy.Candidate],
         built: Collection[tuple[str, str]],
@@ -354,13 +356,13 @@ class _Advisor:
 
         def advice(field: DataField, present: Mapping[str, policy.Candidate]) -> policy.ColumnAdvice:
             name = field.name
-            asked = about.get(name, ())
+            asked = questions_by_source.get(name, ())
             return self._column(field, estimator, tried.get(name, []), asked, now.get(name, []), present, built)
 
         fields = [*self.scan.state.schema.fields, *self._expressions()]
         advised = [advice(f, before) for f in fields]
-        pairs = _pairs(about)
-        rivals = [_rival(a, advised, pairs) for a in advised]
+        rival_sources = _rival_sources(questions_by_source)
+        rivals = [_rival(a, advised, rival_sources) for a in advised]
         return [
             advice(f, {**before, **rival}) if rival else alone
             for f, alone, rival in zip(fields, advised, rivals, strict=True)
@@ -419,29 +421,29 @@ def _indexes_now(schema: TableSchema) -> dict[str, list[policy.Candidate]]:
 
 def _by_source(questions: Sequence[Question]) -> dict[str, list[Question]]:
     """The questions about each column and expression, in order."""
-    about: dict[str, list[Question]] = {}
+    by_source: dict[str, list[Question]] = {}
     for question in questions:
         for source in question.sources:
-            about.setdefault(source, []).append(question)
-    return about
+            by_source.setdefault(source, []).append(question)
+    return by_source
 
 
-def _pairs(about: Mapping[str, Sequence[Question]]) -> set[frozenset[str]]:
+def _rival_sources(questions_by_source: Mapping[str, Sequence[Question]]) -> set[frozenset[str]]:
     """Pairs of sources, each with an index that can evaluate the same test."""
-    leaves = {leaf for questions in about.values() for q in questions for leaf in leaves_of(q.judged)}
+    leaves = {leaf for questions in questions_by_source.values() for q in questions for leaf in leaves_of(q.judged)}
     return {frozenset(places) for leaf in leaves if len(places := places_of(leaf)) > 1}
 
 
 def _rival(
-    advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], pairs: Collection[frozenset[str]]
+    advice: policy.ColumnAdvice, advised: Sequence[policy.ColumnAdvice], rival_sources: Collection[frozenset[str]]
 ) -> dict[str, policy.Candidate]:
     """The new index that saves more and evaluates some of the same tests, by its column; empty if there is none."""
-    if advice.to_build is None or not pairs:
+    if advice.to_build is None or not rival_sources:
         return {}
     saved = advice.to_build.bytes_saved
     for other in advised:
         better = other.to_build is not None and (other.to_build.bytes_saved, other.column) > (saved, advice.column)
-        if better and frozenset((other.column, advice.column)) in pairs:
+        if better and frozenset((other.column, advice.column)) in rival_sources:
             assert other.to_build is not None
             return {
                 other.column: policy.Candidate(other.column, other.to_build.index_type, other.to_build.options),

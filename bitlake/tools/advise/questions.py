@@ -107,12 +107,14 @@ class Run:
         return self.task.row_count / max(self.rows, 1)
 
 
-def choose_runs(files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int, columns: int) -> list[Run]:
-    """Runs of about ``rows`` rows in all, whose ``columns`` are tried; of every file all rows, if both are few."""
+def choose_runs(
+    files: Sequence[PlannedFile], schemas: Mapping[int, TableSchema], rows: int, column_count: int
+) -> list[Run]:
+    """Runs of about ``rows`` rows in all, fewer the more columns are tried; all rows if rows and files are few."""
     tasks = [t for t in tasks_of(files, schemas) if t.row_count]
     counts = np.array([t.row_count for t in tasks], np.int64)
     total = int(counts.sum())
-    most = max(_LEAST_RUNS, min(_MOST_RUNS, _MOST_COLUMN_RUNS // max(columns, 1)))
+    most = max(_LEAST_RUNS, min(_MOST_RUNS, _MOST_COLUMN_RUNS // max(column_count, 1)))
     if total <= rows and len(tasks) <= most:
         return [Run(t, 0, t.row_count) for t in tasks]
     length = max(RUN_ROWS, rows // _RUNS)
