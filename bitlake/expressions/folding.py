@@ -29,7 +29,7 @@ _UNITS = {
     "HOUR": dt.timedelta(hours=1),
 }
 _FEW_DIGITS = 30
-"""A number of so many characters fits every limit."""
+"""A number of at most this many characters fits every limit."""
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _DAYS = {"DAY": 1, "WEEK": 7}
 
