@@ -70,7 +70,7 @@ class TableState:
         """The schema of the latest snapshot, if deletion vectors were switched on or off since; else None."""
         new = self.schema
         snapshot = self.snapshot if self.is_snapshot else None
-        if snapshot is None or snapshot.schema_id == new.id or opt.DV_ENABLED.name not in new.options:
+        if snapshot is None or snapshot.schema_id == new.id:
             return None
         try:
             old = versions.load_schema(self.table_files, snapshot.schema_id)

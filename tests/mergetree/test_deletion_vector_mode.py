@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -634,6 +635,28 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
     table.upsert(batch({1: 9}))
     last = history(table)
     assert last[: len(written)] == written and last[-1] == ("APPEND", {1: 9, 2: 3})
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_another_engine_switches_off_what_deletes_rows(tmp_path: Path, removed: bool) -> None:
+    """Deleted rows stay deleted: reads use the mode of the snapshot, and the next commit undoes the switch."""
+    lake = bitlake.connect(str(tmp_path))
+    rows = pa.table({"k": pa.array(range(10), pa.int64())})
+    table = lake.create_table("t", rows.schema, options={"deletion-vectors.enabled": "true"})
+    table.append(rows)
+    table.delete("k < 4")
+    folder = Path(table.path, "schema")
+    schema = json.loads((folder / "schema-0").read_text())
+    schema["id"] = 1
+    if removed:
+        del schema["options"]["deletion-vectors.enabled"]
+    else:
+        schema["options"]["deletion-vectors.enabled"] = "false"
+    (folder / "schema-1").write_text(json.dumps(schema))
+    table = bitlake.connect(str(tmp_path)).table("t")
+    assert table.scan().count() == 6
+    table.append(rows.slice(0, 1))
+    assert sorted(table.to_arrow().column("k").to_pylist()) == [0, 4, 5, 6, 7, 8, 9]
 
 
 def test_partitions_are_rescaled_until_all_their_files_are(tmp_path: Path) -> None:
