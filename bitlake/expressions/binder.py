@@ -138,10 +138,12 @@ class _Binder:
         return text is not None and text.column in self.indexed
 
 
-def _children(node: Predicate, kind: type[And] | type[Or]) -> list[Predicate]:
+def _children(node: And | Or, kind: type[And] | type[Or]) -> Sequence[Predicate]:
     """The children, and those of children of the same kind, in order: ``a | b | c | …`` may nest thousands deep."""
+    if not any(isinstance(child, kind) for child in node.children):
+        return node.children
     flat: list[Predicate] = []
-    waiting = [node]
+    waiting: list[Predicate] = [node]
     while waiting:
         one = waiting.pop()
         if isinstance(one, kind):

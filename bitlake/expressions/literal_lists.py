@@ -19,7 +19,9 @@ from typing import Any
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import cast, constant, negative, number_of
 from bitlake.expressions.spark_dialect import SparkSql
 
@@ -33,11 +35,11 @@ _RAW_STARTS = ("r'", "R'", 'r"', 'R"')
 _STRING = r"'[^'\\]*+(?:''[^'\\]*+)*'"
 _SHAPE = rf"(?:[A-Za-z_]++(?:\s*+{_STRING})?|{_STRING})"
 _PIECE = re.compile(
-    rf"""  '(?:[^'\\]|\\.)*+'
-        | "(?:[^"\\]|\\.)*+"
-        | `[^`]*+`
+    rf"""  '(?:[^'\\]|\\.?)*+(?:'|\Z)
+        | "(?:[^"\\]|\\.?)*+(?:"|\Z)
+        | `[^`]*+(?:`|\Z)
         | --[^\n]*+
-        | /\*.*?\*/
+        | /\*.*?(?:\*/|\Z)
         | (?P<head>\bIN\s*\()(?P<list>[-0-9A-Za-z.,\s]++|\s*+{_SHAPE}(?:\s*+,\s*+{_SHAPE})*\s*+)(?=\))""",
     re.I | re.S | re.X,
 )
@@ -45,10 +47,11 @@ _PIECE = re.compile(
 _NUMBERS = re.compile(r"\s*-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*")
 _STRINGS = re.compile(rf"\s*+{_STRING}\s*+(?:,\s*+{_STRING}\s*+)*")
 _TEXT = re.compile(r"'([^']*+(?:''[^']*+)*)'")
-_NUMBER, _WORD = r"[0-9]++(?:\.[0-9]++)?", r"X|DATE|TIMESTAMP(?:_NTZ|_LTZ)?"
-_LITERAL_PARTS = re.compile(rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|(NULL)", re.I)
+_HEX = r"(X'[0-9A-Fa-f]*+')"
+_NUMBER, _WORD = r"[0-9]++(?:\.[0-9]++)?", r"DATE|TIMESTAMP(?:_NTZ|_LTZ)?"
+_LITERAL_PARTS = re.compile(rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|{_HEX}|(NULL)", re.I)
 # Blanks are possessive: two ways to share them between neighbours would be 2**n for n literals.
-_LITERAL = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|NULL)\s*+"
+_LITERAL = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|{_HEX}|NULL)\s*+"
 _LITERALS = re.compile(f"{_LITERAL}(?:,{_LITERAL})*", re.I)
 _TIMESTAMP = re.compile(r"\bTIMESTAMP\s*'", re.I)
 
@@ -81,9 +84,12 @@ class LiteralList(str):
         return self.values or tuple(_constants(self.text, timezone))
 
     def literals(self) -> list[exp.Expr]:
-        """The values as nodes of a tree."""
+        """The values as nodes of a tree; raises :class:`InvalidRequest` for literals that cannot be parsed."""
         if not self.values:
-            return list(sqlglot.parse_one(f"x IN ({self.text})", dialect=SparkSql).expressions)
+            try:
+                return list(sqlglot.parse_one(f"x IN ({self.text})", dialect=SparkSql).expressions)
+            except SqlglotError as e:
+                raise InvalidRequest(f"cannot read the list '{self}': {e}") from e  # with its marker: see the engine
         return [exp.Literal.number(v) if isinstance(v, int) else exp.Literal.string(v) for v in self.values]
 
 
@@ -196,15 +202,15 @@ def _constants(inside: str, timezone: str) -> Iterator[Any]:
             kind = types[prefix + suffix] = node.args["to"]
         return kind
 
-    for sign, number, suffix, word, text, null in _LITERAL_PARTS.findall(inside):
+    for sign, number, suffix, word, text, binary, null in _LITERAL_PARTS.findall(inside):
         if null:
             yield None
         elif number:
             value = number_of(number)
             value = cast(value, type_of("", suffix), timezone) if suffix else value
             yield negative(value) if sign else value
-        elif word in ("X", "x"):
-            yield constant(exp.HexString(this=text), timezone)
+        elif binary:
+            yield constant(exp.HexString(this=binary[2:-1]), timezone)
         else:
             text = text.replace("''", "'")
             yield cast(text, type_of(word, ""), timezone) if word else text

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.literal_lists import count_markers, list_of, reading, take_lists, without_lists
+from bitlake.expressions.literal_lists import count_markers, has_markers, list_of, reading, take_lists, without_lists
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
@@ -71,7 +71,7 @@ def parse_predicate(text: str, timezone: str = "UTC", column_of: ColumnOf | None
     """
     if not arguments.text("a condition", text).strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
-    if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None or count_markers(text):
+    if len(text) > _KEPT_TEXT or asks_the_time(text) or column_of is not None or has_markers(text):
         return _parse(text, timezone, column_of)
     return _parse_known(text, timezone)
 
