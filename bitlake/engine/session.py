@@ -52,7 +52,7 @@ from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.table_references import find_names
-from bitlake.sql.text import SqlNull, SqlText, TableName
+from bitlake.sql.text import QUOTED, SqlNull, SqlText, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
 from bitlake.table.history import TableHistory
@@ -70,6 +70,11 @@ TIME_ZONE = "spark.sql.session.timeZone"
 COUNTS: Columns = {"num_affected_rows": int, "num_inserted_rows": int}
 """The result of a statement that writes rows."""
 CASE_SENSITIVE = "spark.sql.caseSensitive"
+_STRING_SETTINGS = {
+    "spark.sql.legacy.consecutiveStringLiterals.enabled": ("''", '""'),
+    "spark.sql.parser.escapedStringLiterals": ("\\",),
+}
+"""Settings that change the value of string literals which contain one of these."""
 TIMESTAMP_TYPE = "spark.sql.timestampType"
 PARTITION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
 OPTION = "spark.paimon."
@@ -155,8 +160,10 @@ class Session:
         double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
             "spark.sql.ansi.enabled", default=True
         )
+        written = SqlText(text)
+        self._check_string_literals(written)
         made = normalize(
-            SqlText(text),
+            written,
             self.database,
             double_quoted=double_quoted,
             wall_clocks=self.wall_clocks,
@@ -168,6 +175,17 @@ class Session:
         made = take_max_pt(made, self._max_pt)
         made, self._relations = take_relations(made, self.has, self.names)
         return made
+
+    def _check_string_literals(self, text: SqlText) -> None:
+        for setting, changed in _STRING_SETTINGS.items():
+            if not self.is_on(setting):
+                continue
+            for token in text.tokens:
+                if token.token_type in QUOTED and any(part in text.raw(token)[1:-1] for part in changed):
+                    raise UnsupportedFeature(
+                        f"with '{setting}' = true, Spark reads {text.raw(token)} as another text than bitlake does; "
+                        "set it to false"
+                    )
 
     def _max_pt(self, given: str) -> str:
         """The greatest value of a table's first partition column, as text."""

@@ -54,6 +54,27 @@ def test_settings_hold_from_the_next_statement_until_they_are_unset(two_commits:
     assert ids(lake) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("name", "literal", "other"),
+    [
+        ("spark.sql.legacy.consecutiveStringLiterals.enabled", "'it''s'", "'its'"),
+        ("spark.sql.parser.escapedStringLiterals", r"'a\\b'", "'ab'"),
+    ],
+)
+def test_settings_that_change_string_literals_are_refused(
+    two_commits: bitlake.Lake, name: str, literal: str, other: str
+) -> None:
+    # DELETE took other rows than Spark's meaning of the literal.
+    lake = two_commits
+    with setting(lake, name, "true"):
+        for statement in (f"DELETE FROM t WHERE v = {literal}", f"SELECT * FROM t WHERE v = {literal}"):
+            with pytest.raises(UnsupportedFeature, match=f"{name}.*set it to false"):
+                lake.sql(statement)
+        lake.sql(f"DELETE FROM t WHERE v = {other} OR v = ''")
+    lake.sql(f"DELETE FROM t WHERE v = {literal}")
+    assert ids(lake) == [1, 2]
+
+
 def test_settings_that_come_back_are_not_fetched_again(
     two_commits: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
