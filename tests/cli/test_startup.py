@@ -104,7 +104,7 @@ def test_reading_loads_nothing_that_writes(lake: bitlake.Lake, home: Path) -> No
 
 def test_a_query_that_metadata_answer_loads_no_engine(lake: bitlake.Lake, home: Path) -> None:
     (home / "answered.sql").write_text("SELECT status, count(*) FROM orders GROUP BY status")
-    assert loaded(home, lake, "sql -f answered.sql") == {*ARRAYS, "sqlglot", "pyarrow.compute", "rich"}
+    assert loaded(home, lake, "sql -f answered.sql") == {*ARRAYS, "sqlglot", "pyarrow.compute"}
     (home / "computed.sql").write_text("SELECT status, sum(amount) FROM orders GROUP BY status")
     computed = loaded(home, lake, "sql -f computed.sql")
     assert computed <= {*ARRAYS, "sqlglot", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "duckdb", "rich"}

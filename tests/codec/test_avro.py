@@ -144,7 +144,7 @@ def test_headers() -> None:
     with pytest.raises(CorruptError, match="not an Avro file"):
         read_header(io.BytesIO(b"Obj\x02" + head()[4:]), "it")
     for start, other in ((b"ORC\x11", "ORC"), (b"PAR1", "Parquet")):  # manifests, with 'manifest.format'
-        with pytest.raises(UnsupportedFeature, match=f"the format of it is {other}, and only Avro"):
+        with pytest.raises(UnsupportedFeature, match=f"the format of it is {other}; only Avro"):
             read_header(io.BytesIO(start + head()[4:]), "it")
     with pytest.raises(UnsupportedFeature, match="'brotli'; expected one of null, deflate"):
         read_header(io.BytesIO(head(codec="brotli")), "it")

@@ -13,7 +13,7 @@ from fixtures import warehouse
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import BitlakeError, CorruptError
+from bitlake.errors import BitlakeError, CorruptError, UnsupportedFeature
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
@@ -136,7 +136,9 @@ def test_older_files_may_lack_nullable_fields() -> None:
 def test_damage_is_an_error_of_ours() -> None:
     f, _ = next(manifests("partitioned"))
     good = f.read_bytes()
-    for bad in (b"", b"Obj", b"Obj\x01", b"PAR1" * 10, good[: len(good) // 2], good[:-20]):
+    with pytest.raises(UnsupportedFeature, match="Parquet; only Avro"):
+        decode_manifest(b"PAR1" * 10)
+    for bad in (b"", b"Obj", b"Obj\x01", b"PAZ1" * 10, good[: len(good) // 2], good[:-20]):
         with pytest.raises(CorruptError):
             decode_manifest(bad)
     with pytest.raises(CorruptError):

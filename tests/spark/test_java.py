@@ -85,7 +85,7 @@ def test_a_session_that_fails_leaves_the_older_file(tmp_path: Path, monkeypatch:
         Path(options.rpartition("=")[2]).write_bytes(b"half a file")
         return "out of memory"
 
-    monkeypatch.setattr(java, "_run", failing)
+    monkeypatch.setattr(java, "_run_session", failing)
     with pytest.raises(StorageUnavailable, match="out of memory"):
         write_class_archive(tmp_path)
     assert len(runs) == 2 and [f.name for f in tmp_path.iterdir()] == ["spark-classes.jsa"]
