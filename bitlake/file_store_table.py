@@ -40,10 +40,11 @@ from bitlake.schema.validation import check_partition_expiry, check_reading
 from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries, files_of_partitions
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
-from bitlake.snapshot.state import TableState, load_state, state_at, with_vector_mode_of
+from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
+from bitlake.snapshot.vector_mode import in_readable_mode, with_vector_mode_of
 from bitlake.snapshot.versions import branch_names, has_schema, snapshot_ids, tag_names
 from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import RowDeletion, discard_statement, retrying
@@ -159,7 +160,7 @@ class FileStoreTable:
 
     def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""
-        state = state.in_vector_mode_of_snapshot()
+        state = in_readable_mode(state)
         scan = TableScan(
             state=state,
             store=self.store,

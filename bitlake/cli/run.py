@@ -287,10 +287,11 @@ class Run:
             return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
         from bitlake.scan.scan import TableScan
         from bitlake.snapshot.time_travel import When
+        from bitlake.snapshot.vector_mode import in_readable_mode
         from bitlake.table.scan import Scan
 
         zone = self.options.timezone
-        state = When(snapshot, tag, timestamp).of(self.state(name), zone).in_vector_mode_of_snapshot()
+        state = in_readable_mode(When(snapshot, tag, timestamp).of(self.state(name), zone))
         columns, recorder = state.schema.field_names, self.catalog().runtime.recorder
         return Scan(TableScan(state, state.store, columns, timezone=zone, _recorder=recorder))
 

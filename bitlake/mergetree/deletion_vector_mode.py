@@ -45,9 +45,10 @@ from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import state_of
+from bitlake.snapshot.vector_mode import is_settled, key_ranges_are_disjoint
 from bitlake.snapshot.versions import latest_snapshot_id, load_schema
 from bitlake.write import append_dml
-from bitlake.write.commit import commit, is_settled, key_ranges_are_disjoint, undo_unsafe_switch
+from bitlake.write.commit import commit, undo_unsafe_switch
 from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20

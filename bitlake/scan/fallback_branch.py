@@ -24,6 +24,7 @@ from bitlake.scan.plan import MergedFiles, Plan, PlannedFile, PlanStep, ScanMetr
 from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.time_travel import When, first_snapshot_from, snapshot_at_time
+from bitlake.snapshot.vector_mode import in_readable_mode
 from bitlake.snapshot.versions import branch_names, has_schema
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def other_branch(
 def _at(latest: TableState, state: TableState, when: When, timezone: str) -> TableState:
     """The branch at the table's point in time: snapshot ids of two branches differ, so their times are compared."""
     if when == When():
-        return latest.in_vector_mode_of_snapshot()
+        return in_readable_mode(latest)
     version = str(when.version).strip() if when.version is not None else None
     if when.snapshot is not None or (version is not None and state.snapshot_id is not None and version.isdigit()):
         assert state.snapshot is not None

@@ -60,8 +60,9 @@ from bitlake.schema.merge_spec import KIND_NAMES, is_cross_partition, max_level
 from bitlake.snapshot import versions
 from bitlake.snapshot.manifests import live_entries, read_manifest_list, read_manifests
 from bitlake.snapshot.removal_markers import name_of
-from bitlake.snapshot.state import TableState, state_at, with_vector_mode_of
+from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.time_travel import first_snapshot_from, state_of
+from bitlake.snapshot.vector_mode import with_vector_mode_of
 from bitlake.snapshot.versions import find_changelog, first_changelog_from
 
 _COMPACTED = ("lookup", "full-compaction")

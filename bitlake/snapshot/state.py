@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, reading_table
+from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.io import Store
 from bitlake.io.base import in_parallel
 from bitlake.metadata import options as opt
@@ -66,31 +66,6 @@ class TableState:
             raise InvalidRequest(f"table '{self.name}': {e}") from e
         return replace(self, schema=schema)
 
-    def schema_before_switch(self) -> TableSchema | None:
-        """The schema of the latest snapshot, if deletion vectors were switched on or off since; else None."""
-        new = self.schema
-        snapshot = self.snapshot if self.is_snapshot else None
-        if snapshot is None or snapshot.schema_id == new.id:
-            return None
-        try:
-            old = versions.load_schema(self.table_files, snapshot.schema_id)
-        except (NotFound, CorruptError):
-            return None  # the schema was lost or damaged: an overwrite repairs the table
-        # By setting 'deletion-vectors.modifiable', a user of another engine accepted wrong rows.
-        if old.opts.of(opt.DV_ENABLED) == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
-            return None
-        is_replaced = {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields)
-        return None if is_replaced else old  # REPLACE TABLE is about to remove the rows
-
-    def in_vector_mode_of_snapshot(self) -> TableState:
-        """The state as it must be read: in the deletion-vector mode of its snapshot.
-
-        A writer that read the schema before a switch may commit in the old mode right after it.  The next commit looks
-        at that snapshot, and may undo the switch (:func:`bitlake.write.commit.undo_unsafe_switch`).
-        """
-        old = self.schema_before_switch()
-        return self if old is None else replace(self, schema=with_vector_mode_of(self.schema, old))
-
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles | ColumnarFiles:
         """The live data files; with ``partitions`` at least theirs."""
         # Imported lazily: manifests need Avro, which commands that read only schemas and snapshots do not.
@@ -122,11 +97,6 @@ class TableState:
         known = {self.schema.id: self.schema}
         with reading_table(self.name, ": data files need it; restore it from a backup"):
             return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
-
-
-def with_vector_mode_of(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
-    """A schema with the deletion-vector mode of another, in which a snapshot with that schema must be read."""
-    return schema.with_options({opt.DV_ENABLED.name: str(snapshot_schema.opts.of(opt.DV_ENABLED)).lower()})
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:

@@ -55,23 +55,22 @@ from bitlake.errors import (
 )
 from bitlake.formatting import counted
 from bitlake.io import Store
-from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import vectors_by_file
-from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta, by_bucket
+from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
 from bitlake.snapshot.iceberg_metadata import publish_commit
 from bitlake.snapshot.index_files import IndexFiles
-from bitlake.snapshot.manifests import ManifestWriter, index_entries, snapshot_manifests
+from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.schema_commit import write_schema
-from bitlake.snapshot.state import TableState, with_vector_mode_of
+from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, check_history, read_hint
 from bitlake.snapshot.tags import tag_commit
+from bitlake.snapshot.vector_mode import is_settled, schema_before_switch, with_vector_mode_of
 from bitlake.snapshot.versions import (
     find_snapshot,
     is_same_table,
@@ -497,7 +496,7 @@ def undo_unsafe_switch(state: TableState) -> bool:
     (:mod:`bitlake.mergetree.deletion_vector_mode`).  On top of it, a snapshot with the new schema would show deleted
     rows, or keys twice.  Returns whether the switch was undone.
     """
-    old = state.schema_before_switch()
+    old = schema_before_switch(state)
     if old is None or is_settled(replace(state, schema=old), level_0=True):
         return False
     # If another commit has undone the switch meanwhile, this creates nothing.
@@ -526,28 +525,3 @@ def is_committed(state: TableState, user: str, identifier: int) -> bool:
     """Return whether a stream's batch is in the table; batches are committed in the order of their identifiers."""
     last = last_identifier(state, user)
     return last is not None and last >= identifier
-
-
-def is_settled(state: TableState, *, level_0: bool = False) -> bool:
-    """Return whether readers with and without deletion vectors see the same rows.
-
-    With deletion vectors readers take the files above level 0 as they are, minus vectors; without, they merge all files
-    and ignore vectors (index-format spec, section 9.6).  So every key must have one row, above level 0, and no vector
-    may delete any row.  ``level_0``: ignore rows of level 0, which readers with vectors do not see.
-    """
-    entries = [e for e in state.entries() if e.bucket >= 0]
-    vectors = vectors_by_file(index_entries(state.table_files, state.snapshot))
-    if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in vectors for e in entries):
-        return False
-    if not state.schema.primary_keys:
-        return True
-    upper = [e for e in entries if e.file.level > 0]
-    if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
-        return False
-    return key_ranges_are_disjoint(state.schema, upper)
-
-
-def key_ranges_are_disjoint(schema: TableSchema, files: list[ManifestEntry]) -> bool:
-    """Return whether the key ranges of a bucket's files do not overlap, so that each key has one row."""
-    ranges = KeyRanges(schema)
-    return all(len(interval_partition(entries, ranges)) == len(entries) for entries in by_bucket(files).values())

@@ -28,9 +28,10 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.time_travel import When
+from bitlake.snapshot.vector_mode import is_settled
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.write.commit import commit, is_settled
+from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan, Overwrite
 from bitlake.write.writer import write_rows
 
@@ -657,6 +658,18 @@ def test_another_engine_switches_off_what_deletes_rows(tmp_path: Path, removed: 
     assert table.scan().count() == 6
     table.append(rows.slice(0, 1))
     assert sorted(table.to_arrow().column("k").to_pylist()) == [0, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_switch_off_that_died_shows_rows_of_level_0(tmp_path: Path) -> None:
+    """No vector deletes a row, so the snapshot is read in the new mode, which shows rows that wait for a compaction."""
+    table = make(tmp_path, bucket="1", write_only="true", deletion_vectors__enabled="true")
+    table.upsert(batch({1: 1, 2: 2}))
+    assert rows_of(table) == {}
+    schema = json.loads(Path(table.path, "schema", "schema-0").read_text())
+    schema |= {"id": 1, "options": schema["options"] | {"deletion-vectors.enabled": "false"}}
+    Path(table.path, "schema", "schema-1").write_text(json.dumps(schema))
+    forget()
+    assert rows_of(bitlake.connect(str(tmp_path)).table("t")) == {1: 1, 2: 2}
 
 
 def test_partitions_are_rescaled_until_all_their_files_are(tmp_path: Path) -> None:
