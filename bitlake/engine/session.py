@@ -24,6 +24,7 @@ from bitlake.catalog.catalog import Catalog, Identifier, identifier_exists
 from bitlake.engine import SessionState
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.folding import NotConstant, cast, constant
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import null_column
@@ -180,10 +181,11 @@ class Session:
         for setting, changed in _STRING_SETTINGS.items():
             if not self.is_on(setting):
                 continue
-            for token in text.tokens:
-                if token.token_type in QUOTED and any(part in text.raw(token)[1:-1] for part in changed):
+            whole = SqlText(with_lists(text))
+            for token in whole.tokens:
+                if token.token_type in QUOTED and any(part in whole.raw(token)[1:-1] for part in changed):
                     raise UnsupportedFeature(
-                        f"with '{setting}' = true, Spark reads {text.raw(token)} as another text than bitlake does; "
+                        f"with '{setting}' = true, Spark reads {whole.raw(token)} as another text than bitlake does; "
                         "set it to false"
                     )
 

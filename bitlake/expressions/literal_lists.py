@@ -1,10 +1,10 @@
 """Long lists of literals in ``IN (…)``, read without the parser.
 
-sqlglot takes 50 to 300 µs to parse a literal.  :func:`without_lists`
-cuts lists of numbers, strings, dates, timestamps, binaries and NULL out of a text and puts a marker, made of the list's
-digest, in place of each.  The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in
-the tree there, which only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.
-:func:`with_lists` is the text as it was written.
+sqlglot takes 50 to 300 µs to parse a literal.  :func:`without_lists` cuts lists of numbers, strings, dates,
+timestamps, binaries and NULL out of a text and puts a marker, made of the list's digest, in place of each.  The parser
+then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in the tree there, which only code that
+knows the list can use.  A list is found by its marker inside of :func:`reading`. :func:`with_lists` is the text as it
+was written.
 """
 
 from __future__ import annotations

@@ -67,6 +67,10 @@ def test_settings_that_change_string_literals_are_refused(
     # DELETE took other rows than Spark's meaning of the literal.
     lake = two_commits
     with setting(lake, name, "true"):
+        long = ", ".join([*(f"'other {i}'" for i in range(100)), literal])  # is read without the parser
+        for condition in (f"v = {literal}", f"v NOT IN ({long})"):
+            with pytest.raises(UnsupportedFeature, match=f"{name}.*set it to false"):
+                lake.sql(f"DELETE FROM t WHERE {condition}")
         for statement in (f"DELETE FROM t WHERE v = {literal}", f"SELECT * FROM t WHERE v = {literal}"):
             with pytest.raises(UnsupportedFeature, match=f"{name}.*set it to false"):
                 lake.sql(statement)
