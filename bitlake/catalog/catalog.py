@@ -23,7 +23,7 @@ from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import Names, TableSchema, near
+from bitlake.metadata.schema import MissingTable, Names, TableSchema, near
 from bitlake.runtime import Runtime
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
@@ -430,6 +430,20 @@ class Catalog(ABC):
         if not self.database_exists(name.database):
             return self._database_not_found(name.database)
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
+
+    def missing_table(self, name: str, database: str) -> MissingTable:
+        """The error that a query names no table or view, with similar tables; ``database`` is the current one."""
+        owner, _, table = name.rpartition(".")
+        owner = owner or database
+        if self.database_exists(owner):
+            return MissingTable(name, near(table, self.tables(owner)))
+        before, _, owned = owner.rpartition(".")  # t.snapshots, as Iceberg names what is t$snapshots here
+        before = before or database
+        if self.database_exists(before) and owned in self.tables(before):
+            hint = f"; '{owned}' is a table, and its system tables are named {owner}$snapshots, {owner}$files …"
+        else:
+            hint = f": database '{owner}' does not exist{near(owner, self.databases())}"
+        return MissingTable(name, hint)
 
     def _schema_not_found(self, name: Identifier, path: str) -> NotFound:
         """The error for a table without a schema file in its folder."""

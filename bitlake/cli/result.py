@@ -27,6 +27,7 @@ from bitlake.lake import core_engine, lake_has_spark
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import install_command
 from bitlake.lazy_modules import parquet as pq
+from bitlake.metadata.schema import MissingTable
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -222,7 +223,7 @@ class Result:
                 rows = result if isinstance(result, pa.Table) else result.fetch(limit + 1 if limit else 0)
                 more = 0 < limit < rows.num_rows
                 return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
-            except (UnsupportedFeature, InvalidRequest) as e:
+            except (UnsupportedFeature, InvalidRequest, MissingTable) as e:
                 if engine == "duckdb" or not is_left_to_spark(text, e):
                     raise
                 if importlib.util.find_spec("pyspark") is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -17,6 +18,7 @@ from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
 from bitlake.expressions.literal_lists import has_markers, reading, without_lists
 from bitlake.expressions.spark_dialect import Args, with_values
 from bitlake.formatting import one_line
+from bitlake.metadata.schema import MissingTable
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.sql import statements as st
@@ -180,8 +182,14 @@ class CoreEngine:
             return handler(session, statement)
 
 
+_OTHER_CATALOGS = frozenset(("SPARK_REMOTE", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"))
+"""Variables that may give a new session tables of its own: a server, or settings that name a catalog."""
+
+
 def is_left_to_spark(text: str, error: BitlakeError) -> bool:
     """Whether Spark may carry out what failed here: nothing was changed, and the error is not the statement's own."""
+    if isinstance(error, MissingTable):
+        return not _OTHER_CATALOGS.isdisjoint(os.environ)
     if isinstance(error, NeedsSpark | NotTranslatable) or isinstance(error.__cause__, ModuleNotFoundError):
         return True  # or DuckDB, which INSERT and MERGE may need, is not installed
     try:

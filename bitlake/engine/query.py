@@ -17,7 +17,8 @@ from bitlake.sql import spark_types as ty
 from bitlake.sql.aggregate_pushdown import Aggregates
 from bitlake.sql.duckdb_engine import failed, fetch, import_duckdb, relation_of, run, translate_over, with_arrow_zones
 from bitlake.sql.duckdb_translation import Translation
-from bitlake.sql.duckdb_values import NotTranslatable, UnknownColumn, UnknownTable
+from bitlake.sql.duckdb_values import NotParsed, NotTranslatable, UnknownColumn
+from bitlake.sql.scope import cte_of, name_of, named_tables
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import SqlText
 from bitlake.types import DataField
@@ -80,8 +81,11 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
         query, names = _translated(session, prepared, [_fields(s) for s in scans])
     except UnknownColumn as e:
         raise _missing_column(session, prepared, e) from e
-    except UnknownTable as e:
-        raise UnknownTable(e.name, session.catalog.tables(session.database)) from e
+    except NotTranslatable as e:
+        error = _missing_table(session, prepared.analysis.text) or _not_parsed(text)
+        if error is None:
+            raise
+        raise error from e
     if isinstance(prepared.shape, Aggregates):
         answered = answer(session, prepared.shape, prepared.scans[0], "python")
         rows = None if answered is None else _answered(session, prepared, prepared.shape, answered, query)
@@ -106,6 +110,34 @@ def _missing_column(session: Session, prepared: PreparedQuery, error: UnknownCol
         error = e
     missing = None if tree is None else error.missing(tree, [c for names in columns.values() for c in names])
     return error if missing is None else missing.among(columns)
+
+
+_SPARKS_DATABASES = frozenset(
+    ("parquet", "orc", "csv", "json", "xml", "text", "avro", "binaryfile", "libsvm", "delta", "iceberg", "hudi")
+    + ("global_temp", "session", "system", "builtin")
+)
+"""Names before a table that Spark gives a meaning of its own, such as a format of files."""
+
+
+def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
+    """The error of a table or view that neither the lake nor the session has; None if there may be all."""
+    for node in () if text.tree is None else named_tables(text.tree):
+        name = name_of(node)
+        if name is None or name.catalog is not None or "/" in name.table or cte_of(node) is not None:
+            continue
+        if name.database is not None and name.database.lower() in _SPARKS_DATABASES:
+            continue
+        if not session.is_temporary(name) and not session.has(name) and session.view(name) is None:
+            return session.catalog.missing_table(
+                ".".join(p for p in (name.database, name.table) if p), session.database
+            )
+    return None
+
+
+def _not_parsed(text: SqlText) -> BitlakeError | None:
+    """The error of a query that cannot be parsed, with its place."""
+    error = text.syntax_error if text.tree is None else None
+    return None if error is None else NotParsed(error)
 
 
 def _fields(scan: TableScan) -> list[DataField]:

@@ -73,10 +73,10 @@ def syntax_error(error: SqlglotError, text: str) -> InvalidRequest:
     """Our error for one of sqlglot's, showing where in ``text`` it is."""
     if isinstance(error, ParseError) and error.errors:
         first = error.errors[0]
-        what = str(first.get("description") or "invalid syntax").rstrip(".")
-        what = (
-            "a part is missing" if what.startswith("Required keyword") else what.replace("Invalid expression / U", "u")
-        )
+        what = str(first.get("description") or "invalid syntax").rstrip(".").partition(" but got <Token")[0]
+        what = "a part is missing" if what.startswith("Required keyword") else what
+        for sqlglots, ours in (("Invalid expression / U", "u"), ("Expecting", "expected"), ("Expected", "expected")):
+            what = what.replace(sqlglots, ours)
         line, column = first.get("line"), first.get("col")
         if isinstance(line, int) and isinstance(column, int):
             width = len(str(first.get("highlight") or ""))

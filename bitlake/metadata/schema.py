@@ -278,6 +278,14 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; there are {', '.join(known)}" if 0 < len(known) <= 20 else ""
 
 
+class MissingTable(NotFound):
+    """A query names a table that neither the lake nor the session has."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        self.name = name
+        super().__init__(f"table or view '{name}' does not exist{hint}")
+
+
 class MissingColumn(NotFound):
     """A query names a column that does not exist.  ``tables`` are the query's lake tables with their columns.
 

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from bitlake.errors import REPORTED, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.metadata.schema import MissingColumn
+from bitlake.metadata.schema import MissingColumn, MissingTable
 
 # Error classes that mean the data or the query is wrong, not the machine.
 _VALUES = re.compile(
@@ -52,14 +52,6 @@ _NO_JVM = (
     "Spark's Java process does not answer; it was killed, or ran out of memory: restart Python (a notebook's kernel), "
     "since PySpark does not start another one"
 )
-
-
-class MissingTable(NotFound):
-    """A query names a table that neither the lake nor the session has."""
-
-    def __init__(self, name: str, hint: str = "") -> None:
-        self.name = name
-        super().__init__(f"table or view '{name}' does not exist{hint}")
 
 
 @contextmanager

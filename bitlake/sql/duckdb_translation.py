@@ -22,7 +22,7 @@ from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
 from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ordered
-from bitlake.sql.duckdb_values import NotTranslatable, UnknownTable, Value, identifier, stored_value, widen
+from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, stored_value, widen
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import STRINGS, SqlText
 from bitlake.types import time_zone
@@ -262,7 +262,7 @@ class _Queries:
             name, query = known
             return f"{name} AS {alias}", Source(node.alias or node.name, _renamed(node, query).columns_of(alias))
         if node.name not in self.tables:
-            raise UnknownTable(node.name)
+            raise NotTranslatable(node.name, "it is not a table of the lake")
         columns = [stored_value(f"{alias}.{identifier(f.name)}", f.type, f.name) for f in self.tables[node.name]]
         made = _renamed(node, _Query("", tuple(columns)))
         named = tuple((c.name or "", c) for c in made.columns)

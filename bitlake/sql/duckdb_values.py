@@ -13,10 +13,10 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from bitlake.errors import UnsupportedFeature
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions import literals
 from bitlake.expressions.spark_dialect import SparkSql
-from bitlake.metadata.schema import MissingColumn, close_names
+from bitlake.metadata.schema import MissingColumn
 from bitlake.sql import spark_types as ty
 from bitlake.sql.spark_types import SparkType
 from bitlake.types.datatypes import AtomicType, DataType, Root, RowType
@@ -48,17 +48,11 @@ class NotTranslatable(UnsupportedFeature):
         self.why = why
 
 
-class UnknownTable(NotTranslatable):
-    """A query names a table that is not in the lake: Spark may know a view of that name.
+class NotParsed(NotTranslatable):
+    """A query that cannot be parsed here; it may have a syntax that only Spark knows."""
 
-    ``tables`` are the names that the lake has, for a hint.
-    """
-
-    def __init__(self, name: str, tables: Sequence[str] = ()) -> None:
-        offered = close_names(name, tables) or (tables if len(tables) <= 20 else ())
-        has = f", which has {', '.join(offered)}" if offered else ""
-        super().__init__(name, f"it is not a table of the lake{has}")
-        self.name = name
+    def __init__(self, error: InvalidRequest) -> None:
+        UnsupportedFeature.__init__(self, f"cannot parse the query; if Spark can, use engine='spark': {error}")
 
 
 class UnknownColumn(NotTranslatable):

@@ -199,6 +199,7 @@ def _statement(cursor: Cursor, text: str) -> Statement:
         if not _foreign(statement):
             return statement
     if first in QUERY_STARTS:
+        _check_brackets(cursor)
         return st.Query(cursor.statement)
     if handler is not None or first in _SPARKS:
         return st.Other(cursor.statement)
@@ -207,6 +208,16 @@ def _statement(cursor: Cursor, text: str) -> Statement:
     hint = f"; did you mean {near[0]}?" if near else ""
     written = cursor.text.raw(cursor.tokens[0])
     raise InvalidRequest(f"unknown statement '{written}'{hint} at {caret(text, cursor.position)}")
+
+
+def _check_brackets(cursor: Cursor) -> None:
+    """Raise :class:`InvalidRequest` for a round bracket without its counterpart: no engine can parse the query."""
+    closing = closing_brackets(cursor.words)
+    paired = {*closing, *closing.values()}
+    alone = next((i for i, word in enumerate(cursor.words) if word in ("(", ")") and i not in paired), None)
+    if alone is not None:
+        what = "is never closed" if cursor.words[alone] == "(" else "closes none"
+        raise InvalidRequest(f"a bracket {what}: {caret(cursor.text, cursor.tokens[alone].start)}")
 
 
 def split_statements(text: str) -> list[SqlText]:

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_lists import count_markers, take_lists
-from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, tokenize
+from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, syntax_error, tokenize
 from bitlake.expressions.sql_text import quoted
 
 Edit: TypeAlias = tuple[int, int, str]
@@ -86,6 +86,20 @@ class SqlText(Expression):
         trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
         tree, lists = trees[0] if len(trees) == 1 else None, count_markers(self)
         return tree if tree is None or not lists or take_lists(tree) == lists else None
+
+    @property
+    def syntax_error(self) -> InvalidRequest | None:
+        """The error of a text that sqlglot cannot parse, with the place in the whole statement; None if it has none."""
+        whole = self
+        while whole._whole is not None:
+            whole = whole._whole
+        try:
+            SPARK_SQL.parser().parse(self.tokens, self)
+        except SqlglotError as e:
+            return syntax_error(e, whole)
+        except (RecursionError, IndexError):
+            return None
+        return None
 
     def raw(self, token: Token) -> str:
         """A token as written."""

@@ -458,7 +458,7 @@ def test_a_caret_in_an_empty_line() -> None:
         (") a", "unexpected token: line 1, column 1\n  ) a\n  ^"),
         ("a = 1 2", "unexpected token: line 1, column 7\n  a = 1 2\n        ^"),
         ("a = = 2", "a part is missing: line 1, column 5\n  a = = 2\n      ^"),
-        ("a = (1", "Expecting ): line 1, column 6\n  a = (1\n       ^"),
+        ("a = (1", "expected ): line 1, column 6\n  a = (1\n       ^"),
     ],
 )
 def test_a_syntax_error_says_what_is_wrong_and_where(text: str, message: str) -> None:

@@ -221,7 +221,7 @@ def test_execute_immediate(lake: bitlake.Lake) -> None:
     assert ask(lake, "SELECT greatest_b, n") == [["z", 2]]
     for wrong in ("SELECT 1 WITH abc", "SELECT 1 JOIN SELECT 2", "SELECT 1) = (SELECT 1"):
         # Brackets were put around it, in which Spark failed in other words, or ran the last one.
-        with pytest.raises(InvalidRequest, match="PARSE_SYNTAX_ERROR"):
+        with pytest.raises(InvalidRequest, match="PARSE_SYNTAX_ERROR|a bracket closes none"):
             lake.sql(f"EXECUTE IMMEDIATE '{wrong}' INTO n")
     lake.sql("EXECUTE IMMEDIATE 'CREATE TABLE ex (a INT)'")
     lake.sql("EXECUTE IMMEDIATE 'INSERT INTO ex VALUES (?)' USING 5")

@@ -17,6 +17,7 @@ from long import long
 
 import bitlake
 from bitlake.cli.result import Result
+from bitlake.engine.engine import is_left_to_spark
 from bitlake.errors import BitlakeError, CorruptError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.lazy_modules import install_command
 from bitlake.scan.scan import TableScan
@@ -343,7 +344,6 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT * FROM parquet.`/tmp/x`", "only Spark reads a table this way"),
         ("SELECT X'123' AS v", "an odd number of digits"),
         ("SELECT * FROM range(5)", "is not a table of the lake"),
-        ("SELECT * FROM ordrs", "'ordrs' as Spark does: it is not a table of the lake, which has orders; use"),
         ("SELECT * FROM VALUES (1), ('a')", "values of different types"),
         ("SELECT * FROM VALUES (1, NULL)", "values of different types"),
         ("SELECT * FROM VALUES (1), (2, 3)", "different numbers of columns"),
@@ -485,6 +485,84 @@ def test_a_misspelt_column_is_answered_with_the_nearest(
     monkeypatch.setattr(bitlake.Lake, "sql", lambda *_: pytest.fail("Spark is started"))
     with pytest.raises(NotFound, match=rf"^no column {re.escape(message)}"):
         Result.of(lake, text, 0, "auto")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT * FROM ordrs", "'ordrs' does not exist; did you mean orders?"),
+        ("SELECT explode(tags) FROM ordrs", "'ordrs' does not exist; did you mean orders?"),
+        (
+            "SELECT 1 FROM orders WHERE id IN (SELECT id FROM custmers)",
+            "'custmers' does not exist; did you mean c",
+        ),
+        ("WITH c AS (SELECT 1 AS id) SELECT * FROM c JOIN d USING (id)", "'d' does not exist; there are"),
+        ("SELECT * FROM ordrs VERSION AS OF 1", "'ordrs' does not exist; did you mean orders?"),
+        (
+            "SELECT * FROM defalt.orders",
+            "'defalt.orders' does not exist: database 'defalt' does not exist; did you",
+        ),
+        (
+            "SELECT * FROM orders.snapshots",
+            "'orders.snapshots' does not exist; 'orders' is a table, and its",
+        ),
+        ("CREATE TABLE new AS SELECT * FROM ordrs", "'ordrs' does not exist; did you mean orders?"),
+        (
+            "MERGE INTO orders t USING ordrs o ON t.id = o.id WHEN MATCHED THEN DELETE",
+            "'ordrs' does not exist; did you",
+        ),
+    ],
+)
+def test_a_misspelt_table_is_answered_with_the_nearest(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    """In the words that Spark's error gets, and at once where ``auto`` would start Spark."""
+    with pytest.raises(NotFound, match=rf"^table or view {re.escape(message)}"):
+        lake.sql(text, engine="duckdb")
+    monkeypatch.setattr(bitlake.Lake, "sql", lambda *_: pytest.fail("Spark is started"))
+    for name in ("SPARK_REMOTE", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(NotFound, match=rf"^table or view {re.escape(message)}"):
+        Result.of(lake, text, 0, "auto")
+
+
+def test_a_session_that_may_have_other_tables_is_asked_for_them(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server, or settings of a session, may name a catalog that has the table."""
+
+    class Started(Exception):
+        """Spark was asked."""
+
+    def start(*_: object) -> None:
+        raise Started
+
+    monkeypatch.setattr(bitlake.Lake, "sql", start)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://server")
+    with pytest.raises(Started):
+        Result.of(lake, "SELECT * FROM ordrs", 0, "auto")
+    monkeypatch.delenv("SPARK_REMOTE")
+    with pytest.raises(Started):
+        Result.of(lake, "SELECT * FROM csv.`names.csv`", 0, "auto")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT id FROM orders\nWHER id = 1", "unexpected token: line 2, column 6\n  WHER id = 1\n       ^"),
+        ("SELECT id FROM orders GROUP status", "line 1, column 29\n  SELECT id FROM orders GROUP status\n"),
+        ("CREATE TABLE new AS SELECT 1 2", "line 1, column 30\n  CREATE TABLE new AS SELECT 1 2\n" + " " * 31 + "^"),
+        ("SELECT * FROM orders JOIN WHERE id = 1", "expected table name: line 1, column 27\n"),
+        ("SELECT count( FROM orders", "a bracket is never closed: line 1, column 13\n  SELECT count( FROM orders\n"),
+        ("SELECT id FROM orders WHERE id IN (1))", "a bracket closes none: line 1, column 38\n"),
+    ],
+)
+def test_an_error_of_syntax_shows_its_place(lake: bitlake.Lake, text: str, message: str) -> None:
+    with pytest.raises(BitlakeError, match=re.escape(message)) as raised:
+        lake.sql(text, engine="duckdb")
+    certain = "bracket" in message
+    assert isinstance(raised.value, InvalidRequest if certain else UnsupportedFeature)
+    assert is_left_to_spark(text, raised.value) is not certain
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_a_struct_member_that_an_index_is_of_cannot_go(lake: Lake) -> None:
         ({"bitlake.index": "bitmap(lower(a))"}, "'bitlake.index' = .*no name; expected 'bitlake.index.<name>'"),
         ({"bitlake.index.": "bitmap(lower(a))"}, "'bitlake.index.' = .*no name; expected 'bitlake.index.<name>'"),
         ({"bitlake.index..version": "2"}, "no name; expected 'bitlake.index.<name>'"),
-        ({"bitlake.index.i": "bitmap(lower(a)"}, "Expecting"),
+        ({"bitlake.index.i": "bitmap(lower(a)"}, "expected"),
         ({"bitlake.index.i": "lower"}, "is not an index; expected a type and an expression"),
         ({"bitlake.index.i": "bitmp(lower(a))"}, "unknown index type 'bitmp'; known are bitmap"),
         ({"bitlake.index.i": "bitmap(lower(c))"}, "bitlake.index.i' = 'bitmap.lower.c..': no column 'c'"),

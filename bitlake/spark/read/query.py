@@ -29,12 +29,12 @@ from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
 from bitlake.expressions.sql_text import quoted
-from bitlake.metadata.schema import MissingColumn, near
+from bitlake.metadata.schema import MissingColumn, MissingTable
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import MissingTable, spark_errors
+from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.read.temporary_views import follow
@@ -150,7 +150,7 @@ def _run(
         with spark_errors("running the query"):
             return context.over([*frames, *(_list_frame(context, values) for values in lists)], over)
     except MissingTable as e:
-        raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
+        raise context.catalog.missing_table(e.name, context.database) from e.__cause__
     except MissingColumn as e:
         raise e.among(columns_of(prepared.scans)) from e.__cause__
 
@@ -193,18 +193,6 @@ def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
     return local_frame(
         context.spark, pa.table({"v": pa.array(values.values)}), T.StructType([T.StructField("v", kind)])
     )
-
-
-def _near_table(context: EngineContext, name: str) -> str:
-    database, _, table = name.rpartition(".")
-    database = database or context.database
-    if not context.catalog.database_exists(database):
-        owner, _, owned = database.rpartition(".")  # t.snapshots, as Iceberg names what is t$snapshots here
-        owner = owner or context.database
-        if context.catalog.database_exists(owner) and owned in context.catalog.tables(owner):
-            return f"; '{owned}' is a table, and its system tables are named {database}$snapshots, {database}$files …"
-        return f": database '{database}' does not exist{near(database, context.catalog.databases())}"
-    return near(table, context.catalog.tables(database))
 
 
 def create_view(context: EngineContext, statement: st.CreateView) -> pa.Table:
