@@ -44,7 +44,7 @@ from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles, check_history
 from bitlake.snapshot.tags import Tag, load_tag
 from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
-from bitlake.snapshot.vector_mode import in_readable_mode, with_vector_mode_of
+from bitlake.snapshot.vector_mode import with_vector_mode_of
 from bitlake.snapshot.versions import branch_names, has_schema, snapshot_ids, tag_names
 from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import RowDeletion, discard_statement, retrying
@@ -160,21 +160,12 @@ class FileStoreTable:
 
     def scan_of(self, state: TableState, where: Where | Predicate | None = None) -> TableScan:
         """A scan of the table as it was at some time; see :meth:`scan`."""
-        state = in_readable_mode(state)
-        scan = TableScan(
-            state=state,
-            store=self.store,
-            columns=state.schema.field_names,
-            timezone=self.timezone,
-            _to_spark=self.to_spark,
-            _executors=self.runtime.executors,
-        )
+        scan = TableScan.of_state(state, self.timezone, self.to_spark, self.runtime.executors)
         return scan if where is None else scan.where(where)
 
     def query_scan(self, when: When) -> TableScan:
         """A scan of the table at a moment, as its options ask of queries."""
-        latest = self.state()
-        return self.scan_of(when.of(latest, self.timezone)).for_query(when, latest.schema.options)
+        return TableScan.at(self.state(), when, self.timezone, self.to_spark, self.runtime.executors)
 
     def changes(
         self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False

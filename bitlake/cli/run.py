@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -287,13 +287,10 @@ class Run:
             return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
         from bitlake.scan.scan import TableScan
         from bitlake.snapshot.time_travel import When
-        from bitlake.snapshot.vector_mode import in_readable_mode
         from bitlake.table.scan import Scan
 
-        zone = self.options.timezone
-        state = in_readable_mode(When(snapshot, tag, timestamp).of(self.state(name), zone))
-        columns, recorder = state.schema.field_names, self.catalog().runtime.recorder
-        return Scan(TableScan(state, state.store, columns, timezone=zone, _recorder=recorder))
+        scan = TableScan.at(self.state(name), When(snapshot, tag, timestamp), self.options.timezone)
+        return Scan(replace(scan, _recorder=self.catalog().runtime.recorder))
 
     def check_folder(self) -> None:
         """Raise :class:`bitlake.errors.NotFound` if the lake's folder does not exist: it is misspelled, or new."""

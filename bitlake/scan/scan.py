@@ -51,6 +51,7 @@ from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.time_travel import When
+from bitlake.snapshot.vector_mode import in_readable_mode
 from bitlake.types.utf8 import is_utf8
 
 T = TypeVar("T")
@@ -86,6 +87,30 @@ class TableScan:
     """Makes what decodes very many manifests; None: this process does."""
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
+
+    @staticmethod
+    def of_state(
+        state: TableState,
+        timezone: str = "UTC",
+        to_spark: ToSpark | None = None,
+        executors: Callable[[], Executors] | None = None,
+    ) -> TableScan:
+        """All rows and columns of a state, in the deletion-vector mode in which it is read right."""
+        state = in_readable_mode(state)
+        columns = state.schema.field_names
+        return TableScan(state, state.store, columns, timezone=timezone, _to_spark=to_spark, _executors=executors)
+
+    @staticmethod
+    def at(
+        latest: TableState,
+        when: When,
+        timezone: str = "UTC",
+        to_spark: ToSpark | None = None,
+        executors: Callable[[], Executors] | None = None,
+    ) -> TableScan:
+        """The rows at a point in time for a query, as the table's latest options ask of queries."""
+        scan = TableScan.of_state(when.of(latest, timezone), timezone, to_spark, executors)
+        return scan.for_query(when, latest.schema.options)
 
     def __repr__(self) -> str:
         columns = ", ".join(self.columns)

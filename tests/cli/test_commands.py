@@ -51,6 +51,18 @@ def test_describe(cli: Cli) -> None:
     assert cli("describe", "users", "--json").json["primary_key"] == ["id"]
 
 
+def test_rows_are_those_of_a_query(cli: Cli, tmp_path: Path) -> None:
+    """Bug: commands left out the partitions of ``scan.fallback-branch``."""
+    lake = bitlake.connect(tmp_path / "lake")
+    table = lake.create_table("t", pa.schema([("p", pa.string()), ("id", pa.int32())]), partition_by=["p"])
+    table.history.create_branch("late")
+    lake.table("t$branch_late").append(pa.table({"p": ["b"], "id": pa.array([2], pa.int32())}))
+    table.append(pa.table({"p": ["a"], "id": pa.array([1], pa.int32())}))
+    table.alter_options({"scan.fallback-branch": "late"})
+    assert cli("count", "t", at=lake.path).out.strip() == "2"
+    assert cli("head", "t", "--json", at=lake.path).json["rows"] == [["a", 1], ["b", 2]]
+
+
 def test_history(cli: Cli) -> None:
     lines = cli("history", "orders").out.splitlines()
     assert lines[0].split() == ["id", "committed", "kind", "operation", "change", "rows", "tags"]
