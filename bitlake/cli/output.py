@@ -123,13 +123,12 @@ class Screen:
         widths = [max(map(_width, column)) for column in drawn]
         if sum(widths) + 2 * (len(widths) - 1) > self.width:
             return False
-        padded = [
-            [
-                " " * (width - _width(text)) + text if name[:1] == ">" else text + " " * (width - _width(text))
-                for text in column
-            ]
-            for name, column, width in zip(columns, drawn, widths, strict=True)
-        ]
+        padded = []
+        for name, column, width in zip(columns, drawn, widths, strict=True):
+            is_right = name[:1] == ">"
+            column = [text.rstrip() for text in column] if is_right else column  # as rich does
+            blanks = [" " * (width - _width(text)) for text in column]
+            padded.append([b + t if is_right else t + b for t, b in zip(column, blanks, strict=True)])
         sys.stdout.writelines("  ".join(row).rstrip() + "\n" for row in zip(*padded, strict=True))
         return True
 

@@ -126,6 +126,40 @@ def _section(parameter: click.Parameter) -> str:
     return "Lake and output" if isinstance(parameter, LakeOption) else "Options"
 
 
+_SENSE = {
+    "sql": "query select shell repl execute",
+    "tables": "ls databases show",
+    "describe": "schema columns info show-table",
+    "head": "cat peek sample preview rows read select",
+    "count": "rows size",
+    "history": "log snapshots commits versions",
+    "files": "manifests",
+    "import": "load ingest insert append copy write upload",
+    "export": "dump unload save download",
+    "explain": "plan analyze",
+    "advise": "recommend suggest tune",
+    "verify": "check fsck validate repair",
+    "report": "statistics",
+    "compact": "optimize merge",
+    "rewrite-index": "index reindex rebuild-index create-index",
+    "expire": "vacuum clean gc purge orphans",
+    "demo": "example tutorial",
+    "doctor": "version diagnose",
+    "create": "add new",
+    "delete": "remove rm drop",
+    "list": "ls show",
+}
+"""Words that people try for a command, of this or another tool."""
+
+
+def commands_like(name: str, commands: Sequence[str]) -> list[str]:
+    """The commands that a word probably means: by another word for them, else by their letters."""
+    words = {command: [command, *_SENSE.get(command, "").split()] for command in commands}
+    known = {word for synonyms in words.values() for word in synonyms}
+    meant = [name.lower()] if name.lower() in known else get_close_matches(name.lower(), sorted(known), 1, 0.7)
+    return [command for command in commands if meant and meant[0] in words[command]]
+
+
 class Group(click.Group):
     """A group of commands, in the order in which they are added."""
 
@@ -139,7 +173,7 @@ class Group(click.Group):
         """Find the command that the first argument names, or suggest one."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
-            matches = get_close_matches(name, self.list_commands(ctx))
+            matches = commands_like(name, self.list_commands(ctx))
             hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
             ctx.fail(f"No such command '{name}'.{hint}")
         return super().resolve_command(ctx, args)

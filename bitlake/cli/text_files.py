@@ -413,9 +413,11 @@ def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | No
         try:
             return json.read_json(arrow_reader(text), read, parse)
         except pa.ArrowInvalid:
-            if not floats or not _NON_FINITE_TEXT.search(_with_quotes(text)):
+            text = _with_quotes(text) if floats else b""
+            if not _NON_FINITE_TEXT.search(text):
                 raise
-    text = _with_quotes(text)
+    else:
+        text = _with_quotes(text)
     if _NON_FINITE_TEXT.search(text):
         by_python += floats
     rows = _rows(text)

@@ -15,7 +15,10 @@ import pytest
 from cli.conftest import Cli, environment
 
 import bitlake
+from bitlake.cli.app import COMMANDS
 from bitlake.cli.failures import wrapped
+from bitlake.cli.output import Screen
+from bitlake.cli.run import commands_like
 from bitlake.tools.inspect.tree import Node, render
 
 
@@ -34,6 +37,27 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
     said = one_line(cli("explain", "orders", "-w", "stats = ((", code=1).err)
     assert ": line 1, column 10: stats = ((" in said and "^" not in said
     assert cli("descibe", "orders", code=2).err.startswith("error: No such command 'descibe'. Did you mean 'describe'?")
+
+
+@pytest.mark.parametrize(
+    ("word", "commands"),
+    [
+        ("schema", ["describe"]),
+        ("shema", ["describe"]),
+        ("Vacuum", ["expire"]),
+        ("ls", ["tables"]),
+        ("rows", ["head", "count"]),
+        ("hed", ["head"]),
+        ("verfy", ["verify"]),
+        ("Exprot", ["export"]),
+        ("frobnicate", []),
+        ("x", []),
+    ],
+)
+def test_a_command_of_another_name_is_told_by_its_sense(word: str, commands: list[str]) -> None:
+    """Bug: the nearest letters alone suggested ``head`` for ``schema``."""
+    assert commands_like(word, list(COMMANDS)) == commands
+    assert commands_like("rm", ["list", "create", "delete"]) == ["delete"]
 
 
 def test_an_option_of_another_name_is_told_by_its_sense(cli: Cli) -> None:
@@ -261,3 +285,22 @@ def test_a_tree_stays_one() -> None:
     assert lines[inside - 1].startswith("               │  │  fact") and lines[inside + 1].startswith(
         "               │     "
     )
+
+
+def test_tables_in_a_pipe_are_drawn_as_rich_draws_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: texts with trailing blanks, aligned to the right, were not padded to the column's width."""
+    columns = (">n", "text", ">m")
+    rows = [
+        ("a ", "x  ", "日本 "),
+        ("longer", "  é", " b"),
+        ("👨\u200d👩\u200d👧", "", "❤\ufe0f"),
+        ("e\u0301", "y", "tab\t"),
+    ]
+    screen = Screen(1_000_000, False, False)
+    screen.table(columns, rows)
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(Screen, "_plain_table", lambda *_: False)
+    screen.table(columns, rows)
+    assert capsys.readouterr().out == plain

@@ -7,8 +7,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from pyarrow import csv
+from pyarrow import csv, json
 
+from bitlake.cli import text_files
 from bitlake.cli.text_files import csv_blocks, json_blocks
 
 PARTS = ["a", "b", '"', '"', ",", "\n", "\r\n", "\r", '""', '"x\ny"', ',"']
@@ -58,3 +59,15 @@ def test_blocks_of_json_end_with_a_line() -> None:
     assert list(json_blocks(io.BytesIO(text), 12)) == [b'{"a": 1}\n\n', b'{"a": 2}\n', b'{"a": 3}']
     with pytest.raises(pa.ArrowInvalid, match="a row is longer than 20 B"):
         list(json_blocks(io.BytesIO(b"[" * 30), 10))
+
+
+def test_lines_that_arrow_refuses_get_their_quotes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    quoted: list[bytes] = []
+    quote = text_files._with_quotes
+    monkeypatch.setattr(text_files, "_with_quotes", lambda text: quoted.append(text) or quote(text))
+    parse = json.ParseOptions(explicit_schema=pa.schema([("n", pa.int32()), ("x", pa.float64())]))
+    lines = b'{"n": 1, "x": -INF}\n{"n": 2, "x": 1.5}\n'
+    assert text_files.read_json(lines, parse).column("x").to_pylist() == [float("-inf"), 1.5] and quoted == [lines]
+    with pytest.raises(pa.ArrowInvalid, match="changed from number to string"):
+        text_files.read_json(b'{"n": "a", "x": 1}', parse)
+    assert len(quoted) == 2
