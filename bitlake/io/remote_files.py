@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import math
 import os
 import threading
 import time
@@ -35,21 +36,38 @@ _PREFETCHED_BYTES = 32 << 20
 _REQUESTS_OF_A_FILE = 8
 _PAUSE = 0.005  # seconds
 
+Tail = tuple[int, bytes]
+"""Bytes of a file that are in memory, and their offset in it."""
+
 
 def open_ranges(
-    store: Store, path: str, size: int, groups: Sequence[Sequence[tuple[int, int]]], interleaved: bool = False
+    store: Store,
+    path: str,
+    size: int,
+    groups: Sequence[Sequence[tuple[int, int]]],
+    interleaved: bool = False,
+    tail: Tail = (0, b""),
 ) -> Any:
     """Open a file of which these ranges will be read, as :meth:`Store.open_input` does: ahead, if it is remote.
 
-    ``groups``: see :class:`PrefetchedFile`.
+    ``groups`` and ``tail``: see :class:`PrefetchedFile`.  A file whose ranges lie in the tail is not opened.
     """
-    if store.local_path(path) is not None:
+    missing = [[cut for each in ranges if (cut := _before(each, tail))[1]] for ranges in groups]
+    if not any(missing) and tail[0] == 0:
+        return pa.BufferReader(tail[1])
+    if any(missing) and store.local_path(path) is not None:
         return store.open_input(path, size)
 
     def fetch(offset: int, length: int) -> bytes:
         return store.read_range(path, offset, length)
 
-    return pa.PythonFile(PrefetchedFile(fetch, size, path, groups, interleaved), mode="r")
+    return pa.PythonFile(PrefetchedFile(fetch, size, path, missing, interleaved, tail), mode="r")
+
+
+def _before(each: tuple[int, int], tail: Tail) -> tuple[int, int]:
+    """The part of a range that has to be fetched: it ends where the tail begins."""
+    (offset, length), (start, data) = each, tail
+    return (offset, max(0, start - offset)) if start <= offset + length <= start + len(data) else each
 
 
 def ranged_input(read_range: Callable[[str, int, int], bytes], path: str, size: int) -> Any:
@@ -133,6 +151,9 @@ class RangedFile(io.RawIOBase):
         end = self._start + len(self._window)
         ordered = len(self._window) > 0 and self._start <= self._at <= end
         self._ahead = min(2 * self._ahead, _MOST_AHEAD) if ordered else _LEAST_FETCH
+        if self._size <= _LEAST_FETCH:  # one request, also of readers that begin at the end
+            self._window, self._start = self._fetch(0, self._size), 0
+            return
         # What the window holds of it already is not fetched again.
         kept = self._window[self._at - self._start :] if ordered else b""
         length = max(wanted - len(kept), self._ahead)
@@ -147,8 +168,16 @@ class _Block:
 
     start: int
     end: int
-    left: int
+    left: float
     data: Future[bytes] | None = None
+
+
+def _in_memory(start: int, data: bytes) -> _Block:
+    """A block that needs no request and is never dropped."""
+    block = _Block(start, start + len(data), math.inf, Future())
+    assert block.data is not None
+    block.data.set_result(data)
+    return block
 
 
 class PrefetchedFile(RangedFile):
@@ -159,6 +188,9 @@ class PrefetchedFile(RangedFile):
     fetched before all others.  Memory holds up to ``_PREFETCHED_BYTES`` of blocks that were not read to their end, or
     the one block of each range that interleaved reads are in.  Before the first block was read it is half as much: a
     reader may want no more than its first rows.
+
+    Bytes of ``tail``, which are in memory already, are not fetched, and may be read any number of times; no range
+    overlaps it.
     """
 
     def __init__(
@@ -168,12 +200,14 @@ class PrefetchedFile(RangedFile):
         path: str,
         groups: Sequence[Sequence[tuple[int, int]]],
         interleaved: bool = False,
+        tail: Tail = (0, b""),
     ) -> None:
         super().__init__(fetch, size, path)
         self._waiting = deque(
             block for ranges in groups for block in (_interleaved(ranges) if interleaved else _in_order(ranges))
         )
-        self._blocks = sorted(self._waiting, key=lambda b: b.start)
+        kept = [_in_memory(*tail)] if tail[1] else []
+        self._blocks = sorted([*self._waiting, *kept], key=lambda b: b.start)
         self._starts = [b.start for b in self._blocks]
         self._fetched = 0
         """Bytes of blocks that were fetched, or are, and not dropped."""

@@ -198,12 +198,15 @@ def stream(
     with _naming(store, task):
         ranges = [[(c.start, c.compressed) for c in _chunks(footer, names, [number])] for number in numbers]
         size = stored_bytes(footer, names, numbers)
-        counts.add(bytes=size, requests=1, row_groups=len(numbers))
+        cache = footer.cache
+        requests = int(any(cache.in_tail(*each) is None for group in ranges for each in group))
+        counts.add(bytes=size, requests=requests, row_groups=len(numbers))
         whole = small_pages(footer, names, numbers) or (
             store.local_path(task.path) is None
             and all(stored_bytes(footer, names, [number]) <= _REMOTE_GROUP_BYTES for number in numbers)
         )
-        with open_ranges(store, task.path, task.size, ranges, not whole) as source:
+        tail = cache.tail_offset, cache.tail
+        with open_ranges(store, task.path, task.size, ranges, not whole, tail) as source:
             batches = read_columns(
                 source,
                 names,

@@ -17,7 +17,9 @@ import pytest
 import bitlake
 from bitlake.errors import CorruptError, StorageUnavailable
 from bitlake.io import remote_files
-from bitlake.io.remote_files import PrefetchedFile
+from bitlake.io.base import Store
+from bitlake.io.local import LocalStore
+from bitlake.io.remote_files import PrefetchedFile, RangedFile, open_ranges
 from bitlake.scan import column_reader
 from bitlake.scan.reader import tasks_of
 
@@ -38,6 +40,16 @@ class Requests:
         with self.lock:
             self.seen.append((offset, length))
         return DATA[offset : min(offset + length, self.size)]
+
+
+class Bucket(Store):
+    """A remote store of one file, :data:`DATA`."""
+
+    def __init__(self) -> None:
+        self.fetch = Requests()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return self.fetch(offset, length)
 
 
 @pytest.fixture(autouse=True)
@@ -88,10 +100,46 @@ def test_each_byte_is_fetched_once_and_is_the_files(seed: int, interleaved: bool
     file.close()
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_bytes_that_are_in_memory_are_not_fetched(seed: int, interleaved: bool) -> None:
+    chosen = random.Random(seed)
+    groups = some_groups(chosen)
+    start = min(at for group in groups for at, _ in group) if seed == 0 else chosen.randrange(len(DATA))
+    store = Bucket()
+    file = open_ranges(store, "f", len(DATA), groups, interleaved, (start, DATA[start:]))
+    for at, length in (each for group in groups for each in group):
+        for part in range(at, at + length, 900):  # of which some begin before the tail and end in it
+            end = min(part + 900, at + length)
+            assert file.seek(part) == part and file.read(end - part) == DATA[part:end]
+    fetched = sorted(store.fetch.seen)
+    assert sum(n for _, n in fetched) == sum(min(n, max(0, start - at)) for group in groups for at, n in group)
+    assert all(at + n <= start for at, n in fetched)
+    file.close()
+
+
+def test_a_file_that_is_in_memory_is_not_opened() -> None:
+    file = open_ranges(LocalStore(), "missing", len(DATA), [[(100, 900)]], tail=(0, DATA))
+    assert file.seek(100) == 100 and file.read(900) == DATA[100:1000]
+    part = open_ranges(LocalStore(), "missing", len(DATA), [[(1000, 900)]], tail=(1000, DATA[1000:]))
+    assert part.seek(1000) == 1000 and part.read(900) == DATA[1000:1900]
+
+
+def test_a_small_file_is_one_request_wherever_its_reader_begins() -> None:
+    fetch = Requests()
+    file = RangedFile(fetch, 1000, "f")
+    for at in (990, 0, 500):
+        file.seek(at)
+        assert file.read(10) == DATA[at : at + 10]
+    assert fetch.seen == [(0, 1000)]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_any_reads_in_any_order_are_a_plain_files(seed: int) -> None:
     chosen = random.Random(seed)
-    file = PrefetchedFile(Requests(), len(DATA), "f", some_groups(chosen), chosen.random() < 0.5)
+    tail = chosen.randrange(len(DATA))
+    groups = [[each for each in group if sum(each) <= tail] for group in some_groups(chosen)]
+    file = PrefetchedFile(Requests(), len(DATA), "f", groups, chosen.random() < 0.5, (tail, DATA[tail : tail + 5000]))
     plain = io.BytesIO(DATA)
     for _ in range(300):
         at, length = chosen.randrange(len(DATA) + 100), chosen.choice([0, 1, 10, 3000, 50_000, -1])
@@ -220,7 +268,9 @@ def test_threads_read_and_write_when_the_main_one_has_ended(when: str, printed: 
 def test_a_program_ends_while_a_request_runs() -> None:
     code = """
 import time
-from bitlake.io.remote_files import PrefetchedFile
+from bitlake.io.base import Store
+from bitlake.io.local import LocalStore
+from bitlake.io.remote_files import PrefetchedFile, RangedFile, open_ranges
 
 def slow(offset, length):
     time.sleep(0.3)

@@ -143,6 +143,7 @@ class FooterCache:
     """Values derived from a footer so far.  Mutable, but only ever filled with the same values: safe to share."""
 
     tail: bytes = b""
+    """The bytes in front of the footer that were read with it: all data of a small file."""
     tail_offset: int = 0
     schema: pa.Schema | None = None
     metadata: pq.FileMetaData | None = None
@@ -156,6 +157,11 @@ class FooterCache:
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
     bounds: dict[int, object] = field(default_factory=dict)
     """By leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
+
+    def in_tail(self, offset: int, length: int) -> bytes | None:
+        """The bytes of a range of the file that lies in the tail; None for any other range."""
+        start = offset - self.tail_offset
+        return self.tail[start : start + length] if 0 <= start <= len(self.tail) - length else None
 
 
 _FOOTER_BYTES, _CHUNK_BYTES = 4096, 2500

@@ -69,8 +69,7 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
         at = chunk.index_offset
         if at is None:
             cache.pages[key] = whole_chunk(chunk, group.rows)
-        elif at >= cache.tail_offset and at + chunk.index_length <= cache.tail_offset + len(cache.tail):
-            data = cache.tail[at - cache.tail_offset : at - cache.tail_offset + chunk.index_length]
+        elif (data := cache.in_tail(at, chunk.index_length)) is not None:
             cache.pages[key] = _shared(decode_pages(data, chunk, group.rows), layouts)
         else:
             ranges.append((at, chunk.index_length))
@@ -242,17 +241,11 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
 
 
 def _column_index_bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges) -> list[bytes]:
-    cache = footer.cache
-    out: list[bytes | None] = []
-    missing: list[tuple[int, int]] = []
-    for chunk in chunks:
-        at = chunk.bounds_offset or 0
-        inside = at >= cache.tail_offset and at + chunk.bounds_length <= cache.tail_offset + len(cache.tail)
-        out.append(cache.tail[at - cache.tail_offset :][: chunk.bounds_length] if inside else None)
-        if not inside:
-            missing.append((at, chunk.bounds_length))
-    came = iter(fetch_ranges(missing) if missing else ())
-    return [bytes(next(came)) if part is None else part for part in out]
+    ranges = [(chunk.bounds_offset or 0, chunk.bounds_length) for chunk in chunks]
+    parts = [footer.cache.in_tail(*each) for each in ranges]
+    missing = [each for each, part in zip(ranges, parts, strict=True) if part is None]
+    fetched = iter(fetch_ranges(missing) if missing else ())
+    return [bytes(next(fetched)) if part is None else part for part in parts]
 
 
 def _decode_bounds(data: bytes, chunk: ColumnChunk) -> Struct:

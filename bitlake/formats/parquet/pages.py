@@ -70,7 +70,10 @@ about what another call does (32 KB read 31 KB along with a headline read of 186
 
 @dataclass(frozen=True, slots=True)
 class ReadStats:
-    """The cost of a read: data pages decoded, bytes and ranges fetched (index included), row groups touched."""
+    """The cost of a read: data pages decoded, bytes (index included), ranges fetched, row groups touched.
+
+    Pages that came with the footer are counted in the bytes, and take no request.
+    """
 
     pages: int
     bytes: int
@@ -113,7 +116,7 @@ def read_parts(
     seen = -1
     for batch in batches(plans):
         pieces = [p for plan in batch for c in plan.chunks for p in c.pieces]
-        more_requests, more_size = _fetch(pieces, fetch_ranges, max_gap)
+        more_requests, more_size = _fetch(footer, pieces, fetch_ranges, max_gap)
         requests, size = requests + more_requests, size + more_size
         arrays: dict[str, Any] = {}
         if flat:
@@ -144,9 +147,20 @@ def _nothing(footer: Footer, wanted: dict[str, Column], columns: Sequence[str], 
     return pa.schema([schema.field(name) for name in columns]).empty_table()
 
 
-def _fetch(pieces: list[Piece], fetch_ranges: FetchRanges, max_gap: int) -> tuple[int, int]:
-    """Fill the pieces' data in one batched request; returns (ranges, bytes) asked for."""
-    ordered = sorted((p for p in pieces if p.stop > p.start), key=lambda p: p.start)
+def _fetch(footer: Footer, pieces: list[Piece], fetch_ranges: FetchRanges, max_gap: int) -> tuple[int, int]:
+    """Fill the pieces' data, in one batched request unless all came with the footer.
+
+    Returns (ranges asked for, bytes).
+    """
+    missing, size = [], 0
+    for piece in pieces:
+        known = footer.cache.in_tail(piece.start, piece.stop - piece.start)
+        if known is None:
+            missing.append(piece)
+        else:
+            piece.data = known
+            size += len(known)
+    ordered = sorted((p for p in missing if p.stop > p.start), key=lambda p: p.start)
     ranges: list[tuple[int, int]] = []
     owners: list[list[Piece]] = []
     stop = -1
@@ -168,7 +182,7 @@ def _fetch(pieces: list[Piece], fetch_ranges: FetchRanges, max_gap: int) -> tupl
         view = memoryview(blob)
         for piece in owned:
             piece.data = view[piece.start - offset : piece.stop - offset]
-    return len(ranges), sum(length for _, length in ranges)
+    return len(ranges), size + sum(length for _, length in ranges)
 
 
 def _table(footer: Footer, wanted: dict[str, Column], columns: Sequence[str], arrays: dict[str, Any]) -> pa.Table:

@@ -294,8 +294,8 @@ class Explanation:
     >>> explanation = table.scan(["order_id"], "status = 'SENT'").explanation(analyze=True)
     >>> [(step.name, step.files) for step in explanation.steps[:4]]
     [('all files', 3), ('partition', 3), ('statistics', 1), ('file index', 1)]
-    >>> explanation.bytes_read > 0, explanation.files_left_out
-    (True, 0)
+    >>> explanation.bytes_read, explanation.files_left_out  # data of small files comes with their footers
+    (0, 0)
     >>> print(explanation.text())
     Scan of default.orders at snapshot 2
       columns    order_id
@@ -329,7 +329,7 @@ class Explanation:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes of data that were read, footers apart; None if it was not."""
+        """Bytes of data that were read beside footers and what came with them; None if it was not."""
         return next((p.bytes for p in self.phases if p.name == "read"), 0) if self.analyzed else None
 
     @property

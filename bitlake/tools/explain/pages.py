@@ -189,6 +189,7 @@ def _cells(
     wanted = (chosen > 0) | (not by_page)
     states = np.zeros(len(starts), np.int64)
     if fetched is not None:
+        fetched = [*fetched, (footer.cache.tail_offset, len(footer.cache.tail))]  # came with the footer
         # Where conditions are judged first, their columns' pages may tell that those of others need not be read.
         touched = [_touched_rows(footer, i, bounds, fetched) for i in flat]
         states = np.where(wanted & ~np.all(touched, axis=0), 1, states)
