@@ -77,9 +77,9 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
             return comparison(field, kind, op, value, timezone)
         case In(_, values, inner):
             known = [v for v in values if v is not None]
-            if (inner != negated) and len(known) < len(values):
-                return FALSE  # x NOT IN (…, NULL) is FALSE or NULL
-            return membership(field, kind, known, inner != negated, timezone)
+            found = membership(field, kind, known, inner != negated, timezone)  # also checks the types
+            # x NOT IN (…, NULL) is FALSE or NULL
+            return FALSE if (inner != negated) and len(known) < len(values) else found
         case Like(_, pattern, inner, escape):
             return like(field, kind, pattern, inner != negated, escape)
 

@@ -36,6 +36,7 @@ from bitlake.expressions.tree import (
     Predicate,
     like_pieces,
     like_prefix,
+    list_array,
 )
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
@@ -303,8 +304,8 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
     match leaf:
         case Comparison(_, op, value):
             truth = _compare_verdicts(op, value, bounds)
-        case In(_, values, negated):
-            truth = _in_verdicts(values, negated, bounds)
+        case In():
+            truth = _in_verdicts(leaf, bounds)
         case Like():
             truth = _like_verdicts(leaf, bounds)
     truth[(truth == _ALL) & (nulls != 0)] = _SOME
@@ -343,10 +344,10 @@ def _compare_verdicts(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
             return _verdicts(nothing if is_float else under, from_)
 
 
-def _in_verdicts(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Verdicts:
-    is_float = b.form is Form.FLOAT
-    literals = _literals(values, b.form)
-    has_nan = len(literals) < len(values)
+def _in_verdicts(leaf: In, b: ColumnBounds) -> Verdicts:
+    is_float, negated = b.form is Form.FLOAT, leaf.negated
+    literals = list_array(leaf, b.form, lambda: _literals(leaf.values, b.form))
+    has_nan = len(literals) < len(leaf.values)
     first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
     last = np.where(b.has_high, _places(literals, b.high, "right"), len(literals))
     outside = first >= last
@@ -355,8 +356,8 @@ def _in_verdicts(values: tuple[Any, ...], negated: bool, b: ColumnBounds) -> Ver
     return _verdicts(inside, sure) if negated else _verdicts(sure, inside)
 
 
-def _literals(values: tuple[Any, ...], form: Form) -> Int64s | list[Any]:
-    """The values of an IN, converted by :func:`_literal`, in the same order and without NaN."""
+def _literals(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
+    """Sorted values, converted by :func:`_literal`, in the same order and without NaN."""
     types = set(map(type, values))
     if form is Form.INTEGER and types == {int}:
         try:
@@ -364,16 +365,19 @@ def _literals(values: tuple[Any, ...], form: Form) -> Int64s | list[Any]:
         except OverflowError:
             raise NotVectorised from None
     if form is Form.TEXT and types == {str}:
-        return [v.encode("utf-8", "surrogatepass") for v in values]
-    converted = [_literal(v, form) for v in values]
-    return [v for v in converted if not math.isnan(v)] if form is Form.FLOAT else converted
+        converted = [v.encode("utf-8", "surrogatepass") for v in values]
+    else:
+        converted = [_literal(v, form) for v in values]
+    if form is Form.FLOAT:
+        return np.array([v for v in converted if not math.isnan(v)], np.float64)
+    literals = np.empty(len(converted), np.int64 if form is Form.INTEGER else object)
+    literals[:] = converted
+    return literals
 
 
-def _places(values: Int64s | list[Any], bounds: Values, side: Any) -> Int64s:
+def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
     if isinstance(bounds, np.ndarray):
-        return np.searchsorted(np.asarray(values, bounds.dtype), bounds, side).astype(np.int64, copy=False)
-    sought = np.empty(len(values), object)
-    sought[:] = values
+        return np.searchsorted(sought, bounds, side).astype(np.int64, copy=False)
     # A bound is often shared by many files, and comparing objects is slow: each distinct one is sought once.
     encoded = bounds.dictionary_encode()
     distinct = np.empty(len(encoded.dictionary), object)

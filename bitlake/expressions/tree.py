@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bitlake.errors import InvalidRequest
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from bitlake.expressions.terms import Typed
     from bitlake.types.datatypes import DataField, DataType
+
+
+T = TypeVar("T")
 
 
 class Op(enum.Enum):
@@ -82,12 +85,21 @@ class In:
     column: str
     values: tuple[Any, ...]
     negated: bool = False
-    arrays: dict[pa.DataType, pa.Array] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The values as Arrow arrays, each made when rows of its type are first tested."""
+    arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The values as arrays, by what they are used for: each is made once, not once per file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickling: without the arrays."""
         return In, (self.column, self.values, self.negated)
+
+
+def list_array(leaf: In, use: Hashable, make: Callable[[], T]) -> T:
+    """The values of a list as ``make`` converts them; made once for each ``use``, and shared by all files."""
+    try:
+        array: T = leaf.arrays[use]
+    except KeyError:  # two threads may both make it
+        array = leaf.arrays[use] = make()
+    return array
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,14 +299,13 @@ class BitmapReader:
         """Return the rows that are not NULL."""
         return BitMap(range(self.row_count)) - self.nulls()
 
-    def having(self, keys: list[keyed.Key]) -> BitMap:
+    def having(self, keys: keyed.KeyList) -> BitMap:
         """Return the rows with any of these keys."""
         if len(keys) > max(keyed.LONG_LIST, len(self._first_keys)):
             # More keys than blocks: nearly every block is read anyway.
             known, of_all = self._everything()
-            wanted = pc.is_in(known, value_set=self.keys.array_of(keys))
-            return self._rows_of(of_all[wanted.to_numpy(zero_copy_only=False)])
-        places = [place for key in keys if (place := self._place(key)) is not None]
+            return self._rows_of(of_all[keyed.are_listed(known, keys)])
+        places = [place for key in keyed.one_by_one(keys) if (place := self._place(key)) is not None]
         if not places:
             return BitMap()
         if len(places) == 1 and places[0][0] >= 0:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s, UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.tree import Comparison, In, Leaf, Op
+from bitlake.expressions.tree import Comparison, In, Leaf, Op, list_array
 from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, fraction, integer
 from bitlake.fileindex.keyed import chunks, is_floating, keys_for, keys_of
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
@@ -201,17 +202,14 @@ class BloomReader:
         """Return NONE if no value can be in the file, ALL if one may be.  None for other operators."""
         match leaf:
             case Comparison(_, Op.EQ, value):
-                values = (value,)
-            case In(_, found, False):
-                values = found
+                hashes = self._hashes((value,))
+            case In(_, values, False):
+                hashes = list_array(leaf, ("bloom filter", self._keys), lambda: self._hashes(values))
             case _:
                 return None
         # In a long list a match or a false positive is likely among the first values.
-        for part in (values[:_FIRST_PART], values[_FIRST_PART:]):
-            keys = self._keys.keys_of_all(part)[0]
-            if keys and self._may_hold(keys):
-                return Selection.all()
-        return Selection.none()
+        held = any(len(part) and self._may_hold(part) for part in (hashes[:_FIRST_PART], hashes[_FIRST_PART:]))
+        return Selection.all() if held else Selection.none()
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
@@ -221,10 +219,12 @@ class BloomReader:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
         return None
 
-    def _may_hold(self, keys: list[int | bytes]) -> bool:
+    def _hashes(self, values: Sequence[Any]) -> UInt64s:
+        return self._keys.bloom_hashes(self._keys.array_of(self._keys.keys_of_all(values)[0]))
+
+    def _may_hold(self, hashes: UInt64s) -> bool:
         if not self._hash_functions:
             self._open()
-        hashes = self._keys.bloom_hashes(self._keys.array_of(keys))
         positions = np.stack(_positions(hashes, self._bits, self._hash_functions), axis=1).astype(np.int64)
         where = positions >> 3
         if self._payload.length <= _WHOLE or where.size > _FEW_PROBES:

@@ -35,6 +35,7 @@ from bitlake.fileindex.capabilities import IndexType, ValueSums
 from bitlake.fileindex.keyed import (
     LONG_LIST,
     Key,
+    KeyList,
     are_numbers,
     are_values,
     chunks,
@@ -253,10 +254,10 @@ class BsiReader:
         """Return the rows that are NULL."""
         return BitMap(range(self.row_count)) - self.present()
 
-    def having(self, keys: list[Key]) -> BitMap:
+    def having(self, keys: KeyList) -> BitMap:
         """Return the rows with any of these keys."""
         positive, negative = self._read()
-        numbers = np.array(keys, np.int64)
+        numbers = np.asarray(keys, np.int64)
         numbers = numbers[numbers > _LEAST]  # its absolute value overflows, and no index holds it
         return positive.any_of(numbers[numbers >= 0]) | negative.any_of(-numbers[numbers < 0])
 

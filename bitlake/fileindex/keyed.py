@@ -33,7 +33,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,8 @@ from pyroaring import BitMap
 from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_bytes, number_hash, xxh64
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
+from bitlake.expressions.evaluate import is_in
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, list_array
 from bitlake.fileindex.capabilities import RowGroups
 from bitlake.fileindex.payload import DAMAGE, LazyBytes, Section
 from bitlake.fileindex.selection import Selection
@@ -53,6 +54,8 @@ from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
 from bitlake.types.datatypes import BINARIES, FLOATS, INTEGERS, STRINGS, TIMESTAMPS, is_scalar
 
 Key = int | bytes
+KeyList: TypeAlias = "Sequence[Key] | pa.Array"
+"""Keys to look up; the key array of a long list is shared by all files."""
 Ints = npt.NDArray[np.signedinteger[Any]]
 
 _WIDTHS = {
@@ -216,6 +219,15 @@ class Keys:
         forms = [self.equal_keys(value) for value in values]
         return [key for keys, _ in forms for key in keys], all(sure for _, sure in forms)
 
+    def keys_of_list(self, leaf: In) -> tuple[pa.Array, bool]:
+        """Return :meth:`keys_of_all` of a list's values, as an array that all files share; numbers are sorted."""
+
+        def make() -> tuple[pa.Array, bool]:
+            keys, exact = self.keys_of_all(leaf.values)
+            return pa.array(np.sort(np.array(keys, self.dtype)) if self.width else keys, self.arrow), exact
+
+        return list_array(leaf, self, make)
+
     def order(self, keys: Ints) -> Ints:
         """Return fixed-width keys as integers that sort like the values: floats in Java's order, -0.0 before 0.0."""
         if not self.floating:
@@ -360,6 +372,22 @@ LONG_LIST = 512
 """A list of more keys than this is compared with all keys of a file at once: 100,000 one by one would take seconds."""
 
 
+def are_listed(known: pa.Array, keys: KeyList) -> npt.NDArray[np.bool_]:
+    """Return which of an index's keys, usually in order, are among others; an array of numbers is sorted."""
+    if isinstance(keys, pa.Array) and pa.types.is_integer(keys.type) and len(keys):
+        members, sought = keys.to_numpy(), known.to_numpy()
+        found = members[np.minimum(np.searchsorted(members, sought), len(members) - 1)]
+        return np.asarray(found == sought)
+    members = keys if isinstance(keys, pa.Array) else pa.array(keys, known.type)
+    listed: npt.NDArray[np.bool_] = is_in(known, members).to_numpy(zero_copy_only=False)
+    return listed
+
+
+def one_by_one(keys: KeyList) -> Sequence[Key]:
+    """Return keys as Python values."""
+    return keys.to_pylist() if isinstance(keys, pa.Array) else keys
+
+
 class KeyedRows(Protocol):
     """An index that finds rows by key; callers do not change the bitmaps that it returns."""
 
@@ -372,7 +400,7 @@ class KeyedRows(Protocol):
     def nulls(self) -> BitMap:
         """Return the rows that are NULL."""
 
-    def having(self, keys: list[Key]) -> BitMap:
+    def having(self, keys: KeyList) -> BitMap:
         """Return the rows with any of these keys."""
 
     def compared(self, op: Op, key: Key) -> BitMap | None:
@@ -388,8 +416,10 @@ def evaluate_leaf(index: KeyedRows, leaf: Leaf) -> Selection | None:
             return _equal(index, (value,))
         case Comparison(_, Op.NE, value):
             return _different(index, (value,))
-        case In(_, values, negated):
+        case In(_, values, negated) if len(values) <= LONG_LIST:
             return _different(index, values) if negated else _equal(index, values)
+        case In():
+            return _long_list(index, leaf)
         case Comparison(_, op, value):
             return _compare(index, op, value)
         case Like():
@@ -416,6 +446,14 @@ def _different(index: KeyedRows, values: Sequence[Any]) -> Selection | None:
     else:
         keys, exact = index.keys.keys_of_all(values)
     return _selection(index, index.present() - index.having(keys), exact)
+
+
+def _long_list(index: KeyedRows, leaf: In) -> Selection | None:
+    if leaf.negated and (index.keys.lossy or index.keys.type.root is Root.CHAR):
+        return _different(index, leaf.values)
+    keys, exact = index.keys.keys_of_list(leaf)
+    rows = index.having(keys)
+    return _selection(index, index.present() - rows if leaf.negated else rows, exact)
 
 
 def _compare(index: KeyedRows, op: Op, value: Any) -> Selection | None:

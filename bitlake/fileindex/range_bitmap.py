@@ -52,7 +52,6 @@ from bitlake.fileindex.bsi import MOST_SLICES, any_of, at_least, encode_slices, 
 from bitlake.fileindex.dictionary import Coder, pack, rows_by_group
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
 from bitlake.fileindex.selection import Selection
-from bitlake.lazy_modules import compute as pc
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES, TIMESTAMPS
 
@@ -160,20 +159,19 @@ class RangeBitmapReader:
         """Return the rows that are NULL."""
         return BitMap(range(self.row_count)) - self.present()
 
-    def having(self, keys: list[keyed.Key]) -> BitMap:
+    def having(self, keys: keyed.KeyList) -> BitMap:
         """Return the rows with any of these keys."""
         codes = self._codes(keys)
         return any_of(self._all_slices(), self.present(), codes) if len(codes) else BitMap()
 
-    def _codes(self, keys: list[keyed.Key]) -> Sequence[int] | Int64s:
+    def _codes(self, keys: keyed.KeyList) -> Sequence[int] | Int64s:
         """Return the codes of those keys that exist."""
         self._open()
         if self._dictionary is not None and len(keys) > max(keyed.LONG_LIST, self._dictionary.chunks):
             # More keys than chunks: nearly every chunk is read anyway.
             known = self._dictionary.keys_at(np.arange(self._cardinality))
-            wanted = pc.is_in(known, value_set=self.keys.array_of(keys))
-            return np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
-        return [code for code, there in map(self._find, keys) if there]
+            return np.flatnonzero(keyed.are_listed(known, keys))
+        return [code for code, there in map(self._find, keyed.one_by_one(keys)) if there]
 
     def compared(self, op: Op, key: keyed.Key) -> BitMap:
         """Return the rows whose key is <, <=, > or >= another."""

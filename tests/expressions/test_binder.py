@@ -181,6 +181,8 @@ def test_bind(text: str, expected: str) -> None:
         "length(st) = 1",
         "i IN (1, '2')",
         "i IN ('05')",
+        "ntz NOT IN (300.0, NULL)",
+        "day NOT IN (5, NULL)",
         "s LIKE 'a\\\\b'",
         "ntz = TIMESTAMP '2024-03-31 12:00:00'",  # the clock changed that night
         "f = 16777217",

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.fileindex import bsi
+from bitlake.expressions import statistics
+from bitlake.fileindex import bsi, keyed
 from bitlake.fileindex.bitmap import BitmapReader
 from bitlake.fileindex.range_bitmap import Dictionary
 
@@ -79,3 +80,31 @@ def test_lists_without_a_match_leave_no_file(tmp_path: Path, index: str) -> None
     if index == "bloom-filter":  # some of many values seem to be there
         where = bitlake.col("k").isin([7, 27])
     assert "0 of 1 read" in table.scan(where=where).explain()
+
+
+@pytest.mark.parametrize("index", NUMBERS)
+@pytest.mark.parametrize("negated", [False, True])
+def test_files_share_the_converted_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, negated: bool
+) -> None:
+    table = bitlake.connect(str(tmp_path)).create_table(
+        "t", pa.schema({"k": pa.int64()}), options={f"file-index.{index}.columns": "k"}
+    )
+    for first in range(3):
+        table.append(pa.table({"k": range(first, 3_000, 3)}))
+    converted: list[str] = []
+
+    def counted(name: str, convert: Any) -> Any:
+        def call(*args: Any) -> Any:
+            converted.append(name)
+            return convert(*args)
+
+        return call
+
+    monkeypatch.setattr(keyed.Keys, "keys_of_all", counted("keys", keyed.Keys.keys_of_all))
+    monkeypatch.setattr(statistics, "_literals", counted("literals", statistics._literals))
+    asked = range(0, 6_000, 2)
+    where = ~bitlake.col("k").isin(asked) if negated else bitlake.col("k").isin(asked)
+    assert table.scan(where=where).count() == 1_500
+    assert len(converted) == len(set(converted))  # each at most once, not once per file
+    assert "literals" in converted and ("keys" in converted) != (negated and index == "bloom-filter")
