@@ -20,8 +20,8 @@ from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of, reader_for
-from bitlake.formats.parquet.decode import read_columns
-from bitlake.formats.parquet.footer import ColumnChunk, Footer, read_footer
+from bitlake.formats.parquet.decode import narrow_footer, read_columns
+from bitlake.formats.parquet.footer import ColumnChunk, ColumnChunks, FileSchema, Footer, parse_schema, read_footer
 from bitlake.formats.parquet.pages import read_parts
 from bitlake.io import Store
 from bitlake.io.remote_files import open_ranges
@@ -50,6 +50,7 @@ _REMOTE_GROUP_BYTES = 32 << 20
 few requests.  Those of larger ones are decoded while they are fetched, so that memory holds some megabytes of each."""
 
 _FOOTERS: CacheName[str, Footer] = CacheName("footers")
+_FILE_SCHEMAS: CacheName[bytes, FileSchema] = CacheName("file schemas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,14 @@ def footer_of(store: Store, task: FileTask) -> Footer:
     :class:`NotFound` when it is gone.
     """
 
+    def schema_of(raw: bytes) -> FileSchema:
+        return store.caches[_FILE_SCHEMAS].get_or(raw, lambda: parse_schema(raw), lambda s: s.memory + len(raw))
+
     def load() -> Footer:
         try:
-            footer = read_footer(lambda offset, length: store.read_range(task.path, offset, length), task.size)
+            footer = read_footer(
+                lambda offset, length: store.read_range(task.path, offset, length), task.size, schema_of=schema_of
+            )
         except CorruptError as e:
             raise _within(e, task.path) from e
         except NotFound as e:
@@ -147,6 +153,9 @@ def footer_of(store: Store, task: FileTask) -> Footer:
             raise CorruptError(
                 f"the footer counts {footer.rows} rows and the manifest says {task.row_count}", None, task.path
             )
+        for group in footer.row_groups:
+            if isinstance(group.chunks, ColumnChunks):
+                group.chunks.path = task.path
         return footer
 
     return store.caches[_FOOTERS].get_or(task.path, load, lambda footer: footer.memory)
@@ -190,7 +199,8 @@ def stream(
     Columns in ``compact`` come as Arrow dictionaries where the file stores all their values as codes, and as decimals
     of 32 or 64 bits where it stores these as integers.
     """
-    footer = footer_of(store, task)
+    with _naming(store, task):
+        footer = narrow_footer(footer_of(store, task), names)
     text = [name for name in compact if footer.schema.field(name).type == pa.string()]
     as_integers = len(text) < len(compact)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)

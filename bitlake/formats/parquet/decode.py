@@ -25,7 +25,7 @@ import pyarrow as pa
 from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.formats.parquet import thrift
-from bitlake.formats.parquet.footer import MAGIC, Column, ColumnChunk, Footer
+from bitlake.formats.parquet.footer import MAGIC, Column, ColumnChunk, ColumnChunks, Footer, parse_footer
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import parquet as pq
 from bitlake.types.arrow import holds, is_nanoseconds
@@ -33,6 +33,9 @@ from bitlake.types.arrow import holds, is_nanoseconds
 _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"
 _HEAD = MAGIC
+_NARROW = 4
+"""Part of a file's columns up to which pyarrow is given a footer of the wanted columns only."""
+_KEPT_FOOTERS = 4
 DECODE_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError)
 """Errors of pyarrow for bytes it cannot decode."""
 
@@ -87,6 +90,47 @@ def mini_file(
     )
     body += (meta, struct.pack("<I", len(meta)), MAGIC)
     return pa.py_buffer(b"".join(body))
+
+
+def narrow_footer(footer: Footer, names: Sequence[str]) -> Footer:
+    """The footer of a file with these columns only, if it has many others; pyarrow decodes all that it is given."""
+    columns = sorted({footer.column(name) for name in names}, key=lambda c: c.leaf)
+    groups = [g.chunks for g in footer.row_groups if isinstance(g.chunks, ColumnChunks)]
+    if not columns or not groups or len(columns) * _NARROW > len(footer.leaves):
+        return footer
+    key = tuple(c.name for c in columns)
+    known = footer.cache.narrow.get(key)
+    if known is None:
+        schema, key_values = _prelude(footer, columns)
+        if key_values or _ARROW_SCHEMA not in footer.key_values:
+            known = _narrow(footer, columns, groups, schema, key_values)
+        else:
+            known = footer
+        if len(footer.cache.narrow) == _KEPT_FOOTERS:
+            footer.cache.narrow.clear()
+        footer.cache.narrow[key] = known
+    return known
+
+
+def _narrow(
+    footer: Footer, columns: Sequence[Column], groups: Sequence[ColumnChunks], schema: bytes, key_values: bytes
+) -> Footer:
+    encoded = [
+        thrift.list_field(1, thrift.STRUCT, [chunks.raw(i) for c in columns for i in range(c.leaf, c.leaf_end)])
+        + thrift.i64_field(1, 0)  # bytes, which pyarrow does not use to read
+        + thrift.i64_field(1, group.rows)
+        + _STOP
+        for group, chunks in zip(footer.row_groups, groups, strict=True)
+    ]
+    parts = (
+        schema,
+        thrift.i64_field(1, footer.rows),
+        thrift.list_field(1, thrift.STRUCT, encoded),
+        key_values,
+        thrift.binary_field(1 if key_values else 2, footer.created_by.encode()) if footer.created_by else b"",
+        _STOP,
+    )
+    return parse_footer(b"".join(parts), footer.size, footer.cache.tail, footer.cache.tail_offset)
 
 
 def open_mini(file: pa.Buffer, coded: Sequence[str] = (), int96_unit: str | None = None) -> pq.ParquetFile:

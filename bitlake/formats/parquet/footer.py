@@ -32,7 +32,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +122,64 @@ class RowGroup:
 
     first_row: int
     rows: int
-    chunks: tuple[ColumnChunk, ...]
+    chunks: Sequence[ColumnChunk]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """The schema of a file, which the files of a table share; ``flat`` are the leaves that are columns."""
+
+    nodes: tuple[SchemaNode, ...]
+    columns: Mapping[str, Column]
+    leaves: tuple[SchemaNode, ...]
+    flat: frozenset[int]
+
+    @property
+    def memory(self) -> int:
+        """An estimate of the bytes in memory."""
+        return _NODE_BYTES * len(self.nodes)
+
+
+_NODE_BYTES = 1000
+
+
+class ColumnChunks(Sequence[ColumnChunk]):
+    """The column chunks of a row group, each decoded, and checked, when it is first asked for.
+
+    To skip a chunk takes an eighth of decoding it.  Errors name the file if ``path`` is set.
+    """
+
+    __slots__ = ("_base", "_known", "_raw", "_rows", "_schema", "_size", "_starts", "path")
+
+    def __init__(self, raw: bytes, base: int, starts: list[int]) -> None:
+        self._raw, self._base, self._starts = raw, base, starts
+        self._known: dict[int, ColumnChunk] = {}
+        self.path: str | None = None
+
+    def describe(self, rows: int, schema: FileSchema, size: int) -> ColumnChunks:
+        """State the rows of the row group, the schema and the size of the file; returns itself."""
+        self._rows, self._schema, self._size = rows, schema, size
+        return self
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, leaf: Any) -> Any:
+        known = self._known.get(leaf)
+        if known is None:
+            start = self._starts[range(len(self))[leaf]]
+            try:
+                with _corrupt_footer(self._base):
+                    found = ThriftReader(self._raw, start, self._base).struct()
+                    known = _checked_chunk(found, leaf, self._rows, self._schema, self._size)
+            except CorruptError as e:
+                raise (e if self.path is None else e.within(self.path)) from e
+            self._known[leaf] = known
+        return known
+
+    def raw(self, leaf: int) -> bytes:
+        """The Thrift of a chunk."""
+        return self._raw[self._starts[leaf] : self._starts[leaf + 1]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,6 +213,8 @@ class FooterCache:
     """For each leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
+    narrow: dict[tuple[str, ...], Footer] = field(default_factory=dict)
+    """Footers of a few of the columns."""
     bounds: dict[int, object] = field(default_factory=dict)
     """By leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
 
@@ -253,8 +313,13 @@ def _without_logical_type(leaf: SchemaNode) -> bytes:
     )
 
 
-def read_footer(fetch: Fetch, size: int, *, prefetch: int = PREFETCH) -> Footer:
+def read_footer(
+    fetch: Fetch, size: int, *, prefetch: int = PREFETCH, schema_of: Callable[[bytes], FileSchema] | None = None
+) -> Footer:
     """Read and check the footer of a file of ``size`` bytes, in one or two requests.
+
+    Of files with more than ``MANY_STRUCTS`` columns, column chunks are checked when they are asked for.
+    ``schema_of`` may keep what :func:`parse_schema` returns.
 
     Raises :class:`CorruptError` if it is not a Parquet footer, :class:`UnsupportedFeature` if it is encrypted.
     """
@@ -279,57 +344,106 @@ def read_footer(fetch: Fetch, size: int, *, prefetch: int = PREFETCH) -> Footer:
         if len(head) != tail_offset - start:
             raise CorruptError("the file is shorter than its size says", start + len(head))
         raw = (head + tail)[:-8]
-    return parse_footer(raw, size, tail[: max(0, start - tail_offset)], tail_offset)
+    return parse_footer(raw, size, tail[: max(0, start - tail_offset)], tail_offset, schema_of or parse_schema)
 
 
-def parse_footer(raw: bytes, size: int, tail: bytes = b"", tail_offset: int = 0) -> Footer:
+def parse_schema(raw: bytes) -> FileSchema:
+    """The schema of a list of SchemaElement structs, with its header."""
+    nodes = _schema(ThriftReader(raw))
+    columns, leaves = _columns(nodes)
+    return FileSchema(nodes, columns, leaves, frozenset(c.leaf for c in columns.values() if c.flat))
+
+
+def parse_footer(
+    raw: bytes,
+    size: int,
+    tail: bytes = b"",
+    tail_offset: int = 0,
+    schema_of: Callable[[bytes], FileSchema] = parse_schema,
+) -> Footer:
     """Parse a FileMetaData struct of a file of ``size`` bytes; ``tail`` are bytes at ``tail_offset`` known already."""
     base = size - 8 - len(raw)
+    with _corrupt_footer(base):
+        return _parse(raw, size, base, FooterCache(tail, tail_offset), schema_of)
+
+
+@contextmanager
+def _corrupt_footer(base: int) -> Iterator[None]:
     try:
-        return _parse(raw, size, base, FooterCache(tail, tail_offset))
+        yield
     except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, ValueError) as e:
         # A field that is missing, or of another type than the format gives it.
         raise CorruptError(f"Parquet footer: {type(e).__name__} {e}", base) from e
 
 
-def _parse(raw: bytes, size: int, base: int, cache: FooterCache) -> Footer:
+def _parse(raw: bytes, size: int, base: int, cache: FooterCache, schema_of: Callable[[bytes], FileSchema]) -> Footer:
     reader = ThriftReader(raw, 0, base)
     meta: Struct = {}
-    nodes: tuple[SchemaNode, ...] = ()
+    schema = FileSchema((), {}, (), frozenset())
+    ordered: tuple[bool, ...] | None = None
     last = 0
     while True:
         kind, last = reader.field(last)
         if kind == thrift.STOP:
             break
+        start = reader.position
         if last == 2:
-            nodes = _schema(reader)
+            count = _struct_list(reader, kind)
+            reader.skip_structs(count)
+            schema = schema_of(raw[start : reader.position])
+        elif last == 4 and len(schema.leaves) > thrift.MANY_STRUCTS:
+            meta[4] = [_unparsed_group(reader) for _ in range(_struct_list(reader, kind))]
+        elif last == 7 and kind == thrift.LIST and raw.startswith(usual := _type_orders(schema), start):
+            reader.position += len(usual)
+            ordered = (True,) * len(schema.leaves)
         else:
             meta[last] = reader.value(kind)
+    if not schema.nodes:
+        raise CorruptError("Parquet footer: no schema", base)
     if 8 in meta:
         raise UnsupportedFeature("the Parquet file's columns are encrypted")
-    columns, leaves = _columns(nodes)
-    groups = _row_groups(meta[4], leaves, size)
+    groups = _row_groups(meta[4], schema, size)
     rows = meta[3]
     if rows != sum(g.rows for g in groups):
         raise CorruptError(f"Parquet footer: {rows} rows, but the row groups' do not add up to it", base)
-    flat = {c.leaf for c in columns.values() if c.flat}
-    for group in groups:
-        for leaf in flat:
-            if group.chunks[leaf].values != group.rows:
-                raise CorruptError(
-                    f"Parquet footer: column {leaf} has {group.chunks[leaf].values} values in {group.rows} rows", base
-                )
-    orders = meta.get(7) or ()
-    ordered = tuple(len(orders) == len(leaves) and 1 in orders[i] for i in range(len(leaves)))
+    leaves, orders = schema.leaves, meta.get(7) or ()
+    if ordered is None:
+        ordered = tuple(len(orders) == len(leaves) and 1 in orders[i] for i in range(len(leaves)))
     key_values = {kv[1]: kv[2] for kv in meta.get(5, ()) if 2 in kv}
     created_by = meta.get(6, b"").decode("utf-8", "replace")
-    return Footer(size, rows, created_by, nodes, columns, leaves, groups, key_values, ordered, raw, cache)
+    return Footer(size, rows, created_by, schema.nodes, schema.columns, leaves, groups, key_values, ordered, raw, cache)
+
+
+def _struct_list(reader: ThriftReader, kind: int) -> int:
+    """The number of structs of a list, whose header is read."""
+    item, count = reader.list_header()
+    if kind != thrift.LIST or item != thrift.STRUCT:
+        raise reader.fail("a list of structs is expected")
+    return count
+
+
+def _unparsed_group(reader: ThriftReader) -> Struct:
+    """A RowGroup struct, whose column chunks are skipped."""
+    group: Struct = {}
+    last = 0
+    while True:
+        kind, last = reader.field(last)
+        if kind == thrift.STOP:
+            return group
+        if last == 1:
+            group[1] = ColumnChunks(reader.data, reader.base, reader.skip_structs(_struct_list(reader, kind)))
+        else:
+            group[last] = reader.value(kind)
+
+
+def _type_orders(schema: FileSchema) -> bytes:
+    """The list of column orders of a file whose columns all have the order of their type."""
+    order = bytes((1 << 4 | thrift.STRUCT, thrift.STOP, thrift.STOP))
+    return thrift.list_value(thrift.STRUCT, [order] * len(schema.leaves))
 
 
 def _schema(reader: ThriftReader) -> tuple[SchemaNode, ...]:
-    kind, count = reader.list_header()
-    if kind != thrift.STRUCT or count == 0:
-        raise reader.fail("the schema is not a list of elements")
+    count = _struct_list(reader, thrift.LIST)
     nodes = []
     for _ in range(count):
         start = reader.position
@@ -378,15 +492,19 @@ def _columns(nodes: tuple[SchemaNode, ...]) -> tuple[dict[str, Column], tuple[Sc
     return columns, tuple(leaves)
 
 
-def _row_groups(found: list[Struct], leaves: tuple[SchemaNode, ...], size: int) -> tuple[RowGroup, ...]:
+def _row_groups(found: list[Struct], schema: FileSchema, size: int) -> tuple[RowGroup, ...]:
     groups = []
     first_row = 0
     for number, group in enumerate(found):
         rows = group[3]
-        if rows < 0 or len(group[1]) != len(leaves):
-            raise CorruptError(f"Parquet row group {number}: {rows} rows, {len(group[1])} columns of {len(leaves)}")
-        parse = _chunk if rows else _empty_chunk  # pyarrow writes a row group for a table without rows
-        chunks = tuple(parse(c, leaf, size) for c, leaf in zip(group[1], leaves, strict=True))
+        found_chunks, count = group[1], len(schema.leaves)
+        if rows < 0 or len(found_chunks) != count:
+            raise CorruptError(f"Parquet row group {number}: {rows} rows, {len(found_chunks)} columns of {count}")
+        chunks = (
+            found_chunks.describe(rows, schema, size)
+            if isinstance(found_chunks, ColumnChunks)
+            else tuple([_checked_chunk(c, leaf, rows, schema, size) for leaf, c in enumerate(found_chunks)])
+        )
         groups.append(RowGroup(first_row, rows, chunks))
         first_row += rows
     if first_row >= 1 << 62:
@@ -398,6 +516,15 @@ def _expect(kind: type, *values: Any) -> None:
     for value in values:
         if not isinstance(value, kind):
             raise TypeError(f"{value!r:.40} is not of type {kind.__name__}")
+
+
+def _checked_chunk(found: Struct, number: int, rows: int, schema: FileSchema, size: int) -> ColumnChunk:
+    """The chunk of a leaf in a row group of ``rows`` rows."""
+    # pyarrow writes a row group for a table without rows.
+    chunk = (_chunk if rows else _empty_chunk)(found, schema.leaves[number], size)
+    if number in schema.flat and chunk.values != rows:
+        raise CorruptError(f"Parquet footer: column {number} has {chunk.values} values in {rows} rows", chunk.start)
+    return chunk
 
 
 def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:

@@ -19,8 +19,10 @@ business; lengths, counts and depth are checked here.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from bitlake.codec.bytes import varint, zigzag
@@ -29,6 +31,8 @@ from bitlake.errors import CorruptError
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 """The compact protocol's type codes, on disk."""
 
+MANY_STRUCTS = 50
+"""Structs in a list beyond which they are skipped by a regular expression, which takes 8 ms to build."""
 MAX_DEPTH = 32
 """Deepest nesting accepted; Parquet's own structures nest 6 deep."""
 
@@ -116,6 +120,27 @@ class ThriftReader:
             return self._value(kind, 0)
         except IndexError as e:
             raise self.fail("a value runs past the end of the data") from e
+
+    def skip_structs(self, count: int) -> list[int]:
+        """Skip structs side by side; returns where each begins, and where the last one ends.
+
+        Of many, those of a usual form are skipped by a regular expression, and others are decoded: 1,000 column chunks
+        take 1.9 ms, or 15.
+        """
+        match = _struct_pattern() if count > MANY_STRUCTS else None
+        data, at = self.data, self.position
+        starts = [at]
+        for _ in range(count):
+            usual = match and match(data, at)
+            if usual is None:
+                self.position = at
+                self.struct()
+                at = self.position
+            else:
+                at = usual.end()
+            starts.append(at)
+        self.position = at
+        return starts
 
     def _struct(self, depth: int) -> Struct:
         # Footers are thousands of small fields: one- and two-byte integers are decoded in this loop, without a call.
@@ -218,6 +243,33 @@ class ThriftReader:
         return pairs
 
 
+@cache
+def _struct_pattern() -> Callable[[bytes, int], re.Match[bytes] | None]:
+    """Match structs as footers have them.
+
+    Three levels of structs, lists of up to four values, and texts of up to 39 bytes.  A header decides what follows it,
+    so there is one way to match, and what matches is a whole struct to :class:`ThriftReader`, too.
+    """
+
+    def headers(*kinds: int) -> bytes:
+        return b"[" + b"".join(re.escape(bytes((delta << 4 | k,))) for delta in range(1, 16) for k in kinds) + b"]"
+
+    def values(kind: int, value: bytes) -> bytes:
+        return b"|".join(re.escape(bytes((n << 4 | kind,))) + b"(?:" + value + b"){%d}" % n for n in range(5))
+
+    def fields(*forms: bytes) -> bytes:
+        return b"(?:" + b"|".join(forms) + b")*+" + re.escape(bytes((STOP,)))
+
+    number = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+    text = b"(?:" + b"|".join(re.escape(bytes((n,))) + b".{%d}" % n for n in range(40)) + b")"
+    plain = (headers(TRUE, FALSE), headers(I16, I32, I64) + number, headers(BINARY) + text)
+    lists = headers(LIST) + b"(?:" + b"|".join((values(I32, number), values(I64, number), values(BINARY, text))) + b")"
+    inner = headers(STRUCT) + fields(*plain, lists)
+    items = headers(LIST) + b"(?:" + values(STRUCT, fields(*plain)) + b")"
+    middle = headers(STRUCT) + fields(*plain, lists, inner, items)
+    return re.compile(fields(*plain, lists, middle, items), re.DOTALL).match
+
+
 def i32_field(delta: int, value: int) -> bytes:
     """A field header (1 ≤ ``delta`` ≤ 15 after the previous field) and an i32."""
     return bytes((delta << 4 | I32,)) + zigzag(value)
@@ -235,6 +287,11 @@ def binary_field(delta: int, value: bytes) -> bytes:
 
 def list_field(delta: int, kind: int, values: Sequence[bytes]) -> bytes:
     """A field header and a list of values that are encoded already."""
+    return bytes((delta << 4 | LIST,)) + list_value(kind, values)
+
+
+def list_value(kind: int, values: Sequence[bytes]) -> bytes:
+    """A list of values that are encoded already."""
     count = len(values)
     head = bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + varint(count)
-    return bytes((delta << 4 | LIST,)) + head + b"".join(values)
+    return head + b"".join(values)
