@@ -20,6 +20,7 @@ from bitlake.cli.run import (
     where_option,
 )
 from bitlake.errors import BitlakeError
+from bitlake.fileindex import INDEX_COLUMNS, INDEX_PREFIX
 from bitlake.formatting import counted, human_bytes
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot.state import TableState
@@ -138,8 +139,8 @@ def _indexes(options: Any) -> dict[str, list[str]]:
     """The file indexes that the options configure, by column; those of a map's key ``m[k]`` under the map's name."""
     indexes: dict[str, list[str]] = {}
     for name, value in options.items():
-        if name.startswith("file-index.") and name.endswith(".columns"):
-            kind = name.removeprefix("file-index.").removesuffix(".columns")
+        if name.startswith(INDEX_PREFIX) and name.endswith(INDEX_COLUMNS):
+            kind = name.removeprefix(INDEX_PREFIX).removesuffix(INDEX_COLUMNS)
             for column in filter(None, (c.strip() for c in value.split(","))):
                 top, bracket, key = column.partition("[")
                 indexes.setdefault(top, []).append(kind + bracket + key)

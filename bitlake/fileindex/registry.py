@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError, EvaluationFailed, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import IndexedExpression
+from bitlake.fileindex import INDEX_COLUMNS, INDEX_PREFIX
 from bitlake.fileindex.bitmap import BITMAP
 from bitlake.fileindex.bloom_filter import BLOOM_FILTER
 from bitlake.fileindex.bsi import BSI
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bitlake")
 
 T = TypeVar("T")
-PREFIX = "file-index."
 ENTRY_POINTS = "bitlake.file_indexes"
-_COLUMNS = ".columns"
 
 # In the order of evaluation: cheapest and most precise first.
 INDEX_TYPES: dict[str, IndexType] = {
@@ -191,7 +190,7 @@ def changed_index_options(
     unset: list[str] = [name for spec in dropped if spec.name for name in named_keys(options, spec.name)]
     added, dropped = ([spec for spec in specs if not spec.name] for specs in (added, dropped))
     for kind in dict.fromkeys(spec.index_type for spec in (*added, *dropped)):
-        key = f"{PREFIX}{kind}{_COLUMNS}"
+        key = f"{INDEX_PREFIX}{kind}{INDEX_COLUMNS}"
         listed = [name for name in map(str.strip, options.get(key, "").split(",")) if name]
         removed = [spec.column for spec in dropped if spec.index_type == kind and spec.column in listed]
         new = [spec for spec in added if spec.index_type == kind]
@@ -202,8 +201,10 @@ def changed_index_options(
             lists[key] = ",".join(columns)
         elif listed and not columns:
             unset.append(key)
-        unset += [name for name in options for column in removed if name.startswith(f"{PREFIX}{kind}.{column}.")]
-        settings |= {f"{PREFIX}{kind}.{spec.column}.{name}": v for spec in new for name, v in spec.options.items()}
+        unset += [name for name in options for column in removed if name.startswith(f"{INDEX_PREFIX}{kind}.{column}.")]
+        settings |= {
+            f"{INDEX_PREFIX}{kind}.{spec.column}.{name}": v for spec in new for name, v in spec.options.items()
+        }
     return {**lists, **settings}, unset
 
 
@@ -304,7 +305,8 @@ def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
             raise InvalidRequest(f"{index.where}: index '{same[0]}' is the same; drop one of them")
         if spec.index_type in _plain_kinds(options, spec.column):
             raise InvalidRequest(
-                f"{index.where}: '{PREFIX}{spec.index_type}{_COLUMNS}' declares the same index; drop one of them"
+                f"{index.where}: '{INDEX_PREFIX}{spec.index_type}{INDEX_COLUMNS}' declares the same index; "
+                "drop one of them"
             )
         specs.append(spec)
     return specs
@@ -313,9 +315,9 @@ def _named_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> l
 def _plain_kinds(options: Mapping[str, str], column: str) -> list[str]:
     """The index types that Paimon's options declare for a column."""
     return [
-        key[len(PREFIX) : -len(_COLUMNS)]
+        key[len(INDEX_PREFIX) : -len(INDEX_COLUMNS)]
         for key, value in options.items()
-        if key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(str.strip, value.split(","))
+        if key.startswith(INDEX_PREFIX) and key.endswith(INDEX_COLUMNS) and column in map(str.strip, value.split(","))
     ]
 
 
@@ -323,17 +325,17 @@ def _listed_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> 
     """The indexes that Paimon's options declare."""
     declared: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
-        if key.startswith(PREFIX) and key.endswith(_COLUMNS):
-            kind = key[len(PREFIX) : -len(_COLUMNS)]
+        if key.startswith(INDEX_PREFIX) and key.endswith(INDEX_COLUMNS):
+            kind = key[len(INDEX_PREFIX) : -len(INDEX_COLUMNS)]
             for name in value.split(","):
                 column = name.strip()
                 _check_column(key, value, kind, column, fields)
                 declared.setdefault((column, kind), {})
     of_maps: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
-        parts = key[len(PREFIX) :].split(".")
+        parts = key[len(INDEX_PREFIX) :].split(".")
         # Paimon ignores keys of another number of parts, such as file-index.in-manifest-threshold.
-        if not key.startswith(PREFIX) or key.endswith(_COLUMNS) or len(parts) != 3:
+        if not key.startswith(INDEX_PREFIX) or key.endswith(INDEX_COLUMNS) or len(parts) != 3:
             continue
         kind, column, option = parts
         if (column, kind) in declared:
@@ -343,7 +345,9 @@ def _listed_indexes(options: Mapping[str, str], fields: Sequence[DataField]) -> 
             _check_option(key, value, kind, option)
             of_maps.setdefault((column, kind), {})[option] = value
         else:
-            raise InvalidRequest(f"option '{key}' = '{value}': list '{column}' in '{PREFIX}{kind}{_COLUMNS}' too")
+            raise InvalidRequest(
+                f"option '{key}' = '{value}': list '{column}' in '{INDEX_PREFIX}{kind}{INDEX_COLUMNS}' too"
+            )
     return [
         IndexSpec(column, kind, {**of_maps.get((split_map_key(column)[0], kind), {}), **own})
         for (column, kind), own in declared.items()

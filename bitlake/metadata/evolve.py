@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.fileindex import INDEX_COLUMNS, INDEX_PREFIX
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.named_index import NAMED, declared_text, named_keys
 from bitlake.metadata import options as opt
@@ -336,8 +337,6 @@ def _ignored(names: Names) -> str:
     return " (names ignore case)" if names is Names.FOLDED else ""
 
 
-_INDEX = "file-index."
-_COLUMNS = ".columns"
 _GROUPS = (opt.SEQUENCE_GROUP, ".nested-key")
 _LISTS = ("bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "clustering.columns")
 # What these do, nothing could do without the column.
@@ -425,18 +424,18 @@ def _key(key: str, rename: Rename) -> str | None:
             return None if kept is None else f"{opt.FIELDS}{kept}.{tail}"
         new = rename(names)
         return None if new is None else f"{opt.FIELDS}{new}.{tail}"
-    if key.startswith(_INDEX) and not key.endswith(_COLUMNS):
-        parts = key[len(_INDEX) :].split(".")
+    if key.startswith(INDEX_PREFIX) and not key.endswith(INDEX_COLUMNS):
+        parts = key[len(INDEX_PREFIX) :].split(".")
         if len(parts) == 3:
             new = _indexed(parts[1], rename)
-            return None if new is None else f"{_INDEX}{parts[0]}.{new}.{parts[2]}"
+            return None if new is None else f"{INDEX_PREFIX}{parts[0]}.{new}.{parts[2]}"
     return key
 
 
 def _value(key: str, value: str, rename: Rename) -> str | None:
     if key in _LISTS or (key.startswith(opt.FIELDS) and key.endswith(_GROUPS)):
         return _joined(value, rename)
-    if key.startswith(_INDEX) and key.endswith(_COLUMNS):
+    if key.startswith(INDEX_PREFIX) and key.endswith(INDEX_COLUMNS):
         return _joined(value, lambda name: _indexed(name, rename))
     return value
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from bitlake import arguments
 from bitlake.errors import InvalidRequest
+from bitlake.fileindex import INDEX_PREFIX
 from bitlake.metadata import option_types as kind
 from bitlake.metadata.option_types import Kind, StatsMode, parse_stats_mode
 from bitlake.metadata.option_types import Option as Option
@@ -487,7 +488,7 @@ _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 FIELDS = "fields."
 """Options of one column or of several: ``fields.<column>.<option>``."""
 SEQUENCE_GROUP = ".sequence-group"
-_PREFIXES = ("file-index.", "bitlake.index.", FIELDS, "field.")
+_PREFIXES = (INDEX_PREFIX, "bitlake.index.", FIELDS, "field.")
 
 
 class Options(Mapping[str, str]):

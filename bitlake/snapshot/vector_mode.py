@@ -18,9 +18,15 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry, by_bucket
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import CacheName
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_schema
+
+_SCHEMAS: CacheName[tuple[str, str], TableSchema] = CacheName("schemas of snapshots")
+"""By path and the snapshot's list of changes: a table that is created again has other snapshots."""
+_FIELD_BYTES = 500
+"""Bytes of a field in memory, roughly."""
 
 
 def with_vector_mode_of(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:
@@ -34,8 +40,10 @@ def schema_before_switch(state: TableState) -> TableSchema | None:
     snapshot = state.snapshot if state.is_snapshot else None
     if snapshot is None or snapshot.schema_id == new.id:
         return None
+    files, number = state.table_files, snapshot.schema_id
+    cache, key = state.store.caches[_SCHEMAS], (files.paths.schema(number), snapshot.delta_manifest_list)
     try:
-        old = load_schema(state.table_files, snapshot.schema_id)
+        old = cache.get_or(key, lambda: load_schema(files, number), lambda s: _FIELD_BYTES * (1 + len(s.fields)))
     except (NotFound, CorruptError):
         return None  # the schema was lost or damaged: an overwrite repairs the table
     # By setting 'deletion-vectors.modifiable', a user of another engine accepted wrong rows.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from caches import forget
 from faults import Between
-from store_wrappers import FaultyStore
+from store_wrappers import CountingStore, FaultyStore
 
 import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
@@ -23,12 +23,15 @@ from bitlake.io.local import LocalStore
 from bitlake.mergetree import deletion_vector_mode, dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.mergetree.writer import prepare_rows, write_changes
+from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.manifests import index_entries
+from bitlake.snapshot.state import load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.time_travel import When
-from bitlake.snapshot.vector_mode import is_settled
+from bitlake.snapshot.vector_mode import is_settled, schema_before_switch
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.commit import commit
@@ -748,3 +751,22 @@ def test_a_rollback_over_a_switch_is_refused_unless_the_rows_are_the_same(tmp_pa
     assert rows_of(table) == {1: 1, 3: 3, 4: 4}
     table.append(batch({3: 33} if key else {6: 6}))
     assert rows_of(table) == ({1: 1, 3: 33, 4: 4} if key else {1: 1, 3: 3, 4: 4, 6: 6})
+
+
+def test_the_schema_of_a_snapshot_is_loaded_once(tmp_path: Path) -> None:
+    """Every read between ALTER TABLE and the next commit loaded it again; a table created anew has its own."""
+    for value in ("true", "false"):
+        table = make(tmp_path, **{ENABLED: value})
+        table.upsert(batch({1: 1}))
+        table.alter_options({"snapshot.num-retained.max": "70"})
+        store = CountingStore(LocalStore())
+        state = load_state("t", TableFiles(store, TablePaths(table.path)))
+        assert state is not None
+        switched = dataclasses.replace(
+            state, schema=state.schema.with_options({ENABLED: "false" if value == "true" else "true"})
+        )
+        for _ in range(3):
+            old = schema_before_switch(switched)
+            assert old is not None and old.options[ENABLED] == value
+        assert [p for p in store.paths if p[1].endswith("/schema-0")] == [("read", f"{table.path}/schema/schema-0")]
+        bitlake.connect(tmp_path).drop_table("t")

@@ -61,7 +61,7 @@ from bitlake.tools.advise.questions import (
 )
 from bitlake.tools.advise.sources import places_of, source_field, text_column
 from bitlake.tools.advise.trial import Trial, try_run
-from bitlake.tools.report.facts import index_coverage
+from bitlake.tools.report.facts import index_facts
 from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
 from bitlake.types.datatypes import is_scalar
@@ -249,7 +249,7 @@ class _Advisor:
         }
         questions = self._questions(schema, columns)
         now = _indexes_now(schema)
-        coverage, _, _ = index_coverage(self.scan.state, [f.entry for f in files])
+        coverage, _, _ = index_facts(self.scan.state, [f.entry for f in files])
         built = {(i.column, i.kind) for i in coverage if i.files > policy.BUILT * len(files)}
         before = {c: i for c, kinds in now.items() for i in reversed(kinds) if (c, i.index_type) in built}
         questions_by_source = _by_source(questions)

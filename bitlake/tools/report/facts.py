@@ -428,7 +428,7 @@ def gather(
     parts, rest, part_count = _parts(state, part, top)
     vectors = [t.file_size for t in tables if t.index_type == DELETION_VECTORS]
     hashes = [t.file_size for t in tables if t.index_type != DELETION_VECTORS]
-    indexes, sample, problems = index_coverage(state, entries)
+    indexes, sample, problems = index_facts(state, entries)
     metas = [] if snapshot is None else snapshot_manifests(files, snapshot)
     ids = load_line(files).kept
     read = list(existing_snapshots(files, ids[-_SNAPSHOTS:]))
@@ -533,7 +533,7 @@ def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]
 # --- indexes ----------------------------------------------------------------------------------------------------------
 
 
-def index_coverage(
+def index_facts(
     state: TableState, entries: Sequence[ManifestEntry]
 ) -> tuple[tuple[IndexFacts, ...], tuple[int, int], tuple[str, ...]]:
     """Indexes by column and kind, how many headers of how many were read, and what was wrong with them."""
