@@ -24,13 +24,12 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.metadata.options import PAIMON_TYPES, TYPE
 from bitlake.metadata.schema import TableSchema
 from bitlake.types.datatypes import field_to_json
 
 _REPLACE_TRIES = 20
 """Tries of CREATE OR REPLACE VIEW while other clients create the view between its two requests."""
-_PAIMON_TABLE = (None, "", "table")
-"""Values of the option ``type`` of tables in Paimon's own format."""
 
 
 class RestCatalog(Catalog):
@@ -267,8 +266,8 @@ class RestCatalog(Catalog):
         root, uuid, schema = response.get("path"), response.get("id"), response.get("schema")
         if not isinstance(root, str) or not root.strip("/"):
             raise CorruptError(f"the catalog at {self.location} gives no path for table '{name}'")
-        table_type = (schema.get("options") or {}).get("type") if isinstance(schema, dict) else None
-        if table_type not in _PAIMON_TABLE:
+        table_type = (schema.get("options") or {}).get(TYPE.name) if isinstance(schema, dict) else None
+        if str(table_type or TYPE.default).lower() not in PAIMON_TYPES:
             raise UnsupportedFeature(f"'{name}' is a {table_type}; only tables in Paimon's own format can be opened")
         uuid = uuid if isinstance(uuid, str) else None
         table = RestTable(name.database, name.table, root.rstrip("/"), uuid, response.get("isExternal") is True)

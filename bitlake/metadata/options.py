@@ -49,7 +49,8 @@ def _unset(name: str, kind: Kind[T], immutable: bool = False) -> Option[T | None
 # --- tables, data files, snapshots and commits ------------------------------------------------------------------------
 
 TYPE = _option("type", kind.TEXT, "table", immutable=True)
-"""Kind of table; only 'table' can be read here."""
+"""Kind of table: one of these holds files of Paimon's own format.  Flink refreshes a materialized table by a query."""
+PAIMON_TYPES = ("table", "materialized-table")
 PATH = _unset("path", kind.TEXT)
 """Where the table is; never stored by bitlake."""
 BUCKET = _option("bucket", kind.BUCKET, "-1")

@@ -307,7 +307,6 @@ FUNCTIONS: Mapping[str, _Rule] = {
 
 # Options that change what writers must do, in ways the writers here do not.
 _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
-    opt.TYPE,
     opt.PATH,
     opt.FILE_SUFFIX_COMPRESSION,
     opt.MANIFEST_FORMAT,
@@ -350,6 +349,9 @@ _LAYOUT = ".map.storage-layout"
 def check_honoured(options: Mapping[str, str]) -> None:
     """Refuse options that would not be honoured; raises :class:`UnsupportedFeature` naming one and what to do."""
     parsed = opt.Options(options)
+    if parsed.of(opt.TYPE).lower() not in opt.PAIMON_TYPES:
+        kinds = " or ".join(opt.PAIMON_TYPES)
+        raise UnsupportedFeature(f"option '{opt.TYPE.name}' = '{options[opt.TYPE.name]}' is not supported; use {kinds}")
     for option in _NOT_HONOURED:
         if parsed.of(option) != option.default:
             raise UnsupportedFeature(

@@ -185,6 +185,7 @@ REFUSED = [
     ({"changelog-file.format": "orc", "changelog-file.compression": "lzma"}, "orc files take no compression 'lzma'"),
     # not honoured
     ({"primary-key.nullable": "true"}, "would not be honoured"),
+    ({"type": "object-table"}, "'type'"),
     ({"sequence.snapshot-ordering": "true"}, "would not be honoured"),
     ({"pk-clustering-override": "true"}, "would not be honoured"),
     ({"chain-table.enabled": "true"}, "would not be honoured"),
@@ -212,6 +213,14 @@ def test_the_largest_count_limit_is_taken(tmp_path: Path) -> None:
     options = aggregate("lr", "nested_update", count_limit="2147483647")
     table = bitlake.connect(tmp_path).create_table("t", MORE, options={"primary-key": "id", **options})
     assert table.schema.options["fields.lr.count-limit"] == "2147483647"
+
+
+def test_a_materialized_table_is_written_like_any_other(tmp_path: Path) -> None:
+    """As in Paimon, whose Flink catalog creates them; writes were refused."""
+    table = bitlake.connect(tmp_path).create_table("t", pa.table({"id": [1]}), options={"type": "Materialized-Table"})
+    table.append(pa.table({"id": [2]}))
+    table.delete("id = 1")
+    assert table.to_arrow()["id"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize(("options", "why"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
