@@ -180,7 +180,7 @@ def sync_refs(state: TableState) -> None:
         metadata = None if latest is None else folder.load(latest)
         if latest is None or metadata is None:
             return  # the next publication names the tags
-        refs = tag_refs(state.table_files, metadata.snapshots)
+        refs = tag_refs(state.table_files, metadata.snapshots, metadata)
         if refs != metadata.refs:
             folder.store.write(folder.path(metadata_name(latest)), replace(metadata, refs=refs).to_json().encode())
     except BitlakeError as e:

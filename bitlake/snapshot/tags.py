@@ -99,7 +99,7 @@ def load_tag(state: TableState, name: str) -> Tag:
     except NotFound as e:
         have = ", ".join(versions.tag_names(state.table_files)) or "none"
         raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
-    snapshot = Snapshot.from_json(data, path)
+    snapshot = versions.parse_snapshot(state.table_files, path, data)
     members = json.loads(data)
     try:
         return Tag(name, snapshot, _created(members), _retained(members))
@@ -432,9 +432,9 @@ def _may_be_due(state: TableState, mode: str) -> bool:
     periods, options = Periods.of(state.schema.opts), state.schema.opts
     zone = _zone(options.of(opt.PROCESS_TIME_ZONE) if mode == "process-time" else options.of(opt.WATERMARK_ZONE))
     time = None if state.snapshot is None else _time(state.snapshot, mode, zone)
-    last = max((start for _, start in _tags(state, periods)), default=None)
+    last = None if time is None else _last(state, periods)
     delay = timedelta(milliseconds=options.of(opt.TAG_CREATION_DELAY))
-    return time is not None and (last is None or time - delay >= last + 2 * periods.length)
+    return time is not None and (last is None or time - delay >= last[0] + 2 * periods.length)
 
 
 def create_automatic_tags(state: TableState) -> list[str]:
@@ -451,7 +451,7 @@ def create_automatic_tags(state: TableState) -> list[str]:
         raise InvalidRequest(f"table '{state.name}': 'tag.creation-delay' must be shorter than a period")
     zone = _zone(options.of(opt.PROCESS_TIME_ZONE) if mode == "process-time" else options.of(opt.WATERMARK_ZONE))
     last = _last(state, periods)
-    due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
+    due, first = (None, 0) if last is None else (last[0] + periods.length, load_tag(state, last[1]).snapshot.id + 1)
     created = []
     for number in versions.snapshot_ids(state.table_files):
         if number < first:
@@ -482,13 +482,10 @@ def earlier_automatic_tag(state: TableState, name: str) -> str | None:
     return max(earlier)[1] if earlier and name in starts else None
 
 
-def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:
-    """The start of the latest tagged period, and the id of its tag's snapshot."""
-    tags = [(start, name) for name, start in _tags(state, periods)]
-    if not tags:
-        return None
-    start, name = max(tags)
-    return start, load_tag(state, name).snapshot.id
+def _last(state: TableState, periods: Periods) -> tuple[datetime, str] | None:
+    """The start of the latest tagged period, and its tag: the names of periods sort by time."""
+    tags = ((periods.start(name), name) for name in reversed(versions.tag_names(state.table_files)))
+    return next(((start, name) for start, name in tags if start is not None), None)
 
 
 def _tags(state: TableState, periods: Periods) -> list[tuple[str, datetime]]:

@@ -72,12 +72,16 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
     The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
     """
     path = table.paths.snapshot(snapshot_id)
-    data = table.store.read(path, JSON_BYTES)
-    cache = table.store.caches[_SNAPSHOTS]
-    snapshot = cache.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: _PARSED * len(data))
+    snapshot = parse_snapshot(table, path, table.store.read(path, JSON_BYTES))
     if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
         raise CorruptError(f"'id' is {snapshot.id}, but the file is snapshot {snapshot_id}'s", None, path)
     return snapshot
+
+
+def parse_snapshot(table: TableFiles, path: str, data: bytes) -> Snapshot:
+    """The snapshot in a file of a snapshot or tag, which is parsed once for each content."""
+    cache = table.store.caches[_SNAPSHOTS]
+    return cache.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: _PARSED * len(data))
 
 
 def find_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
@@ -206,7 +210,8 @@ def tag_names(table: TableFiles) -> list[str]:
 
 def tag_snapshot(table: TableFiles, name: str) -> Snapshot:
     """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
-    return Snapshot.from_json(table.store.read(table.paths.tag(name), JSON_BYTES), table.paths.tag(name))
+    path = table.paths.tag(name)
+    return parse_snapshot(table, path, table.store.read(path, JSON_BYTES))
 
 
 def branch_names(table: TableFiles) -> list[str]:

@@ -19,6 +19,7 @@ from store_wrappers import CountingStore, FaultyStore, RequestsRepeated
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.iceberg_metadata import create_iceberg_metadata, publish_commit
 from bitlake.snapshot.state import TableState
 from bitlake.table.table import Table
@@ -220,6 +221,28 @@ def test_tags_are_refs(tmp_path: Path) -> None:
     table.alter_options({"snapshot.num-retained.max": "1", "snapshot.num-retained.min": "1"})
     table.append(rows_of([100]))
     assert refs() == {} and [s["snapshot-id"] for s in iceberg(table).metadata["snapshots"]] == [4]
+
+
+def test_a_new_tag_reads_no_older_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new tag read and parsed all others: those before the last commit are in its metadata."""
+    table = table_of(tmp_path)
+    table.append(rows_of(range(3)))
+    for i in range(3):
+        table.history.create_tag(f"old{i}")
+        os.utime(Path(table.path, f"tag/tag-old{i}"), (time.time() - 7200,) * 2)
+    table.append(rows_of(range(3)))
+    table.history.create_tag("young")
+    store = CountingStore(table._core.store)
+    monkeypatch.setattr(table._core, "store", store)
+    parsed: list[str] = []
+    from_json = Snapshot.from_json
+    monkeypatch.setattr(Snapshot, "from_json", lambda data, path: parsed.append(path) or from_json(data, path))
+    table.history.create_tag("new")
+    assert {n for kind, n in store.paths if kind == "read" and "/tag/" in n} == {
+        f"{table.path}/tag/tag-{name}" for name in ("young", "new")
+    }
+    assert [Path(path).name for path in parsed if "/tag/" in path] == ["tag-new"]
+    assert iceberg(table).metadata["refs"].keys() == {"old0", "old1", "old2", "young", "new"}
 
 
 def test_automatic_tags_are_refs(tmp_path: Path) -> None:
