@@ -722,7 +722,7 @@ def test_a_server_without_views(lake: Lake, server: rest_server.Server) -> None:
     lake.create_table("t", ROWS).append(rows(1))
     server.plan = lambda method, name, number: 501 if "views" in server.seen[number][1] else rest_server.PASS
     assert lake.sql("SHOW VIEWS", engine="duckdb").num_rows == 0
-    with pytest.raises(UnsupportedFeature, match="'nothing'"):
+    with pytest.raises(NotFound, match="'nothing'"):
         lake.sql("SELECT * FROM nothing", engine="duckdb")
     with pytest.raises(UnsupportedFeature, match="answered 501"):
         lake.sql("CREATE VIEW v AS SELECT id FROM t", engine="duckdb")
