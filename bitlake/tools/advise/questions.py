@@ -122,16 +122,18 @@ def choose_runs(
     number = min(most, max(_LEAST_RUNS, rows // min(length, max(1, total // len(tasks)))))
     ends = np.cumsum(counts)
     middles = ((np.arange(number) + 0.5) * total / number).astype(np.int64)
-    runs: dict[tuple[str, int], Run] = {}
-    for middle, at in zip(middles.tolist(), np.searchsorted(ends, middles, "right").tolist(), strict=True):
-        task = tasks[at]
-        inside = middle - int(ends[at] - counts[at])
-        start = max(0, min(inside - length // 2, task.row_count - length))
-        if task.row_count <= length + length // 4:
-            runs[task.path, 0] = Run(task, 0, task.row_count)
-        else:
-            runs[task.path, start] = Run(task, start, start + length)
-    return list(runs.values())
+    places, numbers = np.unique(np.searchsorted(ends, middles, "right"), return_counts=True)
+    runs = []
+    for place, count in zip(places.tolist(), numbers.tolist(), strict=True):
+        task = tasks[place]
+        if task.row_count <= count * (length + length // 4):
+            runs.append(Run(task, 0, task.row_count))
+            continue
+        # Each run is in the middle of its own share of the file, so that no row is sampled twice.
+        centers = (np.arange(count) + 0.5) * task.row_count / count
+        starts = centers.astype(np.int64) - length // 2
+        runs += [Run(task, start, start + length) for start in starts.tolist()]
+    return runs
 
 
 def read_column(store: Store, run: Run, field: DataField, schema: TableSchema) -> pa.Array | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
+import random
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +16,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest
+from bitlake.tools.advise import questions
 from bitlake.tools.advise.advice import Advice, ColumnAdvice
 from bitlake.tools.advise.questions import Query, choose_runs
 from tests.tools.advise.tables import stored
@@ -261,3 +265,20 @@ def test_no_more_distinct_values_than_rows(tmp_path: Path) -> None:
     """The sketch of a column of 5,000 different numbers is some percent off, and may say more than there are rows."""
     advice = stored(tmp_path, pa.table({"v": np.arange(5000)})).indexes.advise()
     assert advice.to_dict()["columns"][0]["values"]["distinct"] <= 5000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_do_not_overlap(seed: int) -> None:
+    """Runs of a file shorter than all of them sampled the same rows twice."""
+    made = random.Random(seed)
+    for _ in range(60):
+        sizes = [made.randrange(1, 700_000) for _ in range(made.choice((1, 1, 2, 5, 40)))]
+        tasks = [SimpleNamespace(path=f"f{i}", row_count=size) for i, size in enumerate(sizes)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(questions, "tasks_of", lambda files, schemas, tasks=tasks: tasks)
+            runs = choose_runs([], {}, made.choice((1, 10_000, 131_072, 500_000, 2_000_000)), 4)
+        assert runs
+        for task in tasks:
+            own = sorted((r.start, r.stop) for r in runs if r.task is task)
+            assert all(0 <= start < stop <= task.row_count for start, stop in own)
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)), (sizes, own)
