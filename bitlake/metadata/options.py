@@ -387,6 +387,8 @@ PARTITION_EXPIRATION_CHECK_INTERVAL = _option("partition.expiration-check-interv
 """How often Paimon's streaming writers expire partitions; bitlake's do not go by it."""
 PARTITION_EXPIRATION_MAX_NUM = _option("partition.expiration-max-num", kind.at_least(1), "100")
 """Partitions that one call expires."""
+PARTITION_EXPIRATION_BATCH_SIZE = _unset("partition.expiration-batch-size", kind.at_least(0))
+"""Partitions that one commit of an expiry drops; unset or 0: all."""
 PARTITION_EXPIRATION_STRATEGY = _option(
     "partition.expiration-strategy", kind.word("values-time", "update-time"), "values-time"
 )

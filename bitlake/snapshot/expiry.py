@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
@@ -346,25 +346,37 @@ def max_expired_partitions(schema: TableSchema) -> int | None:
     return schema.opts.of(limit) if limit.name in schema.options else None
 
 
-def drop_expired(
-    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], age: PartitionAge, most: int | None = None
-) -> list[dict[str, Any]]:
-    """Drop the partitions that are too old, at most ``most``, one by one; returns their values by column.
+class DropPartitions(Protocol):
+    """Deletes the rows of partitions, given by their physical values by column, in one commit."""
 
-    ``now`` loads the table's state; ``drop`` deletes a partition's rows in a commit of its own.
+    def __call__(self, *partitions: Mapping[str, Any]) -> object: ...
+
+
+def drop_expired(
+    now: Callable[[], TableState], drop: DropPartitions, age: PartitionAge, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Drop the partitions that are too old, at most ``most``; returns their values by column.
+
+    ``now`` loads the table's state; ``drop`` deletes the rows of partitions in one commit.  As in Paimon, one commit
+    drops ``partition.expiration-batch-size`` partitions, or all.
     """
+    state = now()
+    expired = expired_partitions(state, age, most)
+    size = state.schema.opts.of(opt.PARTITION_EXPIRATION_BATCH_SIZE) or len(expired)
     dropped = []
-    for values in expired_partitions(now(), age, most):
-        # A partition that was written to meanwhile is not old any more.
-        if age.strategy == "update-time" and values not in expired_partitions(now(), age):
-            continue
-        drop(values)
-        dropped.append(values)
+    for start in range(0, len(expired), size or 1):
+        batch = expired[start : start + size]
+        if age.strategy == "update-time":  # a partition that was written to meanwhile is not old any more
+            old = {tuple(values.values()) for values in expired_partitions(now(), age)}
+            batch = [values for values in batch if tuple(values.values()) in old]
+        if batch:
+            drop(*batch)
+        dropped += batch
     return dropped
 
 
 def expire_after_commit(
-    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], state: TableState, identifier: int
+    now: Callable[[], TableState], drop: DropPartitions, state: TableState, identifier: int
 ) -> None:
     """Expire partitions after a batch commit to ``state``, if ``end-input.check-partition-expire`` asks for it.
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -341,12 +342,16 @@ class PlanResolver:
         unknown = [n for spec in specs for n in spec if n not in names]
         if unknown:
             raise InvalidRequest(f"'{unknown[0]}' is not a partition column; they are {', '.join(names) or 'none'}")
-        conditions = [[(names.index(n), v) for n, v in spec.items()] for spec in specs]
+        wanted: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
+        for spec in specs:
+            places = tuple(sorted(map(names.index, spec)))
+            wanted.setdefault(places, set()).add(tuple(spec[names[i]] for i in places))
         types = [f.type for f in fields]
 
+        @cache
         def matches(row: bytes) -> bool:
             values = decode_row(types, row)
-            return any(all(values[i] == v for i, v in spec) for spec in conditions)
+            return any(tuple(values[i] for i in places) in found for places, found in wanted.items())
 
         return matches
 

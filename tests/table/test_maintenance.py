@@ -216,6 +216,19 @@ def test_old_partitions_expire(table: Table) -> None:
         table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, strategy="age")))
 
 
+@pytest.mark.parametrize(("size", "commits"), [(None, 1), (0, 1), (2, 3), (5, 1)])
+def test_partitions_expire_in_one_commit_or_in_batches(tmp_path: Path, size: int | None, commits: int) -> None:
+    """Each partition was a commit of its own; Paimon drops a batch of them in one, by default all."""
+    options = {} if size is None else {"partition.expiration-batch-size": str(size)}
+    schema = pa.schema([("id", pa.int64()), ("dt", pa.string()), ("hr", pa.int32())])
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema, partition_by=["dt", "hr"], options=options)
+    days = [f"2024-01-0{i}" for i in range(1, 6)]
+    table.append(pa.table({"id": range(6), "dt": [*days, "no date"], "hr": [0] * 6}, schema=schema))
+    gone = table.maintenance.expire_partitions(timedelta(days=1))
+    assert [p["dt"] for p in gone] == days
+    assert len(table.history.snapshots()) == 1 + commits and table.to_arrow()["dt"].to_pylist() == ["no date"]
+
+
 def test_a_dry_run_names_partitions_and_leaves_them(table: Table) -> None:
     age = PartitionAge(DAY)
     would = table.maintenance.expire_partitions(**age_terms(age), dry_run=True)
