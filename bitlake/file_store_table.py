@@ -16,7 +16,7 @@ from typing import Any, Self
 from bitlake import _clock, arguments
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.condition import Where
-from bitlake.expressions.tree import IsNull, Predicate
+from bitlake.expressions.tree import TRUE, IsNull, Predicate
 from bitlake.fileindex.named_index import index_name
 from bitlake.io import Store
 from bitlake.mergetree import dml
@@ -38,7 +38,7 @@ from bitlake.schema.create import check_schema_options, warn_of_misspelt
 from bitlake.schema.evolution import check_evolved, made_not_null
 from bitlake.schema.validation import check_partition_expiry, check_reading
 from bitlake.snapshot.expiry import expire_after_commit
-from bitlake.snapshot.partitions import discard_entries, files_of_partitions
+from bitlake.snapshot.partitions import discard_entries, files_of_partitions, partitions_where
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
 from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles, check_history
@@ -425,9 +425,25 @@ class FileStoreTable:
         self.check_writable(state, keyed=True)
         if partition is not None and not all((partition, *others)):
             raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
-        scopes = [overwrite_scope(state.schema, spec, filled=False) for spec in (partition, *others)]
-        scope = replace(scopes[0], others=tuple(s.partition for s in scopes[1:] if s.partition))
-        return self.commit_files(state, [], "TRUNCATE", scope)
+        return self.commit_files(state, [], "TRUNCATE", _scope_of(state.schema, partition, *others))
+
+    def delete_partitions(self, scan: TableScan) -> int:
+        """Delete the rows that a scan selects, which are whole partitions, in one snapshot; returns their number.
+
+        No row is written and none goes to the changelog, as in Paimon: see
+        :func:`bitlake.mergetree.dml.deletes_partitions`.
+        """
+        state = scan.state
+        self.check_writable(state, keyed=True)
+        whole = scan.predicate is None or scan.predicate == TRUE
+        specs = [None] if whole else partitions_where(state, scan.predicate or TRUE)
+        if not specs or not state.entries():
+            return 0
+        rows = dml.latest_rows(scan).count()
+        uuid = None if state.snapshot is None else state.snapshot.uuid
+        scope = replace(_scope_of(state.schema, *specs), computed_on=state.snapshot_id, computed_uuid=uuid)
+        self.commit_files(state, [], "DELETE", scope)
+        return rows
 
     @tracked("compacting")
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
@@ -482,3 +498,9 @@ class FileStoreTable:
             f"table '{self.name}' was dropped or renamed meanwhile: whether the change of its history took place is "
             "unknown; if it was renamed, look at its tags, branches and snapshots under the new name"
         )
+
+
+def _scope_of(schema: TableSchema, *partitions: Mapping[str, Any] | None) -> Overwrite:
+    """An overwrite of all files (None), or of those in partitions that match one of the (physical) specs."""
+    first, *others = (overwrite_scope(schema, spec, filled=False) for spec in partitions)
+    return replace(first, others=tuple(s.partition for s in others if s.partition))

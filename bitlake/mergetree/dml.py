@@ -28,6 +28,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.errors import CommitConflict, InvalidRequest, reading_table
+from bitlake.expressions.tree import TRUE, columns_of
 from bitlake.io import Store
 from bitlake.mergetree.bucket import BucketChange, MergeTreeContext, bucket_states, merge_tree_context
 from bitlake.mergetree.commit import MergeTreeTable, Publisher, compact_buckets, discard_changes
@@ -130,6 +131,19 @@ def deletes_by_rows(state: TableState) -> bool:
     return engine == merge_spec.DEDUPLICATE or (
         engine == merge_spec.AGGREGATION and merge_spec.MergeSpec.of(schema).remove_on_delete
     )
+
+
+def deletes_partitions(scan: TableScan) -> bool:
+    """Return whether DELETE drops the files of a primary-key table's partitions without reading or writing rows.
+
+    As in Paimon, it does where the condition names partition columns only, whatever the merge engine.  The changelog
+    then lacks the deletion; with ``delete.force-produce-changelog`` a DELETE of some partitions writes -D rows.
+    """
+    schema, predicate = scan.state.schema, scan.predicate
+    if not schema.primary_keys or predicate is None or predicate == TRUE:
+        return bool(schema.primary_keys)
+    keys = schema.partition_keys
+    return bool(keys) and columns_of(predicate) <= set(keys) and not schema.opts.of(opt.DELETE_FORCE_CHANGELOG)
 
 
 def check_row_changes(table: str, schema: TableSchema, statement: str) -> None:

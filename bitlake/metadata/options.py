@@ -321,6 +321,8 @@ PARTIAL_REMOVE_GROUP = _unset(
 
 ROW_DEDUPLICATE = _option("changelog-producer.row-deduplicate", kind.BOOL, "false")
 """Leave changes that change nothing out of changelogs."""
+DELETE_FORCE_CHANGELOG = _option("delete.force-produce-changelog", kind.BOOL, "false")
+"""A DELETE of some partitions writes -D rows, which changelogs and streams show, instead of dropping files."""
 STREAMING_OVERWRITE = _option("streaming-read-overwrite", kind.BOOL, "false")
 """Streams of a primary-key table contain the rows that an overwrite removes and adds."""
 STREAMING_APPEND_OVERWRITE = _option("streaming-read-append-overwrite", kind.BOOL, "false")

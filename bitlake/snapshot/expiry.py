@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
@@ -346,10 +346,8 @@ def max_expired_partitions(schema: TableSchema) -> int | None:
     return schema.opts.of(limit) if limit.name in schema.options else None
 
 
-class DropPartitions(Protocol):
-    """Deletes the rows of partitions, given by their physical values by column, in one commit."""
-
-    def __call__(self, *partitions: Mapping[str, Any]) -> object: ...
+DropPartitions: TypeAlias = Callable[..., object]
+"""Deletes the rows of partitions, given by their physical values by column, in one commit."""
 
 
 def drop_expired(

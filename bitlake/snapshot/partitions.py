@@ -50,7 +50,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot import manifests as live
-from bitlake.snapshot.file_columns import columns_of_files, in_partitions
+from bitlake.snapshot.file_columns import FileColumns, columns_of_files, in_partitions
 from bitlake.snapshot.manifests import PartitionSet
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles, discard_files
@@ -181,9 +181,8 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
     """
     if where is None:
         return state.entries()
-    # These bring sqlglot, numpy and Arrow, which only a condition needs.
+    # These bring sqlglot, which only a condition needs.
     from bitlake.expressions.binder import bind
-    from bitlake.expressions.evaluate import evaluate, physical_array
     from bitlake.expressions.parser import parse_predicate
 
     predicate = bind(parse_predicate(where, timezone), state.schema.fields, timezone)
@@ -193,16 +192,31 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
             f"table '{state.name}': the condition names '{min(others)}', but only partition columns "
             f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
         )
-    fields = state.schema.partition_fields
-    if not fields:
+    if not state.schema.partition_keys:
         return state.entries() if predicate == TRUE else []
     files = columns_of_files(files_to_plan(state, predicate).files)
-    raws, codes = files.partitions
+    matches = _partitions_match(state, predicate, files)
+    return list(files.take(np.flatnonzero(matches[files.partitions[1]])))
+
+
+def partitions_where(state: TableState, predicate: Predicate) -> list[dict[str, Any]]:
+    """The partitions with files for which a condition on their columns (bound) is TRUE: physical values by column."""
+    files = columns_of_files(files_to_plan(state, predicate).files)
+    values = PartitionReader(state.schema, state.paths).values
+    matches = _partitions_match(state, predicate, files)
+    raws = itertools.compress(files.partitions[0], matches)
+    return [dict(zip(state.schema.partition_keys, values(raw), strict=True)) for raw in raws]
+
+
+def _partitions_match(state: TableState, predicate: Predicate, files: FileColumns) -> Any:
+    """Whether the condition holds for each of the files' partitions."""
+    from bitlake.expressions.evaluate import evaluate, physical_array  # brings numpy and Arrow
+
+    fields, raws = state.schema.partition_fields, files.partitions[0]
     partitions = PartitionReader(state.schema, state.paths)
     values = zip(*map(partitions.values, raws), strict=True) if raws else ((),) * len(fields)
     columns = {f.name: physical_array(f, of_field) for f, of_field in zip(fields, values, strict=True)}
-    matches = evaluate(predicate, pa.table(columns), fields).fill_null(False).to_numpy(zero_copy_only=False)
-    return list(files.take(np.flatnonzero(matches[codes])))
+    return evaluate(predicate, pa.table(columns), fields).fill_null(False).to_numpy(zero_copy_only=False)
 
 
 def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[ManifestEntry]]:

@@ -396,7 +396,8 @@ class Table:
 
         With ``deletion-vectors.enabled`` an append table keeps its data files, else the files with such rows are
         rewritten.  A table with a primary key gets a -D row for each if its merge engine takes one; else its files are
-        rewritten, too.
+        rewritten, too.  Where the condition names partition columns only, or is missing, such a table drops the files
+        of whole partitions, as in Paimon: its changelog lacks them, unless ``delete.force-produce-changelog`` is set.
 
         >>> table.delete("status = 'SENT'")
         1
@@ -404,8 +405,11 @@ class Table:
         core, where = self._core, with_args(where, args)
 
         def step(state: TableState) -> int:
+            scan = core.scan_of(state, where)
+            if dml.deletes_partitions(scan):
+                return core.delete_partitions(scan)
             if dml.deletes_by_rows(state):
-                return dml.delete(core, core.scan_of(state, where))
+                return dml.delete(core, scan)
             core.check_writable(state, keyed=True)
             scan = core.scan_of(dml.compact_pending(core, state), where)
             delete = dml.delete_by_rewrite if dml.deletes_by_rewrite(state) else delete_rows

@@ -228,3 +228,47 @@ def test_an_overwrite_with_own_rows_waits_for_those_of_another_writer(tmp_path: 
         if not store.done:
             break
     assert number > 20
+
+
+@pytest.mark.parametrize("where", ["p = 'a'", "p < 'b' OR p IS NULL", None])
+@pytest.mark.parametrize("name", ["input", *TABLES])
+def test_delete_of_whole_partitions_drops_their_files(tmp_path: Path, name: str, where: str | None) -> None:
+    """A -D row was written for each row; Paimon truncates the partitions, without a changelog."""
+    table = made(tmp_path, **({"changelog-producer": "input"} if name == "input" else TABLES[name]))
+    for v in (1, 2):
+        table.append(arrow([(1, "a", v, None), (2, "a", v, None), (1, "b", v, None)]))
+    kept = [r for r in read(table) if where is not None and r[1] == "b"]
+    before = {s.id for s in table.history.snapshots()}
+    assert table.delete(where) == 3 - len(kept) and read(table) == kept
+    assert table.delete(where) == 0
+    made_here = [s for s in table.history.snapshots() if s.id not in before]
+    assert [(s.commit_kind, s.changelog_record_count) for s in made_here] == [("OVERWRITE", None)]
+    assert table.maintenance.verify().ok
+    table.append(arrow([(1, "a", 7, None)]))
+    assert read(table) == sorted([*kept, (1, "a", 7, None)], key=repr)
+
+
+def test_delete_of_whole_partitions_shows_rows_where_the_table_asks_for_it(tmp_path: Path) -> None:
+    force = {"delete.force-produce-changelog": "true", "changelog-producer": "input"}
+    table = made(tmp_path, **force)
+    table.append(arrow([(1, "a", 1, None), (1, "b", 1, None)]))
+    assert table.delete("p = 'a'") == 1
+    assert table.changes(1).to_arrow().to_pylist() == [{"rowkind": "-D", "id": 1, "p": "a", "v": 1, "w": None}]
+    assert table.delete() == 1 and table.changes(2).to_arrow().num_rows == 0, "TRUNCATE shows no rows in Paimon either"
+
+
+def test_delete_of_whole_partitions_reads_again_what_another_writer_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    table.append(arrow([(1, "a", 1, None), (1, "b", 1, None)]))
+    drop, raced = FileStoreTable.delete_partitions, []
+
+    def and_rows_come(self: FileStoreTable, scan: Any) -> int:
+        if not raced:
+            raced.append(1)
+            table.append(arrow([(2, "a", 1, None)]))
+        return drop(self, scan)
+
+    monkeypatch.setattr(FileStoreTable, "delete_partitions", and_rows_come)
+    assert table.delete("p = 'a'") == 2 and read(table) == [(1, "b", 1, None)]

@@ -52,6 +52,9 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> pa.Table:
     target = Target.of(context, statement.table, statement.alias, statement.with_)
 
     def step(now: Target) -> int:
+        scan = whole_condition(now, statement.condition)
+        if scan is not None and dml.deletes_partitions(scan):
+            return now.table.delete_partitions(scan)
         if dml.deletes_by_rows(now.state):
             now = replace(now, level_0=True)
             hits = keyed_hits(now, statement.condition)
