@@ -60,7 +60,8 @@ class Option(Generic[T]):
 
     ``parse`` turns text into the value and raises ``ValueError`` otherwise; ``allowed`` says in words what it takes;
     ``default`` is the value when unset (None: unset is a state of its own).  ``immutable``: it cannot change once the
-    table has a snapshot.  ``default_text`` is the default as a person would write it.
+    table has a snapshot.  ``default_text`` is the default as a person would write it.  ``former_names``: other names,
+    of which the first that a table sets counts if it does not set ``name``.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Option(Generic[T]):
     allowed: str
     default_text: str | None = None
     immutable: bool = False
+    former_names: tuple[str, ...] = ()
 
     def read(self, text: str) -> T:
         """Parse ``text``; raises :class:`InvalidRequest` naming option, value and what is allowed."""

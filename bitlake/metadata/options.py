@@ -30,15 +30,17 @@ OPTIONS: dict[str, Option[Any]] = {}
 """Every declared option by name."""
 
 
-def _declare(name: str, kind: Kind[T], default: T, text: str | None = None, immutable: bool = False) -> Option[T]:
+def _declare(
+    name: str, kind: Kind[T], default: T, text: str | None = None, immutable: bool = False, former: tuple[str, ...] = ()
+) -> Option[T]:
     """Declare an option; ``text``: its default as written in a statement."""
-    option = Option(name, kind.parse, default, kind.allowed, text, immutable)
+    option = Option(name, kind.parse, default, kind.allowed, text, immutable, former)
     OPTIONS[name] = option
     return option
 
 
-def _option(name: str, kind: Kind[T], default: str, immutable: bool = False) -> Option[T]:
-    return _declare(name, kind, kind.parse(default), default or None, immutable)
+def _option(name: str, kind: Kind[T], default: str, immutable: bool = False, former: tuple[str, ...] = ()) -> Option[T]:
+    return _declare(name, kind, kind.parse(default), default or None, immutable, former)
 
 
 def _unset(name: str, kind: Kind[T], immutable: bool = False) -> Option[T | None]:
@@ -134,6 +136,8 @@ CONSUMER_EXPIRATION_TIME = _unset("consumer.expiration-time", kind.DURATION)
 """An expiry of snapshots deletes consumers that made no progress for this long; unset: none."""
 SNAPSHOT_IGNORE_EMPTY = _unset("snapshot.ignore-empty-commit", kind.BOOL)
 """Make no snapshot for a commit of nothing; unset: batch writes make none."""
+CONSUMER_CHANGELOG_ONLY = _option("consumer.changelog-only", kind.BOOL, "false")
+"""An expiry of snapshots keeps none for consumers."""
 COMMIT_MAX_RETRIES = _option("commit.max-retries", kind.at_least(0), "10")
 """Attempts after a failed one."""
 COMMIT_MIN_WAIT = _option("commit.min-retry-wait", kind.DURATION, "10 ms")
@@ -163,7 +167,7 @@ READ_JOIN_FILTERS = _option("read.join-filters", kind.BOOL, "true")
 option)."""
 DYNAMIC_OVERWRITE = _option("dynamic-partition-overwrite", kind.BOOL, "true")
 """INSERT OVERWRITE replaces only the partitions it writes."""
-WRITE_ONLY = _option("write-only", kind.BOOL, "false")
+WRITE_ONLY = _option("write-only", kind.BOOL, "false", former=("write.compaction-skip",))
 """Writers neither compact nor expire."""
 SCAN_IGNORE_CORRUPT = _option("scan.ignore-corrupt-files", kind.BOOL, "false")
 """Leave data files out of queries that are damaged."""
@@ -236,7 +240,10 @@ CHANGELOG_STATS = _unset("changelog-file.stats-mode", kind.STATS_MODE)
 
 WRITE_BUFFER_SIZE = _option("write-buffer-size", kind.SIZE_ABOVE_0, "256 mb")
 """Rows of a bucket that are gathered and sorted in memory before they become a file."""
-IGNORE_DELETE = _option("ignore-delete", kind.BOOL, "false")
+IGNORE_DELETE = _option(
+    *("ignore-delete", kind.BOOL, "false"),
+    former=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
+)
 """Drop rows of kind -U and -D."""
 IGNORE_UPDATE_BEFORE = _option("ignore-update-before", kind.BOOL, "false")
 """Drop rows of kind -U."""
@@ -488,6 +495,8 @@ IMMUTABLE = frozenset(
     }
 )
 """Names that neither SET nor RESET may touch once the table has a snapshot."""
+FORMER_NAMES = frozenset(name for option in OPTIONS.values() for name in option.former_names)
+"""Other names of options."""
 
 _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 FIELDS = "fields."
@@ -519,6 +528,8 @@ class Options(Mapping[str, str]):
     def of(self, option: Option[T]) -> T:
         """The option's value, or its default; raises :class:`InvalidRequest` for text it does not take."""
         text = self._values.get(option.name)
+        if text is None and option.former_names:
+            text = next((self._values[n] for n in option.former_names if n in self._values), None)
         return option.default if text is None else option.read(text)
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -545,7 +556,7 @@ def parse_column_stats(column: str, text: str) -> StatsMode:
 
 def is_known(name: str) -> bool:
     """Whether this package gives the option a meaning (declared, or of a known pattern)."""
-    return name in OPTIONS or name in IMMUTABLE or name.startswith(_PREFIXES)
+    return name in OPTIONS or name in IMMUTABLE or name in FORMER_NAMES or name.startswith(_PREFIXES)
 
 
 FALLBACK_BRANCH = "scan.fallback-branch"
@@ -648,9 +659,9 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
         # Paimon allows it with 'deletion-vectors.modifiable', and takes the caller's word that the table is compacted.
         call = f"{'disable' if before.of(DV_ENABLED) else 'enable'}_deletion_vectors(table)"
         _refuse(DV_ENABLED.name, old, new, f"on a table with data only by {call}, which compacts it fully first")
-    for name in ("ignore-delete", "ignore-update-before"):
-        if old.get(name, "").lower() == "true" and new.get(name, "").lower() != "true":
-            _refuse(name, old, new, "not from true to false")
+    for option in (IGNORE_DELETE, IGNORE_UPDATE_BEFORE):
+        if before.of(option) and not after.of(option):
+            _refuse(option.name, old, new, "not from true to false")
 
 
 def check_override(old: Mapping[str, str], new: Mapping[str, str]) -> None:

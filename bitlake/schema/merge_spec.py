@@ -99,8 +99,7 @@ class MergeSpec:
             tuple(schema.fields),
             sequence,
             order == "descending",
-            _flag(text, "ignore-delete")
-            or any(_flag(text, f"{e}.ignore-delete") for e in (DEDUPLICATE, PARTIAL_UPDATE, FIRST_ROW)),
+            options.of(opt.IGNORE_DELETE),
             _flag(text, f"{engine}.remove-record-on-delete"),
             groups,
             frozenset(_names(text.get("partial-update.remove-record-on-sequence-group"), names, "sequence group")),
@@ -237,18 +236,11 @@ def with_kinds(table: str, schema: TableSchema, rows: pa.Table, kinds: Any = Non
         raise InvalidRequest(f"table '{table}': {len(codes)} row kinds are given for {rows.num_rows} rows")
     made = rows.append_column(VALUE_KIND, pa.array(codes))
     drop = np.zeros(len(codes), bool)
-    if ignores_deletes(schema):
+    if options.of(opt.IGNORE_DELETE):
         drop |= (codes == UPDATE_BEFORE) | (codes == DELETE)
     if options.of(opt.IGNORE_UPDATE_BEFORE):
         drop |= codes == UPDATE_BEFORE
     return made.filter(pa.array(~drop)) if drop.any() else made
-
-
-def ignores_deletes(schema: TableSchema) -> bool:
-    """Whether -U and -D never reach the table's files."""
-    engine = schema.opts.of(opt.MERGE_ENGINE)
-    text = schema.options.get(f"{engine}.ignore-delete", "false").strip().lower()
-    return schema.opts.of(opt.IGNORE_DELETE) or text == "true"
 
 
 def kind_codes(table: str, kinds: Any) -> np.ndarray:

@@ -174,7 +174,7 @@ class _Rules:
 
     def _check_partial_update(self, groups: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
         remove, by_group = opt.PARTIAL_REMOVE.name, opt.PARTIAL_REMOVE_GROUP.name
-        ignore = self._options.of(IGNORE_DELETE) or self._flag(f"{PARTIAL_UPDATE}.{IGNORE_DELETE.name}")
+        ignore = self._options.of(IGNORE_DELETE)
         if self._options.of(opt.PARTIAL_REMOVE):
             if ignore:
                 raise InvalidRequest(f"options '{remove}' and '{IGNORE_DELETE.name}' contradict each other: choose one")
@@ -321,7 +321,8 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     **dict.fromkeys(
         "pk-clustering-override chain-table.enabled partition.timestamp-format.strict "
         "compaction.skip-expired-partitions clustering.incremental postpone.merge-on-read "
-        "key-value.sequence_number.enabled write.hive-style-dynamic-partition.enabled".split(),
+        "key-value.sequence_number.enabled write.hive-style-dynamic-partition.enabled "
+        "visibility-callback.enabled".split(),
         "false",
     ),
     **dict.fromkeys(
@@ -340,8 +341,10 @@ _READING: Mapping[str, str | None] = {
     **dict.fromkeys(
         "scan.snapshot-id scan.tag-name scan.version scan.timestamp scan.timestamp-millis scan.watermark "
         "scan.creation-time-millis scan.file-creation-time-millis incremental-between incremental-between-timestamp "
-        "incremental-to-auto-tag".split()
+        "incremental-to-auto-tag scan.bounded.watermark consumer-id".split()
     ),
+    "incremental-between-scan-mode": "auto",
+    **dict.fromkeys("incremental-between-tag-to-snapshot consumer.ignore-progress".split(), "false"),
 }
 _LAYOUT = ".map.storage-layout"
 

@@ -116,7 +116,7 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
     own = _announce(table, going)
     try:
         # A consumer or rollback may have been created before it could see the announcement.
-        needed = _first_needed(table, since, removal_markers.load_line(table))
+        needed = _first_needed(table, schema, since, removal_markers.load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
             first = own
@@ -190,7 +190,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention, consume
     latest = line.ids[-1]
     first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
-    needed = _first_needed(table, consumers_since, line)
+    needed = _first_needed(table, schema, consumers_since, line)
     if needed is not None:
         end = min(end, needed)
     for number, successor in pairwise(line.ids):
@@ -208,9 +208,12 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention, consume
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
-def _first_needed(table: TableFiles, consumers_since: int | None, line: removal_markers.Line) -> int | None:
+def _first_needed(
+    table: TableFiles, schema: TableSchema, consumers_since: int | None, line: removal_markers.Line
+) -> int | None:
     """The first snapshot that a consumer or a running rollback needs; None if there is none."""
-    needed = (least_next_snapshot(table, consumers_since), line.held)
+    holds = not schema.opts.of(opt.CONSUMER_CHANGELOG_ONLY)
+    needed = (least_next_snapshot(table, consumers_since) if holds else None, line.held)
     return min((number for number in needed if number is not None), default=None)
 
 

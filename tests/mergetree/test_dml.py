@@ -272,3 +272,13 @@ def test_delete_of_whole_partitions_reads_again_what_another_writer_added(
 
     monkeypatch.setattr(FileStoreTable, "delete_partitions", and_rows_come)
     assert table.delete("p = 'a'") == 2 and read(table) == [(1, "b", 1, None)]
+
+
+def test_deletes_are_ignored_under_former_names_of_the_option(tmp_path: Path) -> None:
+    """DELETE wrote -D rows, which such a table leaves out: it reported rows that it did not delete."""
+    for name in ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"):
+        table = made(tmp_path / name, **{name: "true"})
+        table.append(arrow([(1, "a", 1, None), (2, "a", 1, None)]))
+        assert table.delete("id = 1") == 1 and read(table) == [(2, "a", 1, None)]
+        table.upsert(arrow([(2, "a", 1, None)]), kinds=["-D"])
+        assert read(table) == [(2, "a", 1, None)]

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
 import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as o
 from bitlake.metadata.option_types import StatsMode, parse_duration_ms, parse_memory
+from bitlake.schema import validation
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def test_typed_reading_and_defaults() -> None:
@@ -172,9 +179,11 @@ DECLARED = [
     ("compaction.optimization-interval", None, 0),
     ("compaction.size-ratio", 1, 0),
     ("compaction.total-size-threshold", None, 0),
+    ("consumer.changelog-only", False, None),
     ("data-evolution.enabled", False, None),
     ("data-file.thin-mode", False, None),
     ("deletion-vector.index-file.target-size", 2097152, 0),
+    ("delete.force-produce-changelog", False, None),
     ("deletion-vectors.bitmap64", False, None),
     ("deletion-vectors.enabled", False, None),
     ("deletion-vectors.merge-on-read", False, None),
@@ -215,6 +224,7 @@ DECLARED = [
     ("partial-update.remove-record-on-delete", False, None),
     ("partition.end-input-to-done", False, None),
     ("partition.expiration-check-interval", 3600000, 0),
+    ("partition.expiration-batch-size", None, 0),
     ("partition.expiration-max-num", 100, 1),
     ("partition.expiration-time", None, 0),
     ("partition.legacy-name", True, None),
@@ -426,3 +436,29 @@ def test_sizes_of_each_unit(power: int) -> None:
     units = [("", "b", "bytes"), ("k", "kb", "kibibytes"), ("m", "mb"), ("g", "gb"), ("t", "tb", "tebibytes")][power]
     for unit in units:
         assert parse_memory(f"3 {unit.upper()}") == parse_memory(f" 3{unit} ") == 3 * 1024**power
+
+
+def test_every_option_of_paimon_acts_is_refused_or_is_named_as_without_effect() -> None:
+    """The keys of Paimon's ``CoreOptions`` at release 1.4.2."""
+    keys = (DATA / "paimon-core-options.txt").read_text().split()
+    page = (DATA.parents[1] / "docs" / "compatibility.md").read_text()
+    section = page.split("## Options without effect")[1].split("\n## ")[0]
+    named = re.findall(r"`([^`\s]+)`", section)
+    read_elsewhere = {
+        *("add-column-before-partition", "branch", "changelog-producer.row-deduplicate-ignore-fields"),
+        *("scan.fallback-branch", "scan.primary-branch", "table-read.sequence-number.enabled"),
+    }
+    known = {*o.OPTIONS, *o.FORMER_NAMES, *validation._NOT_KNOWN, *validation._READING, *read_elsewhere}
+    assert len(keys) > 250
+    assert [k for k in keys if k not in known and not any(fnmatch(k, name) for name in named)] == []
+    assert [n for n in named if not any(fnmatch(k, n) for k in keys)] == [], "no option of Paimon's has this name"
+
+
+@pytest.mark.parametrize(
+    "name", ["first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"]
+)
+def test_former_names_count_where_the_option_is_not_set(name: str) -> None:
+    assert o.Options({name: "true"}).of(o.IGNORE_DELETE)
+    assert not o.Options({name: "true", "ignore-delete": "false"}).of(o.IGNORE_DELETE)
+    assert o.Options({"write.compaction-skip": "true"}).of(o.WRITE_ONLY)
+    assert o.misspelt([name, "write.compaction-skip"]) == []

@@ -198,6 +198,16 @@ def test_a_consumer_holds_what_it_reads_next(table: Table) -> None:
         table.maintenance.expire_snapshots(**terms(EVERYTHING))
 
 
+def test_consumers_hold_no_snapshot_where_they_hold_changelogs_only(table: Table) -> None:
+    """``consumer.changelog-only`` had no effect; Paimon's expiry then passes over consumers."""
+    folder = Path(table.path, "consumer")
+    folder.mkdir()
+    (folder / "consumer-a").write_text(json.dumps({"nextSnapshot": 2}))
+    table.alter_options({"consumer.changelog-only": "true"})
+    assert table.maintenance.expire_snapshots(**terms(EVERYTHING)).end > 2
+    assert table.history.consumers() == {"a": 2}
+
+
 def test_a_consumer_without_progress_expires(table: Table) -> None:
     # As Paimon's commits; the option was ignored, so that an abandoned consumer held snapshots back for good.
     folder = Path(table.path, "consumer")
