@@ -349,7 +349,7 @@ class FilesState(TableState):
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, as stored; :attr:`schema` may have other keys and options."""
         with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
-            return {i: versions.load_schema(TableFiles(self.store, self.paths), i) for i in ids}
+            return versions.load_schemas(TableFiles(self.store, self.paths), ids)
 
 
 def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool) -> FilesState:

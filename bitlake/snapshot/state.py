@@ -94,9 +94,10 @@ class TableState:
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
-        known = {self.schema.id: self.schema}
+        wanted = set(ids)
         with reading_table(self.name, ": data files need it; restore it from a backup"):
-            return {i: known.get(i) or versions.load_schema(self.table_files, i) for i in ids}
+            schemas = versions.load_schemas(self.table_files, sorted(wanted - {self.schema.id}))
+        return schemas | ({self.schema.id: self.schema} if self.schema.id in wanted else {})
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:

@@ -21,7 +21,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import CacheName
 from bitlake.snapshot.manifests import index_entries
 from bitlake.snapshot.state import TableState
-from bitlake.snapshot.versions import load_schema
+from bitlake.snapshot.versions import load_schemas
 
 _SCHEMAS: CacheName[tuple[str, str], TableSchema] = CacheName("schemas of snapshots")
 """By path and the snapshot's list of changes: a table that is created again has other snapshots."""
@@ -43,7 +43,9 @@ def schema_before_switch(state: TableState) -> TableSchema | None:
     files, number = state.table_files, snapshot.schema_id
     cache, key = state.store.caches[_SCHEMAS], (files.paths.schema(number), snapshot.delta_manifest_list)
     try:
-        old = cache.get_or(key, lambda: load_schema(files, number), lambda s: _FIELD_BYTES * (1 + len(s.fields)))
+        old = cache.get_or(
+            key, lambda: load_schemas(files, [number])[number], lambda s: _FIELD_BYTES * (1 + len(s.fields))
+        )
     except (NotFound, CorruptError):
         return None  # the schema was lost or damaged: an overwrite repairs the table
     # By setting 'deletion-vectors.modifiable', a user of another engine accepted wrong rows.

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import FileInfo
-from bitlake.io.base import in_parallel
+from bitlake.io.base import in_parallel, request_runner
 from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
@@ -29,6 +30,10 @@ JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
 _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
 _BY_LISTING: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
+_LISTED: CacheName[str, dict[int, FileInfo]] = CacheName("listings of schemas")
+"""The schema files of a schema folder by id, as they were listed last."""
+_LISTED_BYTES = 300
+"""Bytes of a listed file in memory."""
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _PARSED = 4
 """Bytes of a parsed file in memory for each of its own bytes."""
@@ -169,15 +174,34 @@ def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
     if table.store.local_path(table.paths.schema_dir) is not None:
         latest = latest_schema_id(table)
         return None if latest is None else load_schema(table, latest)
-    files = {parse_id(f.name, "schema-"): f for f in table.store.list(table.paths.schema_dir)}
-    latest = max((i for i in files if i is not None), default=None)
-    if latest is None:
-        return None
-    file = files[latest]
-    cache, key = table.store.caches[_BY_LISTING], (table.paths.schema(latest), file)
-    schema = None if fresh or file.etag is None else cache.get(key)
+    listed = {parse_id(f.name, "schema-"): f for f in table.store.list(table.paths.schema_dir)}
+    files = {number: file for number, file in listed.items() if number is not None}
+    table.store.caches[_LISTED].put(table.paths.schema_dir, files, _LISTED_BYTES * len(files))
+    return _listed_schema(table, files, max(files), fresh) if files else None
+
+
+def load_schemas(table: TableFiles, ids: Iterable[int]) -> dict[int, TableSchema]:
+    """Load schema versions as :func:`load_schema` does, at once.
+
+    Those that the listing of :func:`latest_schema` shows unchanged are not read again.
+    """
+    files = table.store.caches[_LISTED].get(table.paths.schema_dir) or {}
+    numbers = list(ids)
+    runner = request_runner(table.store, table.paths.schema_dir)
+    return dict(zip(numbers, runner.run(numbers, partial(_listed_schema, table, files)), strict=True))
+
+
+def _listed_schema(
+    table: TableFiles, files: Mapping[int, FileInfo], schema_id: int, fresh: bool = False
+) -> TableSchema:
+    """A schema version, from the cache if its file is as it was listed when it was read."""
+    file = files.get(schema_id)
+    if file is None or file.etag is None:
+        return load_schema(table, schema_id)
+    cache, key = table.store.caches[_BY_LISTING], (table.paths.schema(schema_id), file)
+    schema = None if fresh else cache.get(key)
     if schema is None:
-        schema = load_schema(table, latest)
+        schema = load_schema(table, schema_id)
         cache.put(key, schema, _PARSED * file.size)
     return schema
 
