@@ -482,7 +482,7 @@ def _describe_view(name: Identifier, view: View, statement: st.Describe) -> pa.T
     """The columns it had when it was created; EXTENDED adds its query and options."""
     if statement.partition is not None or statement.column is not None:
         raise InvalidRequest(f"'{name}' is a view: DESCRIBE takes neither a PARTITION nor a column with it")
-    rows = [(f.name, shown_type(f), f.description) for f in view.fields]
+    rows = [(f.name, shown_type(f.type), f.description) for f in view.fields]
     if statement.extended:
         options = ", ".join(f"{k}={v}" for k, v in sorted(view.options.items()))
         rows += [

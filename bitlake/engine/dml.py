@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +67,7 @@ from bitlake.expressions.parser import parse_predicate, parse_term
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.terms import Term
 from bitlake.expressions.tree import Predicate
+from bitlake.fileindex.dictionary import rows_by_group
 from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree.commit import publish
 from bitlake.mergetree.dml import latest_rows
@@ -416,10 +418,11 @@ def _merge_append(target: StatementTarget, source: _Source, statement: st.MergeI
 
 def _add_hits(hits: dict[str, BitMap], rows: pa.Table) -> None:
     files = rows.column(_FILE).combine_chunks().dictionary_encode()
-    codes, positions = files.indices.to_numpy(zero_copy_only=False), rows.column(_POSITION).to_numpy()
-    for code, path in enumerate(files.dictionary.to_pylist()):
+    order, bounds = rows_by_group(files.indices.to_numpy(zero_copy_only=False), len(files.dictionary))
+    positions = rows.column(_POSITION).to_numpy()[order]
+    for path, (start, end) in zip(files.dictionary.to_pylist(), pairwise(bounds.tolist()), strict=True):
         name = path.rsplit("/", 1)[-1]
-        hits[name] = hits.get(name, BitMap()) | bitmap_of(np.sort(positions[codes == code]))
+        hits[name] = hits.get(name, BitMap()) | bitmap_of(np.sort(positions[start:end]))
 
 
 def _merge_keyed(target: StatementTarget, source: _Source, statement: st.MergeInto) -> Merged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,8 +19,9 @@ from bitlake.expressions.tree import IndexedExpression
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.named_index import TIMEZONE
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.options import is_known
 from bitlake.metadata.paths import escape, render_value
-from bitlake.metadata.schema import near
+from bitlake.metadata.schema import TableSchema, near
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition
 from bitlake.snapshot.state import TableState
@@ -93,10 +95,7 @@ def create_table(session: Session, statement: st.ShowCreateTable) -> pa.Table:
         text += f"PARTITIONED BY ({', '.join(_name(k) for k in schema.partition_keys)})\n"
     if schema.comment is not None:
         text += f"COMMENT {quote(schema.comment)}\n"
-    options = dict(sorted(schema.options.items()))
-    if schema.primary_keys:
-        options["primary-key"] = ",".join(schema.primary_keys)
-    if options:
+    if options := _shown_options(schema, keys=True):
         pairs = ",\n".join(f"  {quote(k)} = {quote(v)}" for k, v in options.items())
         text += f"TBLPROPERTIES (\n{pairs})\n"
     return result({"createtab_stmt": str}, [(text,)])
@@ -145,17 +144,34 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+_SECRET = re.compile(r"secret|password|token|access[.]?key|url", re.IGNORECASE)
+
+
+def _shown_options(schema: TableSchema, *, keys: bool = False) -> dict[str, str]:
+    """A table's options by name, with ``keys`` also its primary key.
+
+    As in Spark, values are hidden whose names are those of secrets, such as ``password``; options that bitlake knows
+    hold none.
+    """
+    options = dict(schema.options)
+    if keys and schema.primary_keys:
+        options["primary-key"] = ",".join(schema.primary_keys)
+    hidden = "*********(redacted)"
+    return {k: hidden if _SECRET.search(k) and not is_known(k) else v for k, v in sorted(options.items())}
+
+
 def properties(session: Session, statement: st.ShowTblProperties) -> pa.Table:
     """SHOW TBLPROPERTIES, or the value of one; a temporary view has none."""
     columns = {"key": str, "value": str}
     if session.is_temporary(statement.table):
         return result(columns, [])
     schema = session.catalog.load_schema(session.identify(statement.table))
+    options = _shown_options(schema)
     if statement.key is not None:
-        value = schema.options.get(statement.key)
+        value = options.get(statement.key)
         shown = f"table {session.identify(statement.table)} does not have property: {statement.key}"
         return result(columns, [(statement.key, shown if value is None else value)])
-    return result(columns, sorted(schema.options.items()))
+    return result(columns, list(options.items()))
 
 
 def describe(session: Session, statement: st.Describe) -> pa.Table:
@@ -169,12 +185,16 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
     files = None if statement.partition is None else existing_partition(session, state, statement.partition)
     if statement.column is not None:
         field = schema.field(statement.column, session.names)
-        facts = [("col_name", field.name), ("data_type", shown_type(field)), ("comment", field.description or "NULL")]
+        facts = [
+            ("col_name", field.name),
+            ("data_type", shown_type(field.type)),
+            ("comment", field.description or "NULL"),
+        ]
         return result({"info_name": str, "info_value": str}, facts)
-    rows: list[tuple[str, str, str | None]] = [(f.name, shown_type(f), f.description) for f in schema.fields]
+    rows: list[tuple[str, str, str | None]] = [(f.name, shown_type(f.type), f.description) for f in schema.fields]
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
-        rows += [(f.name, shown_type(f), f.description) for f in schema.partition_fields]
+        rows += [(f.name, shown_type(f.type), f.description) for f in schema.partition_fields]
     if files is not None:
         rows += _partition_facts(name, state, files) if statement.extended else []
     elif statement.extended:
@@ -185,7 +205,7 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
         rows += [("Schema", f"{schema.id}", "")]
         if state.snapshot is not None:
             rows += [("Snapshot", str(state.snapshot.id), ""), ("Rows", f"{state.snapshot.total_record_count}", "")]
-        shown = ", ".join(f"{k}={v}" for k, v in sorted(schema.options.items()))
+        shown = ", ".join(f"{k}={v}" for k, v in _shown_options(schema).items())
         rows += [("Table Properties", f"[{shown}]", "")]
     return result(DESCRIBED, rows)
 
@@ -210,9 +230,18 @@ def _partition_facts(
     ]
 
 
-def shown_type(field: DataField) -> str:
-    """A column's type as DESCRIBE shows it."""
-    return type_to_ddl(field.type).lower()
+def shown_type(kind: DataType) -> str:
+    """A type as DESCRIBE shows it: Spark's ``simpleString``, with all members of a struct."""
+    match kind:
+        case ArrayType(element):
+            return f"array<{shown_type(element)}>"
+        case MapType(key, value):
+            return f"map<{shown_type(key)},{shown_type(value)}>"
+        case MultisetType(element):
+            return f"map<{shown_type(element)},int>"
+        case RowType(fields):
+            return f"struct<{','.join(f'{f.name}:{shown_type(f.type)}' for f in fields)}>"
+    return type_to_ddl(kind).lower().replace(", ", ",")
 
 
 def _name(name: str) -> str:
@@ -283,10 +312,7 @@ def _information(table: FileStoreTable, database: str, name: str) -> str:
     if schema.comment is not None:
         facts["Comment"] = schema.comment
     facts |= {"Location": table.path, "Provider": "paimon"}
-    options = dict(schema.options)
-    if schema.primary_keys:
-        options["primary-key"] = ",".join(schema.primary_keys)
-    pairs = ", ".join(f"{k}={v}" for k, v in sorted(options.items()))
+    pairs = ", ".join(f"{k}={v}" for k, v in _shown_options(schema, keys=True).items())
     facts["Table Properties"] = f"[{pairs}]"
     if schema.partition_keys:
         facts["Partition Provider"] = "Catalog"
@@ -318,7 +344,7 @@ def _tree(fields: Sequence[DataField], prefix: str = " |") -> str:
 def _tree_word(made: DataType) -> str:
     match made:
         case AtomicType(root):
-            return _WORDS.get(root) or type_to_ddl(made).lower()
+            return _WORDS.get(root) or shown_type(made)
         case ArrayType():
             return "array"
         case RowType():

@@ -246,3 +246,27 @@ def test_spans_longer_than_python_has(lake: bitlake.Lake, text: str) -> None:
     """Bug: they ended in an OverflowError."""
     lake.sql(text, engine="duckdb")
     assert lake.table("t").count() == 3
+
+
+def test_types_are_described_as_spark_describes_them(tmp_path: Path) -> None:
+    """Names of members were in lower case, and with the comments; Spark 4 shows these texts for its own tables."""
+    lake = bitlake.connect(str(tmp_path))
+    types = (
+        "s STRUCT<Aa: INT COMMENT 'X', b: ARRAY<STRING>>, m MAP<STRING, DECIMAL(10, 2)>, c CHAR(3), d DECIMAL(10, 2)"
+    )
+    lake.sql(f"CREATE TABLE t ({types})", engine="duckdb")
+    assert lake.sql("DESCRIBE t", engine="duckdb").column("data_type").to_pylist() == [
+        *("struct<Aa:int,b:array<string>>", "map<string,decimal(10,2)>", "char(3)", "decimal(10,2)")
+    ]
+
+
+def test_values_of_secrets_are_not_shown(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    options = "'my.password' = 'x1', 'http.URL' = 'x2', 'bitlake.index.by_token' = 'tokens(v)', 'other' = 'x3'"
+    lake.sql(f"CREATE TABLE t (id INT, v STRING) TBLPROPERTIES ({options})", engine="duckdb")
+    for text in ("SHOW CREATE TABLE t", "SHOW TBLPROPERTIES t", "DESCRIBE EXTENDED t", "SHOW TABLE EXTENDED LIKE 't'"):
+        shown = str(lake.sql(text, engine="duckdb").to_pylist())
+        assert "x1" not in shown and "x2" not in shown and shown.count("*********(redacted)") == 2, text
+        assert "x3" in shown and "tokens(v)" in shown
+    one = lake.sql("SHOW TBLPROPERTIES t ('my.password')", engine="duckdb").to_pylist()
+    assert one == [{"key": "my.password", "value": "*********(redacted)"}]

@@ -53,7 +53,7 @@ def test_a_view_is_made_read_and_dropped(lake: bitlake.Lake, tmp_path: Path) -> 
         {"col_name": "n", "data_type": "bigint", "comment": None},
     ]
     extended = {r["col_name"]: r["data_type"] for r in run(other, "DESCRIBE EXTENDED d.v")}
-    assert extended["m"] == "decimal(9, 2)" and extended["Comment"] == "some"
+    assert extended["m"] == "decimal(9,2)" and extended["Comment"] == "some"
     assert extended["View Text"] == "SELECT a, b, m FROM d.t WHERE b IS NOT NULL"
     plan = run(other, "EXPLAIN SELECT a FROM d.v WHERE b = 'nothing'")[0]["plan"]
     assert "d.t" in plan and "0 of 3" in plan

@@ -128,7 +128,7 @@ def test_it_is_shown_and_can_be_made_again(lake: bitlake.Lake) -> None:
     lake.sql("ALTER TABLE t ALTER COLUMN id SET DEFAULT 7")
     assert ask(lake, "DESCRIBE t") == [
         ["id", "bigint", "wide"],
-        ["s", "struct<y: decimal(4, 1) comment 'in s', x: int>", None],
+        ["s", "struct<y:decimal(4,1),x:int>", None],
         ["a b", "string", None],
     ]
     assert ask(lake, "DESCRIBE t ID") == [["col_name", "id"], ["data_type", "bigint"], ["comment", "wide"]]
