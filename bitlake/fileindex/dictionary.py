@@ -79,9 +79,11 @@ class Coder:
         return len(sample.unique()) * 2 > _SAMPLE
 
     def _unify(self) -> None:
-        whole = pa.chunked_array(self._parts).unify_dictionaries()
-        self._parts = list(whole.chunks)
-        self._distinct = self._entries = len(self._parts[0].dictionary)
+        # One part, or the next call would look up the whole dictionary again for each.
+        parts = pa.chunked_array(self._parts).unify_dictionaries().chunks
+        indices = pa.concat_arrays([p.indices for p in parts])
+        self._parts = [pa.DictionaryArray.from_arrays(indices, parts[0].dictionary, safe=False)]
+        self._distinct = self._entries = len(parts[0].dictionary)
 
     def finish(self) -> Coded:
         """Return the encoded column; the coder is empty afterwards."""
@@ -92,9 +94,8 @@ class Coder:
             return Coded(pa.array([], self._keys.arrow), np.zeros(0, np.int32))
         if len(self._parts) > 1:
             self._unify()
-        parts, self._parts = self._parts, []
-        dictionary = parts[0].dictionary
-        codes = np.concatenate([_codes(p.indices) for p in parts]) if len(parts) > 1 else _codes(parts[0].indices)
+        (part,), self._parts = self._parts, []
+        dictionary, codes = part.dictionary, _codes(part.indices)
         used = np.bincount(codes + 1, minlength=len(dictionary) + 1)[1:] > 0
         if not used.all():  # dictionaries handed in may hold more than their rows use
             new = np.cumsum(used, dtype=np.int32) - 1

@@ -73,6 +73,25 @@ def test_many_batches_are_unified(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code("STRING", *parts)[0] == [v.encode() for p in parts for v in p.to_pylist()]
 
 
+def test_unified_batches_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch kept the whole dictionary, and the next call looked it up again for each: 10M texts took 3 times."""
+    monkeypatch.setattr("bitlake.fileindex.dictionary._COLLAPSE", 10)
+    keys = keys_of(parse_type("STRING"))
+    assert keys is not None
+    coder, looked_up, unify = Coder(keys), [], Coder._unify
+
+    def counted(self: Coder) -> None:
+        looked_up.append(sum(len(p.dictionary) for p in self._parts))
+        unify(self)
+
+    monkeypatch.setattr(Coder, "_unify", counted)
+    for start in range(0, 5000, 10):
+        coder.add(pa.array([f"v{i}" for i in range(start, start + 10)] + [None]))
+    coded = coder.finish()
+    assert coded.cardinality == 5000 and (coded.codes < 0).sum() == 500
+    assert len(looked_up) > 5 and sum(looked_up) < 4 * 5000
+
+
 @pytest.mark.parametrize("count", [1, 3, 255, 256, 257, 300, 65_535, 65_536, 65_537, 70_000])
 def test_grouping(count: int) -> None:
     codes = np.random.default_rng(2).integers(0, count, 200_000).astype(np.int32)
