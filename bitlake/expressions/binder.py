@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.indexed import judged_by_indexes
-from bitlake.expressions.literal_comparison import bound_leaf, sorted_points, spark_rounds
+from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
+from bitlake.expressions.term_groups import MANY
 from bitlake.expressions.terms import ColumnTerm
 from bitlake.expressions.text_functions import term_condition
 from bitlake.expressions.tree import (
@@ -36,6 +37,7 @@ from bitlake.expressions.tree import (
     conjuncts,
     has_computed,
     leaves_of,
+    sorted_points,
 )
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
@@ -175,14 +177,10 @@ def _join(children: Iterable[Predicate], kind: type[And] | type[Or], neutral: Co
                 flat[one] = None
     if ended:
         return final
-    terms = tuple(flat if len(flat) < _MANY else _listed(flat, kind is And))
+    terms = tuple(flat if len(flat) < MANY else _listed(flat, kind is And))
     if not terms:
         return neutral
     return terms[0] if len(terms) == 1 else make(terms)
-
-
-_MANY = 16
-"""From this many terms on, those that compare a column with one value become a list."""
 
 
 def _listed(terms: Iterable[Predicate], negated: bool) -> list[Predicate]:

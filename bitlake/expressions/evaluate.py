@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -120,7 +123,9 @@ def filter_table(bound: Predicate, table: pa.Table, fields: Sequence[DataField])
     return table.filter(true, null_selection_behavior="drop")
 
 
-def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int) -> Any:
+def _evaluate(
+    node: Predicate | Group, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int
+) -> Any:
     match node:
         case Constant(value):
             return pa.nulls(rows, pa.bool_()) if value is None else pa.repeat(pa.scalar(value), rows)
@@ -128,15 +133,18 @@ def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict
             conjunction = isinstance(node, And)
             if not children:
                 return pa.repeat(pa.scalar(conjunction), rows)
+            terms = grouped_terms(node)
             if has_computed(node):
-                return _in_order(children, conjunction, columns, fields, rows)
-            parts = (_evaluate(c, columns, fields, rows) for c in children)
+                return _in_order(terms, conjunction, columns, fields, rows)
+            parts = (_evaluate(c, columns, fields, rows) for c in terms)
             return functools.reduce(pc.and_kleene if conjunction else pc.or_kleene, parts)
         case IsNull() | Comparison() | In() | Like() if isinstance(node.column, IndexedExpression):
             return pa.repeat(pa.scalar(True), rows)  # only indexes evaluate it
         case IsNull(column, negated):
             return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
-        case Comparison() | In() | Like():
+        case Tuples():
+            return _is_tuple(node, columns, fields, rows)
+        case Comparison() | In() | Like() | Ranges():
             return _leaf(node, columns[node.column], fields[node.column].type)
         case Computed(test, negated):
             names = sorted(test.columns)
@@ -145,8 +153,12 @@ def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict
     raise InvalidRequest(f"the predicate is not bound: {node}")
 
 
+def _computes(term: Predicate | Group) -> bool:
+    return not isinstance(term, Ranges | Tuples) and has_computed(term)
+
+
 def _in_order(
-    children: Sequence[Predicate],
+    children: Sequence[Predicate | Group],
     conjunction: bool,
     columns: dict[str, pa.ChunkedArray],
     fields: dict[str, DataField],
@@ -160,8 +172,8 @@ def _in_order(
     join = pc.and_kleene if conjunction else pc.or_kleene
     decisive = pa.scalar(not conjunction)
     truth: Any = pa.repeat(pa.scalar(conjunction), rows)
-    for child in sorted(children, key=has_computed):
-        if not has_computed(child):
+    for child in sorted(children, key=_computes):
+        if not _computes(child):
             truth = join(truth, _evaluate(child, columns, fields, rows))
             continue
         undecided = _one_array(pc.fill_null(pc.not_equal(truth, decisive), True))
@@ -175,7 +187,7 @@ def _in_order(
     return truth
 
 
-def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
+def _leaf(node: Comparison | In | Like | Ranges, column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
     if not isinstance(kind, AtomicType):
         raise InvalidRequest(f"column '{node.column}' of type {kind} cannot be compared")
     if pa.types.is_dictionary(column.type):
@@ -188,6 +200,9 @@ def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> p
     column = _as_stored(column, kind)
     if isinstance(node, Like):
         return _like(node, column)
+    if isinstance(node, Ranges):
+        inside = node.inside[parts_of(node, column)]
+        return _null_where_null(pa.chunked_array([pa.array(inside)]), column)
     if kind.root in FLOATS:
         return _float(node, column)
     if isinstance(node, Comparison):
@@ -264,6 +279,67 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
     plain = pc.call_function(_KERNELS[op], [column, pa.scalar(node.value, column.type)])
     # IEEE comparisons with NaN are FALSE, except <>.  That is right unless NaN is the greater value.
     return pc.or_(plain, nan()) if op in (Op.GT, Op.GE) else plain
+
+
+def parts_of(node: Ranges, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """The part of each value (see :class:`Ranges`); that of NULL is arbitrary."""
+    kind = column.type
+    points = list_array(node.points, kind, lambda: values_array(node.points.values, kind))
+    edges, values = _sortable(points, column)
+    places: npt.NDArray[np.int64] = np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right")
+    return places
+
+
+def _sortable(points: pa.Array, column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Points and a column's values as numbers of the same order."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return points.to_numpy(), column.fill_null(0).to_numpy()
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind):
+        return _integers(points), _integers(column)
+    ranks = pc.rank(pa.chunked_array([points, *column.chunks]), sort_keys="ascending", tiebreaker="dense").to_numpy()
+    return ranks[: len(points)], ranks[len(points) :]
+
+
+def _integers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        values = values.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    elif pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    integers: npt.NDArray[Any] = values.fill_null(0).to_numpy()
+    return integers
+
+
+def _is_tuple(
+    node: Tuples, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int
+) -> pa.ChunkedArray:
+    """Which rows are one of the tuples: the columns narrow them one after the other."""
+    left, state = np.arange(rows), np.zeros(rows, np.int64)
+    for listed, step in zip(node.columns, node.steps, strict=True):
+        places = _places_in(listed, columns[listed.column], fields[listed.column].type)[left]
+        sought = state * (len(listed.values) + 1) + places
+        state = np.minimum(np.searchsorted(step, sought), len(step) - 1)
+        same = (step[state] == sought) & (places >= 0)
+        left, state = left[same], state[same]
+    found = np.full(rows, node.negated)
+    found[left] = not node.negated
+    return pa.chunked_array([pa.array(found)])
+
+
+def _places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np.int64]:
+    """The place of each value in a list; its length for NULL, -1 for a value that is not in the list."""
+    if not isinstance(kind, AtomicType):
+        raise InvalidRequest(f"column '{listed.column}' of type {kind} cannot be compared")
+    column = _as_stored(column, kind)
+    if kind.root in FLOATS:
+        column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0
+    members = list_array(listed, column.type, lambda: values_array(listed.values, column.type))
+    places = pc.fill_null(pc.index_in(column, value_set=members), -1)
+    if column.null_count:
+        places = pc.if_else(pc.is_null(column), pa.scalar(len(members), pa.int32()), places)
+    numbers: npt.NDArray[np.int64] = places.to_numpy().astype(np.int64)
+    return numbers
 
 
 def _like(node: Like, column: pa.ChunkedArray) -> pa.ChunkedArray:

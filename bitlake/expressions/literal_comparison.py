@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any
@@ -41,6 +41,7 @@ from bitlake.expressions.tree import (
     Predicate,
     Wild,
     like_pieces,
+    sorted_points,
 )
 from bitlake.expressions.wall_clock import days_from_civil
 from bitlake.types import time_zone
@@ -233,13 +234,6 @@ def _unscaled(values: Sequence[int | Decimal], scale: int) -> set[int]:
             if number == (whole := int(number)):
                 points.add(whole)
     return points
-
-
-def sorted_points(points: Iterable[Any]) -> list[Any]:
-    """Physical values, distinct and sorted, NaN last."""
-    known = list(points)
-    nan = [p for p in known if isinstance(p, float) and math.isnan(p)][:1]
-    return sorted({p for p in known if not (isinstance(p, float) and math.isnan(p))}) + nan
 
 
 def _distinct_points(field: DataField, distinct: list[Any], negated: bool) -> list[Predicate]:

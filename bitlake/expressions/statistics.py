@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -263,26 +264,37 @@ def joined_bounds(pieces: Sequence[ColumnBounds | None]) -> ColumnBounds | None:
     return ColumnBounds(some[0].form, low, high, has_low, has_high, nulls, any(p.truncated for p in some))
 
 
-def judge(predicate: Predicate, rows: Int64s, leaf: Callable[[Leaf], Verdicts]) -> Verdicts:
-    """The verdicts of a bound predicate over files of ``rows`` rows each, from those of its leaves."""
-    verdicts = _judge(predicate, len(rows), leaf)
+def judge(
+    predicate: Predicate, rows: Int64s, leaf: Callable[[Leaf], Verdicts], bounds: Mapping[str, ColumnBounds | None]
+) -> Verdicts:
+    """The verdicts of a bound predicate over files of ``rows`` rows each, from those of its leaves.
+
+    Many terms about columns of ``bounds`` (None: nothing is known of it) are judged at once.
+    """
+    verdicts = _judge(predicate, rows, leaf, bounds)
     verdicts[rows == 0] = _NONE
     return verdicts
 
 
-def _judge(predicate: Predicate, count: int, leaf: Callable[[Leaf], Verdicts]) -> Verdicts:
+def _judge(
+    predicate: Predicate, rows: Int64s, leaf: Callable[[Leaf], Verdicts], bounds: Mapping[str, ColumnBounds | None]
+) -> Verdicts:
+    count = len(rows)
     match predicate:
         case Constant(value):
             return np.full(count, _ALL if value else _NONE, np.int8)
-        case And(children):
-            verdicts = np.full(count, _ALL, np.int8)
-            for child in children:
-                np.minimum(verdicts, _judge(child, count, leaf), out=verdicts)
-            return verdicts
-        case Or(children):
-            verdicts = np.full(count, _NONE, np.int8)
-            for child in children:
-                np.maximum(verdicts, _judge(child, count, leaf), out=verdicts)
+        case And() | Or():
+            conjunction = isinstance(predicate, And)
+            join: Any = np.minimum if conjunction else np.maximum
+            verdicts = np.full(count, _ALL if conjunction else _NONE, np.int8)
+            waiting = list(grouped_terms(predicate))
+            for child in waiting:  # grows
+                if not isinstance(child, Ranges | Tuples):
+                    join(verdicts, _judge(child, rows, leaf, bounds), out=verdicts)
+                elif (truth := _group_verdicts(child, bounds, rows)) is not None:
+                    join(verdicts, truth, out=verdicts)
+                else:
+                    waiting.extend(child.terms)
             return verdicts
         case Comparison() | In() | Like() | IsNull():
             return leaf(predicate)
@@ -311,6 +323,52 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
     truth[(truth == _ALL) & (nulls != 0)] = _SOME
     truth[full] = _NONE
     return truth
+
+
+def _group_verdicts(group: Group, bounds: Mapping[str, ColumnBounds | None], rows: Int64s) -> Verdicts | None:
+    """The verdicts of many terms; None if they must be judged one by one."""
+    names = [group.column] if isinstance(group, Ranges) else [listed.column for listed in group.columns]
+    known = [found for name in names if (found := bounds.get(name)) is not None]
+    if len(known) < len(names):
+        return None
+    return _range_verdicts(group, known[0], rows) if isinstance(group, Ranges) else _tuple_verdicts(group, known, rows)
+
+
+def _range_verdicts(group: Ranges, b: ColumnBounds, rows: Int64s) -> Verdicts:
+    points = list_array(group.points, b.form, lambda: _literals(group.points.values, b.form))
+    last = 2 * len(points)  # the part above all points but NaN
+    low = np.where(b.has_low, _places(points, b.low, "left") + _places(points, b.low, "right"), 0)
+    high = np.where(b.has_high, _places(points, b.high, "left") + _places(points, b.high, "right"), last)
+    before = np.concatenate(([0], np.cumsum(group.inside)))
+    covered = before[np.maximum(high, low) + 1] - before[low]
+    none, every = (covered == 0) & (low <= high), covered == high - low + 1
+    if b.form is Form.FLOAT:
+        nan = bool(group.inside[last + (len(points) < len(group.points.values))])
+        none, every = none & (not nan), every & nan
+    truth = _verdicts(none, every)
+    truth[(truth == _ALL) & (b.nulls != 0)] = _SOME
+    truth[(b.nulls >= 0) & (b.nulls >= rows)] = _NONE
+    return truth
+
+
+_MOST_CELLS = 1 << 22
+"""Files times tuples that are judged at once."""
+
+
+def _tuple_verdicts(group: Tuples, known: Sequence[ColumnBounds], rows: Int64s) -> Verdicts:
+    """NONE without a tuple within all bounds; ALL where all bounds are single values, and a tuple has them."""
+    sure = np.logical_and.reduce([_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT) for b in known])
+    spans = [_place_spans(listed, b, rows) for listed, b in zip(group.columns, known, strict=True)]
+    possible = np.zeros(len(rows), bool)
+    step = max(1, _MOST_CELLS // len(group.places))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        held = np.ones((len(rows[part]), len(group.places)), bool)
+        for (first, end, has_null, null, nan), places in zip(spans, group.places.T, strict=True):
+            within = (places >= first[part, None]) & (places < end[part, None])
+            held &= within | (has_null[part, None] & (places == null)) | (places == nan)
+        possible[part] = held.any(axis=1)
+    return _verdicts(possible & sure, ~possible) if group.negated else _verdicts(~possible, possible & sure)
 
 
 def _verdicts(none: Bools, every: Bools) -> Verdicts:
@@ -384,6 +442,19 @@ def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
     distinct[:] = encoded.dictionary.to_pylist()
     places: Int64s = np.searchsorted(sought, distinct, side)[encoded.indices.to_numpy()]
     return places
+
+
+def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> tuple[Int64s, Int64s, Bools, int, int]:
+    """For each file the places of a list within its bounds (first, end), and whether it may have NULL.
+
+    Also the places of NULL and of NaN (-1 without), which any file of floats may have.
+    """
+    literals = list_array(listed, b.form, lambda: _literals(listed.values, b.form))
+    full = (b.nulls >= 0) & (b.nulls >= rows)
+    first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
+    end = np.where(full, 0, np.where(b.has_high, _places(literals, b.high, "right"), len(literals)))
+    null = len(listed.values)
+    return first, end, b.nulls != 0, null, len(literals) if len(literals) < null else -1
 
 
 def _like_verdicts(leaf: Like, b: ColumnBounds) -> Verdicts:

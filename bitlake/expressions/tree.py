@@ -27,6 +27,7 @@ A LIKE pattern is a sequence of literal texts and two wildcards (:func:`like_pie
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -125,6 +126,12 @@ class And:
     """All children; ``And(())`` is TRUE."""
 
     children: tuple[Predicate, ...]
+    groups: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """See :func:`bitlake.expressions.term_groups.grouped_terms`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling: without the groups."""
+        return And, (self.children,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,12 @@ class Or:
     """Any child; ``Or(())`` is FALSE."""
 
     children: tuple[Predicate, ...]
+    groups: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """See :func:`bitlake.expressions.term_groups.grouped_terms`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling: without the groups."""
+        return Or, (self.children,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +313,13 @@ def leaves_of(predicate: Predicate) -> list[Leaf]:
             return [predicate]
         case _:
             return []
+
+
+def sorted_points(points: Iterable[Any]) -> list[Any]:
+    """Physical values, distinct and sorted, NaN last."""
+    known = list(points)
+    nan = [p for p in known if isinstance(p, float) and math.isnan(p)][:1]
+    return sorted({p for p in known if not (isinstance(p, float) and math.isnan(p))}) + nan
 
 
 def all_of(terms: Sequence[Predicate]) -> Predicate:

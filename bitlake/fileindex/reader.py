@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.expressions.evaluate import parts_of
 from bitlake.expressions.indexed import has_members
+from bitlake.expressions.term_groups import Ranges, Tuples, grouped_terms
 from bitlake.expressions.text_functions import TextCondition, term_condition
 from bitlake.expressions.tree import (
     And,
@@ -28,10 +31,11 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    sorted_points,
 )
 from bitlake.fileindex import capabilities
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
-from bitlake.fileindex.cost import IndexQuery, ReadPolicy, expected_bytes
+from bitlake.fileindex.cost import SMALL_BYTES, IndexQuery, ReadPolicy, expected_bytes
 from bitlake.fileindex.payload import Fetch, LazyBytes
 from bitlake.fileindex.registry import by_column, evaluation_order, find_index_type
 from bitlake.fileindex.selection import Selection
@@ -93,11 +97,20 @@ class FileIndexReader:
             case Constant(value):
                 return Selection.all(exact=True) if value else Selection.none()
             case And(children):
-                return self._all_of(children, evaluation)
+                terms = grouped_terms(predicate) if len(children) > _MANY_TERMS else children
+                groups = [term for term in terms if isinstance(term, Ranges | Tuples)]
+                selection = self._all_of([t for t in terms if not isinstance(t, Ranges | Tuples)], evaluation)
+                for group in groups if not selection.is_empty else ():
+                    selection &= self._group(group, evaluation)
+                return selection
             case Or(children):
                 selection = Selection.none()
-                for child in children:
-                    selection |= self._evaluate(child, replace(evaluation, also=()))
+                among = replace(evaluation, also=())
+                for child in grouped_terms(predicate) if len(children) > _MANY_TERMS else children:
+                    if isinstance(child, Ranges | Tuples):
+                        selection |= self._group(child, among)
+                    else:
+                        selection |= self._evaluate(child, among)
                     if selection == _EVERY:
                         break
                 return selection
@@ -105,6 +118,40 @@ class FileIndexReader:
                 return self._leaf(predicate, evaluation)
             case _:  # Not and Between do not occur in bound predicates
                 return Selection.all()
+
+    def _group(self, group: Ranges | Tuples, evaluation: _Evaluation) -> Selection:
+        """Return the rows for which one of many terms (of an AND: each) can be TRUE."""
+        if len(group.terms) <= _MANY_TERMS:
+            return self._evaluate((And if group.conjunction else Or)(group.terms), evaluation)
+        if isinstance(group, Tuples):
+            if group.negated:
+                return _EVERY
+            # Looking up each tuple would take longer than reading the columns.
+            lists = [c for c, places in zip(group.columns, group.places.T, strict=True) if places.max() < len(c.values)]
+            return self._all_of(lists, evaluation).inexact()
+        return self._ranges(group, evaluation)
+
+    def _ranges(self, group: Ranges, evaluation: _Evaluation) -> Selection:
+        """Return the rows within many ranges: by the values of a small index, or if few ranges meet a file's values."""
+        column, length = group.column, sum(length for _, length in self._places(group.column).values())
+        if not length:
+            return _EVERY
+        values = self.distinct(column) if length <= SMALL_BYTES else None
+        if values is not None and not pa.types.is_decimal(values.type):
+            inside = values.filter(pa.array(group.inside[parts_of(group, pa.chunked_array([values]))]))
+            points = sorted_points(_physical(inside))
+            return self._leaf(In(column, tuple(points)), evaluation) if points else Selection.none()
+        ends = None if group.conjunction else self.extremes(column)
+        terms: Sequence[Predicate] = group.terms
+        if ends is not None:
+            parts = parts_of(group, pa.chunked_array([ends]))
+            least, most = (int(parts[0]), int(parts[-1])) if len(parts) else (0, -1)
+            meets = (group.term_parts[:, 0] <= most) & (group.term_parts[:, 1] >= least)
+            terms = [terms[i] for i in np.flatnonzero(meets).tolist()]
+        if len(terms) <= _MANY_TERMS:
+            return self._evaluate(Or(tuple(terms)), evaluation)
+        evaluation.skipped.append(f"{', '.join(self._places(column))}({column}): {len(terms):,} ranges")
+        return _EVERY
 
     def _all_of(self, children: Sequence[Predicate], evaluation: _Evaluation) -> Selection:
         """Return the rows for which all of these can be TRUE.
@@ -395,6 +442,16 @@ def _other_ends(child: Predicate, children: Sequence[Predicate]) -> Sequence[Lea
     return [c for c in children if isinstance(c, Comparison) and c.column == child.column and c.op in ops]
 
 
+def _physical(values: pa.Array) -> list[Any]:
+    """Return an index's values as predicates hold them."""
+    if pa.types.is_temporal(values.type):
+        values = values.cast(pa.int64() if values.type.bit_width == 64 else pa.int32())
+    physical: list[Any] = values.to_pylist()
+    return physical
+
+
+_MANY_TERMS = 64
+"""Evaluating each of this number of terms by an index takes as long as reading the rows of a small file."""
 _OTHER_END = {Op.GT: (Op.LT, Op.LE), Op.GE: (Op.LT, Op.LE), Op.LT: (Op.GT, Op.GE), Op.LE: (Op.GT, Op.GE)}
 _EVERY = Selection.all()
 

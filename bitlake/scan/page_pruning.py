@@ -147,7 +147,8 @@ def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stor
         def leaf(leaf: Leaf) -> statistics.Verdicts:
             return statistics.judge_leaf(leaf, bounds, rows)
 
-        keep: statistics.Bools = statistics.judge(term, rows, leaf) != statistics.Verdict.NONE.value
+        verdicts = statistics.judge(term, rows, leaf, {field.name: bounds})
+        keep: statistics.Bools = verdicts != statistics.Verdict.NONE.value
     except (BitlakeError, statistics.NotVectorised):
         return None
     if keep.all():

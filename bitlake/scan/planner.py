@@ -296,7 +296,7 @@ class MetadataPruning:
             verdicts = [test_stats(leaf, self.partitions.stats(r), 1).value for r in distinct]
             return np.array(verdicts, np.int8)[codes if every else codes[of]]
 
-        return judge(predicate, rows, leaf)
+        return judge(predicate, rows, leaf, {c: b for c, b in bounds.items() if c not in keys})
 
     def _judge_each(self, predicate: Predicate, of: Int64s) -> Verdicts:
         entries = self._files.take(of)

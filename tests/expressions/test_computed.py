@@ -123,7 +123,7 @@ def test_statistics_prove_nothing_of_it() -> None:
     assert test_stats(And((Computed(TEST), Comparison("a", Op.EQ, 2))), stats, 3) is Verdict.NONE
     assert test_stats(Or((Computed(TEST), Comparison("a", Op.EQ, 1))), stats, 3) is Verdict.ALL
     rows = np.array([0, 3], np.int64)
-    assert judge(Computed(TEST), rows, lambda leaf: pytest.fail(f"{leaf} is not asked")).tolist() == [0, 1]
+    assert judge(Computed(TEST), rows, lambda leaf: pytest.fail(f"{leaf} is not asked"), {}).tolist() == [0, 1]
 
 
 def test_a_file_of_another_schema_is_not_pruned_by_it() -> None:

@@ -213,4 +213,4 @@ def test_all_and_any_of_nothing() -> None:
     rows = np.array([0, 7])
     for predicate, verdict in ((And(()), ALL), (Or(()), NONE)):
         assert prove(predicate, {}, 7) is verdict and prove(predicate, {}, 0) is NONE
-        assert judge(predicate, rows, lambda leaf: np.full(2, SOME.value, np.int8)).tolist() == [0, verdict.value]
+        assert judge(predicate, rows, lambda leaf: np.full(2, SOME.value, np.int8), {}).tolist() == [0, verdict.value]

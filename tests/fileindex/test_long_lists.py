@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import operator
 import random
 from collections.abc import Sequence
 from decimal import Decimal
@@ -108,3 +110,33 @@ def test_files_share_the_converted_list(
     assert table.scan(where=where).count() == 1_500
     assert len(converted) == len(set(converted))  # each at most once, not once per file
     assert "literals" in converted and ("keys" in converted) != (negated and index == "bloom-filter")
+
+
+@pytest.mark.parametrize(("kind", "index"), [case for case in CASES if case[0] != "TINYINT"])
+@pytest.mark.parametrize("distinct", [40, DISTINCT])
+def test_many_ranges_and_pairs_select_the_rows_of_brute_force(
+    tmp_path: Path, kind: str, index: str, distinct: int
+) -> None:
+    arrow, value, _ = KINDS[kind]
+    chance = random.Random(f"{kind} {index} {distinct}")
+    schema = pa.schema({"at": pa.int64(), "k": ARROW[arrow], "c": pa.int32()})
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema, options={f"file-index.{index}.columns": "k"})
+    keys, others = [], [chance.randrange(3) for _ in range(2 * ROWS)]
+    for first in (0, 5_000):  # few of the ranges meet the second file
+        keys += [None if chance.random() < 0.05 else value(first + chance.randrange(distinct)) for _ in range(ROWS)]
+        part = slice(len(keys) - ROWS, len(keys))
+        rows = [range(part.start, part.stop), pa.array(keys[part], ARROW[arrow]), others[part]]
+        table.append(pa.table(rows, schema=schema))
+    starts = [*chance.sample(range(0, DISTINCT, 2), 300), 5_010, 5_020]
+    k, c = bitlake.col("k"), bitlake.col("c")
+    ranges = [(min(ends), max(ends)) for n in starts for ends in [(value(n), value(n + 1))]]
+    held = [i for i, v in enumerate(keys) if v is not None and any(low <= v <= high for low, high in ranges)]
+    where = functools.reduce(operator.or_, [k.between(low, high) for low, high in ranges])
+    assert table.scan(["at"], where=where).to_arrow().column("at").to_pylist() == held
+    assert table.scan(where=where).count() == len(held)
+    outside = table.scan(["at"], where=~where).to_arrow().column("at").to_pylist()
+    assert outside == sorted({i for i, v in enumerate(keys) if v is not None} - set(held))
+    pairs = {(value(n), n % 3) for n in starts}
+    where = functools.reduce(operator.or_, [(k == one) & (c == other) for one, other in sorted(pairs)])
+    expected = [i for i, row in enumerate(zip(keys, others, strict=True)) if row in pairs]
+    assert table.scan(["at"], where=where).to_arrow().column("at").to_pylist() == expected

@@ -107,7 +107,7 @@ def vectorised(predicate: Predicate, some: list[DataFileMeta], columns: tuple[st
     def leaf(leaf: Leaf) -> Verdicts:
         return judge_leaf(leaf, bounds[leaf.column], rows)
 
-    found: list[int] = judge(predicate, rows, leaf).tolist()
+    found: list[int] = judge(predicate, rows, leaf, bounds).tolist()
     return found
 
 
