@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,18 @@ def test_help_lists_every_target() -> None:
     phony = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split())  # type: ignore[union-attr]
     helped = set(re.findall(r"^## ([a-z-]+) ", makefile, re.MULTILINE))
     assert phony - helped == {"python-version"}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_takes_the_first_python_that_is_new_enough(tmp_path: Path) -> None:
+    for name, status in (("python3", 1), ("python3.13", 0), ("python3.12", 0)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
+        (tmp_path / name).chmod(0o755)
+    command = [str(shutil.which("make")), "--print-data-base", "--dry-run", "help"]
+    variables = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    ).stdout
+    assert "PYTHON := python3.13" in variables.splitlines()
 
 
 def test_no_file_names_a_package_index() -> None:
