@@ -125,6 +125,13 @@ def test_a_statement_while_postponed_rows_get_their_buckets(
 ) -> None:
     """Bug: it replaced rows that the compaction made visible, and brought back those that it removed."""
     ids, done = list(range(6)), 0
+    seen: list[int] = []
+
+    def compact(table: Table) -> None:
+        assert table.snapshot is not None
+        seen.append(table.snapshot.id)
+        table.maintenance.compact(full=True)
+
     for number in range(0, 400, 5):
         table = make(tmp_path / str(number), postpone__default_bucket_num="1")
         table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [1] * 6}, schema=SCHEMA))
@@ -133,9 +140,10 @@ def test_a_statement_while_postponed_rows_get_their_buckets(
         kinds = pa.repeat(pa.scalar(0 if waiting == "upserted" else 3, pa.int8()), 6)
         table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [2] * 6}, schema=SCHEMA), kinds=kinds)
         table.alter_options({"postpone.batch-write-fixed-bucket": fixed})
-        store = Between(LocalStore(), number, lambda table=table: table.maintenance.compact(full=True))
+        before = table.snapshot
+        store = Between(LocalStore(), number, lambda table=table: compact(table))
         STATEMENTS[statement](Table(FileStoreTable(table.name, table.path, store)))
-        if not store.done:
+        if not store.done or before is None or seen[-1] != before.id:  # the statement was committed first
             break
         done += 1
         table.maintenance.compact(full=True)
