@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -59,10 +58,3 @@ def test_what_only_plain_conditions_can_do_is_refused(lake: bitlake.Lake) -> Non
     with pytest.raises((UnsupportedFeature, InvalidRequest), match="only equalities of partition columns"):
         lake.sql("INSERT INTO t REPLACE WHERE year(day) = 2026 SELECT * FROM t WHERE id < 0")
     assert lake.table("t").count() == 300
-
-
-def test_advice_reads_queries_that_compute(lake: bitlake.Lake) -> None:
-    table_of(lake, "auto")
-    asked: Any = ["SELECT id FROM t WHERE length(v) > 1 AND v = 'v3'", "SELECT id FROM t WHERE lower(v) = 'x'"]
-    advice = lake.advise("t", asked)
-    assert advice.columns is not None

@@ -81,3 +81,12 @@ def test_recorded_queries_get_the_index_that_serves_them(all_rows: pa.Table, tmp
     again = table.indexes.advise("recorded", engine="python")
     assert {c.column: c.action for c in again.columns if c.index != "none"} == {source: "keep"}
     assert again.statements() == []
+
+
+def test_advice_reads_queries_that_compute(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    lake.create_table("t", pa.table({"id": range(70), "v": [f"v{i % 7}" for i in range(70)]}))
+    queries = ["SELECT id FROM t WHERE length(v) > 1 AND v = 'v3'", "SELECT id FROM t WHERE lower(v) = 'x'"]
+    advice = lake.advise("t", queries)
+    assert {c.column for c in advice.columns} == {"id", "v", "length(v)", "lower(v)"}
+    assert [q.question.text for q in advice.questions] == ["v = 'v3' AND length(v) > 1", "lower(v) = 'x'"]
