@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import NeedsSpark, Session
@@ -82,7 +83,9 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
     except UnknownColumn as e:
         raise _missing_column(session, prepared, e) from e
     except NotTranslatable as e:
-        error = _missing_table(session, prepared.analysis.text) or _not_parsed(text)
+        error = (
+            _missing_table(session, prepared.analysis.text) or _unknown_column(session, prepared) or _not_parsed(text)
+        )
         if error is None:
             raise
         raise error from e
@@ -131,6 +134,35 @@ def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
             return session.catalog.missing_table(
                 ".".join(p for p in (name.database, name.table) if p), session.database
             )
+    return None
+
+
+_NAMING = (exp.Values, exp.Lateral, exp.Pivot, exp.Lambda, exp.Kwarg, exp.PropertyEQ, exp.Collate, exp.QueryTransform)
+"""Nodes by which a name may mean something else than a column of a table."""
+_UNITS = frozenset(
+    "year years quarter quarters month months week weeks day days dayofyear hour hours minute minutes second seconds "
+    "millisecond milliseconds microsecond microseconds nanosecond yyyy yy mm mon dd decade century".split()
+)
+"""Words that functions of dates take without quotes."""
+
+
+def _unknown_column(session: Session, prepared: PreparedQuery) -> BitlakeError | None:
+    """The error of a column that no table has, of a single SELECT that something else keeps from being translated."""
+    tree, scans = prepared.analysis.text.tree, prepared.scans
+    if not isinstance(tree, exp.Select) or session.state.spark is not None or tree.find(*_NAMING):
+        return None
+    tables, queries = named_tables(tree), list(tree.find_all(exp.Query))
+    if len(tables) != len(scans) or None in map(name_of, tables) or len(queries) > 1:
+        return None
+    columns = columns_of(scans)
+    known = [c for names in columns.values() for c in names]
+    sources = [(t.alias_or_name, known) for t in tables]
+    for node in tree.find_all(exp.Column):
+        # ORDER BY sees what generators name, too.
+        if node.find_ancestor(exp.Order, exp.Hint) is None and node.name.lower() not in _UNITS:
+            missing = UnknownColumn(node, sources).missing(tree, known)
+            if missing is not None:
+                return missing.among(columns)
     return None
 
 

@@ -473,6 +473,8 @@ def test_wall_clocks_of_every_precision(tmp_path: Path, unit: str) -> None:
         ("SELECT x.statsu FROM (SELECT status FROM orders) x", "'x.statsu'; did you mean 'x.status'?"),
         ("WITH c AS (SELECT id AS total FROM orders) SELECT totl FROM c", "'totl'; did you mean 'total'?"),
         ("SELECT id FROM orders UNION ALL SELECT idd FROM customers", "'idd'; did you mean 'id'?"),
+        ("SELECT explode(tgas) FROM orders", "'tgas'; did you mean 'tags'?"),
+        ("SELECT try_cast(statsu AS INT) FROM orders o JOIN customers c USING (id)", "'statsu'; did you mean 'status'"),
     ],
 )
 def test_a_misspelt_column_is_answered_with_the_nearest(
@@ -576,6 +578,11 @@ def test_an_error_of_syntax_shows_its_place(lake: bitlake.Lake, text: str, messa
         "SELECT _metadata.file_name FROM orders",
         "SELECT orders.id FROM orders o",
         "SELECT id FROM orders ORDER BY ALL",
+        "SELECT explode(tags) FROM orders ORDER BY col",
+        "SELECT dateadd(month, 1, at) FROM orders",
+        "SELECT * FROM f(TABLE(orders))",
+        "SELECT status COLLATE utf8_lcase FROM orders",
+        "SELECT /*+ REPARTITION(x) */ explode(tags) FROM orders",
         "SELECT 1 FROM orders JOIN customers USING (status)",
         "SELECT 1 FROM (SELECT id AS k FROM orders) WHERE EXISTS (SELECT 1 FROM (SELECT 1 FROM customers WHERE id=k))",
         "SELECT 1 FROM (SELECT id AS k FROM orders) WHERE k IN (WITH c AS (SELECT k FROM customers) SELECT * FROM c)",
