@@ -37,8 +37,15 @@ ROWS = pa.table(
 )
 
 
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Table:
+    """A table that tests only read."""
+    return bitlake.connect(tmp_path_factory.mktemp("lake")).create_table("t", ROWS)
+
+
 @pytest.fixture
-def table(tmp_path: Path) -> bitlake.Table:
+def changed(tmp_path: Path) -> bitlake.Table:
+    """A table of the test's own."""
     return bitlake.connect(tmp_path / "lake").create_table("t", ROWS)
 
 
@@ -141,30 +148,30 @@ def test_computed_conditions_choose_rows(table: bitlake.Table) -> None:
     assert "day >= DATE '2024-01-01'" in repr(table.scan(where=col("day").year() == 2024))  # by which it prunes
 
 
-def test_update_computes_columns(table: bitlake.Table) -> None:
-    assert table.update(expressions={"id": col("id") * 10, "s": "upper(s)"}, where=col("id") < 3) == 2
-    assert sorted(table.to_arrow(["id", "s"], "id > 3").to_pylist(), key=str) == [
+def test_update_computes_columns(changed: bitlake.Table) -> None:
+    assert changed.update(expressions={"id": col("id") * 10, "s": "upper(s)"}, where=col("id") < 3) == 2
+    assert sorted(changed.to_arrow(["id", "s"], "id > 3").to_pylist(), key=str) == [
         {"id": 10, "s": "A%B"},
         {"id": 20, "s": "AB"},
     ]
     with pytest.raises(InvalidRequest, match=r"column 'id' is set to Column\(\(id \* 2\)\), .* `expressions`"):
-        table.update({"id": col("id") * 2})
+        changed.update({"id": col("id") * 2})
     wrong: Any
     for wrong in (5, None, col("id") == 1):
         with pytest.raises(
             InvalidRequest, match="the expression of column 'id' is .*; expected SQL text or bitlake.col"
         ):
-            table.update(expressions={"id": wrong})
+            changed.update(expressions={"id": wrong})
 
 
-def test_conditions_delete_and_update(table: bitlake.Table) -> None:
-    assert table.update({"s": "new"}, col("id") == 1) == 1
-    assert table.count([("s", "==", "new")]) == 1
-    assert table.delete(pc.field("id") == 2) == 1
-    assert table.delete("id = :gone", {"gone": 3}) == 1
-    assert table.update({"s": "x"}, "id = ?", [1]) == 1
-    assert table.scan().where(col("s") == "x").where("id = ?", [1]).count() == 1
-    assert set(table.to_arrow(["id"]).column(0).to_pylist()) == {1, None}
+def test_conditions_delete_and_update(changed: bitlake.Table) -> None:
+    assert changed.update({"s": "new"}, col("id") == 1) == 1
+    assert changed.count([("s", "==", "new")]) == 1
+    assert changed.delete(pc.field("id") == 2) == 1
+    assert changed.delete("id = :gone", {"gone": 3}) == 1
+    assert changed.update({"s": "x"}, "id = ?", [1]) == 1
+    assert changed.scan().where(col("s") == "x").where("id = ?", [1]).count() == 1
+    assert set(changed.to_arrow(["id"]).column(0).to_pylist()) == {1, None}
 
 
 TERMS: list[tuple[Any, str]] = [
@@ -182,13 +189,13 @@ def test_terms_are_their_sql(table: bitlake.Table, terms: Any, text: str) -> Non
     assert table.count(terms) == table.count(text)
 
 
-def test_moments_of_numpy_and_pandas(table: bitlake.Table) -> None:
+def test_moments_of_numpy_and_pandas(changed: bitlake.Table) -> None:
     for moment in (pd.Timestamp(DAY), np.datetime64(DAY), np.datetime64(DAY, "ns"), pa.scalar(DAY)):
-        assert table.count(col("day") == moment) == 2, repr(moment)
-    assert table.count(col("day").isin(np.array([DAY], "datetime64[ns]"))) == 2
-    assert table.count("day = ?", [pa.scalar(DAY)]) == 2
+        assert changed.count(col("day") == moment) == 2, repr(moment)
+    assert changed.count(col("day").isin(np.array([DAY], "datetime64[ns]"))) == 2
+    assert changed.count("day = ?", [pa.scalar(DAY)]) == 2
     with pytest.raises(InvalidRequest, match="cannot be a parameter's value: the value is missing"):
-        table.count("day = ?", [pd.NaT])
+        changed.count("day = ?", [pd.NaT])
 
 
 def test_a_boolean_column_is_a_condition(tmp_path: Path) -> None:
@@ -203,24 +210,24 @@ def test_a_boolean_column_is_a_condition(tmp_path: Path) -> None:
         table.count(col("id") & later)
 
 
-def test_an_update_takes_values_of_numpy_and_pandas(table: bitlake.Table) -> None:
+def test_an_update_takes_values_of_numpy_and_pandas(changed: bitlake.Table) -> None:
     moment = np.datetime64("2024-05-06T07:08:09.123456")
     for day, stamp in (
         (np.datetime64("2024-05-06"), moment),
         (np.datetime64("2024-05-06", "ns"), moment.astype("datetime64[ns]")),
         (pd.Timestamp("2024-05-06").date(), pd.Timestamp(moment)),
     ):
-        table.update({"day": DAY, "ts": None, "id": 0}, "s = 'b'")
-        table.update({"day": day, "ts": stamp, "id": np.int32(7), "x": np.float32(0.5)}, "s = 'b'")
-        (row,) = table.to_arrow(["day", "ts", "id", "x"], "s = 'b'").to_pylist()
+        changed.update({"day": DAY, "ts": None, "id": 0}, "s = 'b'")
+        changed.update({"day": day, "ts": stamp, "id": np.int32(7), "x": np.float32(0.5)}, "s = 'b'")
+        (row,) = changed.to_arrow(["day", "ts", "id", "x"], "s = 'b'").to_pylist()
         assert row == {"day": dt.date(2024, 5, 6), "ts": moment.item(), "id": 7, "x": 0.5}
     for missing in (pd.NaT, pd.NA, np.datetime64("NaT", "D"), np.datetime64("NaT", "us"), None):
-        table.update({"ts": DAY_STAMP}, "s = 'b'")
-        table.update({"ts": missing}, "s = 'b'")
-        assert table.to_arrow(["ts"], "s = 'b'")["ts"].to_pylist() == [None]
+        changed.update({"ts": DAY_STAMP}, "s = 'b'")
+        changed.update({"ts": missing}, "s = 'b'")
+        assert changed.to_arrow(["ts"], "s = 'b'")["ts"].to_pylist() == [None]
     for name, wrong in (("day", float("nan")), ("day", Decimal("NaN")), ("ts", np.array([1, 2])), ("s", "\ud800")):
         with pytest.raises(InvalidRequest, match=f"UPDATE: invalid .* value .* for column '{name}'"):
-            table.update({name: wrong}, "s = 'b'")
+            changed.update({name: wrong}, "s = 'b'")
 
 
 def test_arrows_errors_are_ours(table: bitlake.Table) -> None:
@@ -375,9 +382,9 @@ def test_wrong_parameters_are_refused(table: bitlake.Table, where: Any, args: An
         table.scan(where=where, args=args)
 
 
-def test_a_value_is_no_sql(table: bitlake.Table) -> None:
+def test_a_value_is_no_sql(changed: bitlake.Table) -> None:
     hostile = "x' OR '1' = '1"
-    assert table.count("s = :s", {"s": hostile}) == 0
-    assert table.count(col("s") == hostile) == 0
-    table.append(ROWS.slice(0, 1).set_column(1, "s", [[hostile]]))
-    assert table.count("s = ?", [hostile]) == 1
+    assert changed.count("s = :s", {"s": hostile}) == 0
+    assert changed.count(col("s") == hostile) == 0
+    changed.append(ROWS.slice(0, 1).set_column(1, "s", [[hostile]]))
+    assert changed.count("s = ?", [hostile]) == 1

@@ -34,9 +34,9 @@ def rows(start: int, count: int = 40) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Any:
-    lake = bitlake.connect(str(tmp_path))
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")))
     lake.create_database("db")
     made = lake.create_table("db.t", SCHEMA, options=OPTIONS)
     for start in (0, 40, 80):
