@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, prepare
+from bitlake.engine.query import unknown_name
 from bitlake.engine.session import Session, result
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import UnsupportedFeature
@@ -116,6 +117,9 @@ def explain(session: Session, statement: st.Explain) -> pa.Table:
     """EXPLAIN: the plan of each lake table's scan."""
     explained_query = explained(session, statement.query)
     prepared = prepare(session, explained_query.query)
+    error = unknown_name(session, prepared)
+    if error is not None:
+        raise error
     answered = None
     if isinstance(prepared.shape, Aggregates):
         answered = answer(session, prepared.shape, prepared.scans[0], "python")

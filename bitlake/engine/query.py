@@ -122,6 +122,11 @@ _SPARKS_DATABASES = frozenset(
 """Names before a table that Spark gives a meaning of its own, such as a format of files."""
 
 
+def unknown_name(session: Session, prepared: PreparedQuery) -> BitlakeError | None:
+    """The error of a table or column that surely does not exist; None if every name may mean something."""
+    return _missing_table(session, prepared.analysis.text) or _unknown_column(session, prepared)
+
+
 def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
     """The error of a table or view that neither the lake nor the session has; None if there may be all."""
     for node in () if text.tree is None else named_tables(text.tree):

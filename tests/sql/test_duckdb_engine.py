@@ -474,6 +474,7 @@ def test_wall_clocks_of_every_precision(tmp_path: Path, unit: str) -> None:
         ("WITH c AS (SELECT id AS total FROM orders) SELECT totl FROM c", "'totl'; did you mean 'total'?"),
         ("SELECT id FROM orders UNION ALL SELECT idd FROM customers", "'idd'; did you mean 'id'?"),
         ("SELECT explode(tgas) FROM orders", "'tgas'; did you mean 'tags'?"),
+        ("EXPLAIN SELECT statsu FROM orders", "'statsu'; did you mean 'status'"),
         ("SELECT try_cast(statsu AS INT) FROM orders o JOIN customers c USING (id)", "'statsu'; did you mean 'status'"),
     ],
 )
@@ -508,6 +509,7 @@ def test_a_misspelt_column_is_answered_with_the_nearest(
             "SELECT * FROM orders.snapshots",
             "'orders.snapshots' does not exist; 'orders' is a table, and its",
         ),
+        ("EXPLAIN SELECT * FROM ordrs", "'ordrs' does not exist; did you mean orders?"),
         ("CREATE TABLE new AS SELECT * FROM ordrs", "'ordrs' does not exist; did you mean orders?"),
         (
             "MERGE INTO orders t USING ordrs o ON t.id = o.id WHEN MATCHED THEN DELETE",
