@@ -83,9 +83,7 @@ def run_query(session: Session, text: SqlText) -> QueryResult:
     except UnknownColumn as e:
         raise _missing_column(session, prepared, e) from e
     except NotTranslatable as e:
-        error = (
-            _missing_table(session, prepared.analysis.text) or _unknown_column(session, prepared) or _not_parsed(text)
-        )
+        error = unknown_name(session, prepared) or _not_parsed(text)
         if error is None:
             raise
         raise error from e
@@ -123,8 +121,10 @@ _SPARKS_DATABASES = frozenset(
 
 
 def unknown_name(session: Session, prepared: PreparedQuery) -> BitlakeError | None:
-    """The error of a table or column that surely does not exist; None if every name may mean something."""
-    return _missing_table(session, prepared.analysis.text) or _unknown_column(session, prepared)
+    """The error of a table or column that surely does not exist; None if Spark may know every name."""
+    if session.state.spark is not None:
+        return None
+    return _missing_table(session, prepared.analysis.text) or _unknown_column(prepared)
 
 
 def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
@@ -135,10 +135,9 @@ def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
             continue
         if name.database is not None and name.database.lower() in _SPARKS_DATABASES:
             continue
-        if not session.is_temporary(name) and not session.has(name) and session.view(name) is None:
-            return session.catalog.missing_table(
-                ".".join(p for p in (name.database, name.table) if p), session.database
-            )
+        if not session.has(name) and session.view(name) is None:
+            written = name.table if name.database is None else f"{name.database}.{name.table}"
+            return session.catalog.missing_table(written, session.database)
     return None
 
 
@@ -151,10 +150,10 @@ _UNITS = frozenset(
 """Words that functions of dates take without quotes."""
 
 
-def _unknown_column(session: Session, prepared: PreparedQuery) -> BitlakeError | None:
+def _unknown_column(prepared: PreparedQuery) -> BitlakeError | None:
     """The error of a column that no table has, of a single SELECT that something else keeps from being translated."""
     tree, scans = prepared.analysis.text.tree, prepared.scans
-    if not isinstance(tree, exp.Select) or session.state.spark is not None or tree.find(*_NAMING):
+    if not isinstance(tree, exp.Select) or tree.find(*_NAMING):
         return None
     tables, queries = named_tables(tree), list(tree.find_all(exp.Query))
     if len(tables) != len(scans) or None in map(name_of, tables) or len(queries) > 1:
