@@ -364,9 +364,9 @@ def _tuple_verdicts(group: Tuples, known: Sequence[ColumnBounds], rows: Int64s) 
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         held = np.ones((len(rows[part]), len(group.places)), bool)
-        for (first, end, has_null, null, nan), places in zip(spans, group.places.T, strict=True):
+        for (first, end, has_null, null, has_nan, nan), places in zip(spans, group.places.T, strict=True):
             within = (places >= first[part, None]) & (places < end[part, None])
-            held &= within | (has_null[part, None] & (places == null)) | (places == nan)
+            held &= within | (has_null[part, None] & (places == null)) | (has_nan[part, None] & (places == nan))
         possible[part] = held.any(axis=1)
     return _verdicts(possible & sure, ~possible) if group.negated else _verdicts(~possible, possible & sure)
 
@@ -444,17 +444,17 @@ def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
     return places
 
 
-def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> tuple[Int64s, Int64s, Bools, int, int]:
+def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> tuple[Int64s, Int64s, Bools, int, Bools, int]:
     """For each file the places of a list within its bounds (first, end), and whether it may have NULL.
 
-    Also the places of NULL and of NaN (-1 without), which any file of floats may have.
+    Also the place of NULL, whether a file may have NaN, as any with floats may, and the place of NaN (-1 without).
     """
     literals = list_array(listed, b.form, lambda: _literals(listed.values, b.form))
     full = (b.nulls >= 0) & (b.nulls >= rows)
     first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
     end = np.where(full, 0, np.where(b.has_high, _places(literals, b.high, "right"), len(literals)))
     null = len(listed.values)
-    return first, end, b.nulls != 0, null, len(literals) if len(literals) < null else -1
+    return first, end, b.nulls != 0, null, ~full, len(literals) if len(literals) < null else -1
 
 
 def _like_verdicts(leaf: Like, b: ColumnBounds) -> Verdicts:

@@ -145,6 +145,14 @@ def test_statistics_prove_at_least_as_much_and_never_lie(examples: int) -> None:
     run()
 
 
+def test_a_file_of_nulls_has_no_tuple_with_nan() -> None:
+    pairs = Or(tuple(And((Comparison("i", Op.EQ, n), Comparison("d", Op.EQ, math.nan))) for n in range(99)))
+    stats = {"i": [ColumnStats(1, 1, 0)] * 2, "d": [ColumnStats(None, None, 3), ColumnStats(None, None, 2)]}
+    bounds: dict[str, ColumnBounds | None] = {n: bounds_of(n, s) for n, s in stats.items()}
+    found = judge(pairs, np.array([3, 3]), lambda leaf: pytest.fail(f"{leaf} is judged by itself"), bounds)
+    assert found.tolist() == [Verdict.NONE.value, Verdict.SOME.value]
+
+
 MANY_OF = range(99)
 
 
