@@ -356,8 +356,13 @@ _MOST_CELLS = 1 << 22
 
 
 def _tuple_verdicts(group: Tuples, known: Sequence[ColumnBounds], rows: Int64s) -> Verdicts:
-    """NONE without a tuple within all bounds; ALL where all bounds are single values, and a tuple has them."""
-    sure = np.logical_and.reduce([_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT) for b in known])
+    """NONE without a tuple within all bounds; ALL where columns have one value or only NULL, and a tuple has these."""
+    sure = np.logical_and.reduce(
+        [
+            (_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT)) | ((b.nulls >= 0) & (b.nulls >= rows))
+            for b in known
+        ]
+    )
     spans = [_place_spans(listed, b, rows) for listed, b in zip(group.columns, known, strict=True)]
     possible = np.zeros(len(rows), bool)
     step = max(1, _MOST_CELLS // len(group.places))
