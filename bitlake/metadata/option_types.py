@@ -72,12 +72,13 @@ class Option(Generic[T]):
     immutable: bool = False
     former_names: tuple[str, ...] = ()
 
-    def read(self, text: str) -> T:
-        """Parse ``text``; raises :class:`InvalidRequest` naming option, value and what is allowed."""
+    def read(self, text: str, name: str | None = None) -> T:
+        """Parse ``text``; raises :class:`InvalidRequest` naming option (``name``), value and what is allowed."""
         try:
             return self.parse(text)
         except (ValueError, AttributeError, TypeError) as e:
-            raise InvalidRequest(f"option '{self.name}' = '{text}' is not allowed; it takes {self.allowed}") from e
+            name = name or self.name
+            raise InvalidRequest(f"option '{name}' = '{text}' is not allowed; it takes {self.allowed}") from e
 
 
 def parse_int(text: str) -> int:

@@ -495,8 +495,8 @@ IMMUTABLE = frozenset(
     }
 )
 """Names that neither SET nor RESET may touch once the table has a snapshot."""
-FORMER_NAMES = frozenset(name for option in OPTIONS.values() for name in option.former_names)
-"""Other names of options."""
+FORMER_NAMES = {name: option for option in OPTIONS.values() for name in option.former_names}
+"""The options by their other names."""
 
 _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 FIELDS = "fields."
@@ -529,7 +529,8 @@ class Options(Mapping[str, str]):
         """The option's value, or its default; raises :class:`InvalidRequest` for text it does not take."""
         text = self._values.get(option.name)
         if text is None and option.former_names:
-            text = next((self._values[n] for n in option.former_names if n in self._values), None)
+            name = next((n for n in option.former_names if n in self._values), None)
+            return option.default if name is None else option.read(self._values[name], name)
         return option.default if text is None else option.read(text)
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -613,9 +614,9 @@ def validate(values: Mapping[str, str]) -> None:
     Raises :class:`InvalidRequest` naming the option, the value and what is allowed.
     """
     for name, text in values.items():
-        option = OPTIONS.get(name)
+        option = OPTIONS.get(name) or FORMER_NAMES.get(name)
         if option is not None:
-            option.read(text)
+            option.read(text, name)
             continue
         if name.startswith(_CATALOG_PREFIXES):
             Option(name, _refused, "", _NO_CATALOG.allowed).read(text)

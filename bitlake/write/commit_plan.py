@@ -20,6 +20,7 @@ that imports point downwards only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -345,12 +346,12 @@ class PlanResolver:
         wanted: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
         for spec in specs:
             places = tuple(sorted(map(names.index, spec)))
-            wanted.setdefault(places, set()).add(tuple(spec[names[i]] for i in places))
+            wanted.setdefault(places, set()).add(tuple(_one_nan(spec[names[i]]) for i in places))
         types = [f.type for f in fields]
 
         @cache
         def matches(row: bytes) -> bool:
-            values = decode_row(types, row)
+            values = [*map(_one_nan, decode_row(types, row))]
             return any(tuple(values[i] for i in places) in found for places, found in wanted.items())
 
         return matches
@@ -543,6 +544,11 @@ class PlanResolver:
 
 
 # --- partition specs --------------------------------------------------------------------------------------------------
+
+
+def _one_nan(value: Any) -> Any:
+    """The value, or for NaN always the same object, which sets then find."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:

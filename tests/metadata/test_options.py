@@ -462,3 +462,7 @@ def test_former_names_count_where_the_option_is_not_set(name: str) -> None:
     assert not o.Options({name: "true", "ignore-delete": "false"}).of(o.IGNORE_DELETE)
     assert o.Options({"write.compaction-skip": "true"}).of(o.WRITE_ONLY)
     assert o.misspelt([name, "write.compaction-skip"]) == []
+    with pytest.raises(InvalidRequest, match=f"option '{name}' = 'yes' is not allowed"):
+        o.Options({name: "yes"}).of(o.IGNORE_DELETE)
+    with pytest.raises(InvalidRequest, match=f"option '{name}' = 'yes' is not allowed"):
+        o.validate({name: "yes"})
