@@ -371,9 +371,12 @@ def _scalar(e: Expressions, node: exp.Subquery) -> Value:
 
 @translates(exp.And, exp.Or)
 def _logic(e: Expressions, node: exp.And | exp.Or) -> Value:
-    word = "AND" if isinstance(node, exp.And) else "OR"
-    left, right = (e.require(node, e.value(o), "BOOLEAN") for o in (node.left, node.right))
-    return Value(f"({left.sql} {word} {right.sql})", ty.BOOLEAN, named(f"({{}} {word} {{}})", left, right))
+    word = f" {'AND' if isinstance(node, exp.And) else 'OR'} "
+    # Of the whole chain, whose nodes are as deep as it is long.
+    terms = [e.require(node, e.value(o), "BOOLEAN") for o in node.flatten(unnest=False)]
+    more = len(terms) - 1
+    name = named("(" * more + "{}" + f"{word}{{}})" * more, *terms)
+    return Value(f"({word.join(t.sql for t in terms)})", ty.BOOLEAN, name)
 
 
 @translates(exp.Not, args="this")

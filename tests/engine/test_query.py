@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -245,3 +246,26 @@ def test_instants_outside_of_the_years_of_utc(tmp_path: Path, literal: str, rows
     ends = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.timezone(dt.timedelta(hours=hours))) for hours in (-8, -18)]
     counted = [lake.sql("SELECT count(*) FROM t WHERE at < :end", engine="duckdb", args={"end": e}) for e in ends]
     assert [c.fetchall() for c in counted] == [[(2,)], [(3,)]]
+
+
+_RANGES = [f"id BETWEEN {5 * i} AND {5 * i + i % 3}" for i in range(2000)]
+_IN_RANGES = [i for i in range(100) if i % 5 <= i // 5 % 3]
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        (" OR ".join(_RANGES), _IN_RANGES),
+        (" AND ".join(f"NOT {r}" for r in _RANGES[:350]), sorted({*range(100)} - {*_IN_RANGES})),
+        (" OR ".join(f"(id = {3 * i} AND kind = 'k{i % 2}')" for i in range(400)), range(0, 100, 6)),
+    ],
+    ids=["ranges", "no ranges", "pairs"],
+)
+def test_conditions_of_many_terms(lake: bitlake.Lake, condition: str, ids: Sequence[int]) -> None:
+    """The terms of a chain do not nest: as recursion they would exceed Python's limit."""
+    assert fetched(lake, f"SELECT id FROM t WHERE {condition} ORDER BY id") == [(i,) for i in ids]
+
+
+def test_names_of_chains(lake: bitlake.Lake) -> None:
+    chain = lake.sql("SELECT id = 1 OR id = 2 OR id = 3, id > 1 AND (id < 9 AND id < 8) FROM t", engine="duckdb")
+    assert chain.columns == ["(((id = 1) OR (id = 2)) OR (id = 3))", "((id > 1) AND ((id < 9) AND (id < 8)))"]
