@@ -51,8 +51,9 @@ def _unset(name: str, kind: Kind[T], immutable: bool = False) -> Option[T | None
 # --- tables, data files, snapshots and commits ------------------------------------------------------------------------
 
 TYPE = _option("type", kind.TEXT, "table", immutable=True)
-"""Kind of table: one of these holds files of Paimon's own format.  Flink refreshes a materialized table by a query."""
+"""Kind of table: ``table``, or ``materialized-table``, whose rows Flink refreshes by a query; others are refused."""
 PAIMON_TYPES = ("table", "materialized-table")
+"""Types of tables in Paimon's own format."""
 PATH = _unset("path", kind.TEXT)
 """Where the table is; never stored by bitlake."""
 BUCKET = _option("bucket", kind.BUCKET, "-1")
@@ -135,9 +136,9 @@ SNAPSHOT_EXPIRE_LIMIT = _option("snapshot.expire.limit", kind.at_least(1), "50")
 CONSUMER_EXPIRATION_TIME = _unset("consumer.expiration-time", kind.DURATION)
 """An expiry of snapshots deletes consumers that made no progress for this long; unset: none."""
 SNAPSHOT_IGNORE_EMPTY = _unset("snapshot.ignore-empty-commit", kind.BOOL)
-"""Make no snapshot for a commit of nothing; unset: batch writes make none."""
+"""No effect: a batch write of nothing makes no snapshot, and a batch of a stream always makes one."""
 CONSUMER_CHANGELOG_ONLY = _option("consumer.changelog-only", kind.BOOL, "false")
-"""An expiry of snapshots keeps none for consumers."""
+"""Expiry of snapshots ignores the progress of consumers."""
 COMMIT_MAX_RETRIES = _option("commit.max-retries", kind.at_least(0), "10")
 """Attempts after a failed one."""
 COMMIT_MIN_WAIT = _option("commit.min-retry-wait", kind.DURATION, "10 ms")
@@ -166,7 +167,7 @@ READ_JOIN_FILTERS = _option("read.join-filters", kind.BOOL, "true")
 """In a join, read the keys of a small table first and leave out files of this one that hold none of them (bitlake's own
 option)."""
 DYNAMIC_OVERWRITE = _option("dynamic-partition-overwrite", kind.BOOL, "true")
-"""INSERT OVERWRITE replaces only the partitions it writes."""
+"""No effect: the statement and the session's ``partitionOverwriteMode`` decide what INSERT OVERWRITE replaces."""
 WRITE_ONLY = _option("write-only", kind.BOOL, "false", former=("write.compaction-skip",))
 """Writers neither compact nor expire."""
 SCAN_IGNORE_CORRUPT = _option("scan.ignore-corrupt-files", kind.BOOL, "false")
@@ -241,7 +242,9 @@ CHANGELOG_STATS = _unset("changelog-file.stats-mode", kind.STATS_MODE)
 WRITE_BUFFER_SIZE = _option("write-buffer-size", kind.SIZE_ABOVE_0, "256 mb")
 """Rows of a bucket that are gathered and sorted in memory before they become a file."""
 IGNORE_DELETE = _option(
-    *("ignore-delete", kind.BOOL, "false"),
+    "ignore-delete",
+    kind.BOOL,
+    "false",
     former=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
 )
 """Drop rows of kind -U and -D."""
@@ -329,7 +332,7 @@ PARTIAL_REMOVE_GROUP = _unset(
 ROW_DEDUPLICATE = _option("changelog-producer.row-deduplicate", kind.BOOL, "false")
 """Leave changes that change nothing out of changelogs."""
 DELETE_FORCE_CHANGELOG = _option("delete.force-produce-changelog", kind.BOOL, "false")
-"""A DELETE of some partitions writes -D rows, which changelogs and streams show, instead of dropping files."""
+"""A DELETE of some partitions writes -D rows, which changelogs and streams contain, instead of dropping files."""
 STREAMING_OVERWRITE = _option("streaming-read-overwrite", kind.BOOL, "false")
 """Streams of a primary-key table contain the rows that an overwrite removes and adds."""
 STREAMING_APPEND_OVERWRITE = _option("streaming-read-append-overwrite", kind.BOOL, "false")
@@ -393,11 +396,11 @@ PROCESS_TIME_ZONE = _unset("sink.process-time-zone", kind.ZONE)
 PARTITION_EXPIRATION_TIME = _unset("partition.expiration-time", kind.DURATION)
 """Partitions older than this may expire."""
 PARTITION_EXPIRATION_CHECK_INTERVAL = _option("partition.expiration-check-interval", kind.DURATION, "1 h")
-"""How often Paimon's streaming writers expire partitions; bitlake's do not go by it."""
+"""No effect: how often Paimon's streaming writers expire partitions; bitlake's do not."""
 PARTITION_EXPIRATION_MAX_NUM = _option("partition.expiration-max-num", kind.at_least(1), "100")
 """Partitions that one call expires."""
 PARTITION_EXPIRATION_BATCH_SIZE = _unset("partition.expiration-batch-size", kind.at_least(0))
-"""Partitions that one commit of an expiry drops; unset or 0: all."""
+"""Most partitions that expiry drops in one commit; unset or 0: all of them."""
 PARTITION_EXPIRATION_STRATEGY = _option(
     "partition.expiration-strategy", kind.word("values-time", "update-time"), "values-time"
 )
@@ -496,7 +499,7 @@ IMMUTABLE = frozenset(
 )
 """Names that neither SET nor RESET may touch once the table has a snapshot."""
 FORMER_NAMES = {name: option for option in OPTIONS.values() for name in option.former_names}
-"""The options by their other names."""
+"""The options by their former names, under which they still act."""
 
 _COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
 FIELDS = "fields."

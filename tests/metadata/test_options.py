@@ -452,6 +452,7 @@ def test_every_option_of_paimon_acts_is_refused_or_is_named_as_without_effect() 
     assert len(keys) > 250
     assert [k for k in keys if k not in known and not any(fnmatch(k, name) for name in named)] == []
     assert [n for n in named if not any(fnmatch(k, n) for k in keys)] == [], "no option of Paimon's has this name"
+    assert not {*named} & {*validation._NOT_KNOWN, *validation._READING}, "refused, not without effect"
 
 
 @pytest.mark.parametrize(
