@@ -1,7 +1,7 @@
 # Everything below needs make and a Python >= 3.11 with venv.  `make help` prints the lines that start with "## ".
 # PYTHON=python3.13 make test   uses that interpreter;   JOBS=4 make test   that many test processes.
 
-# The first that is new enough: `python3` of some systems is older, and others have only versions under their own names.
+# Take the first Python that is new enough: on some systems `python3` is older, and others have only `python3.13`.
 NEW_ENOUGH = $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 ifeq ($(origin PYTHON), undefined)
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do if $(NEW_ENOUGH); then echo $$p; break; fi; done)

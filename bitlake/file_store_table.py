@@ -428,9 +428,9 @@ class FileStoreTable:
         return self.commit_files(state, [], "TRUNCATE", _scope_of(state.schema, partition, *others))
 
     def delete_partitions(self, scan: TableScan) -> int:
-        """Delete the rows that a scan selects, which are whole partitions, in one snapshot; returns their number.
+        """Drop the files of the partitions that a scan's condition selects, in one snapshot; returns the rows deleted.
 
-        No row is written and none goes to the changelog, as in Paimon: see
+        No row is written, and the changelog lacks the deletion, as in Paimon: see
         :func:`bitlake.mergetree.dml.deletes_partitions`.
         """
         state = scan.state
@@ -501,6 +501,6 @@ class FileStoreTable:
 
 
 def _scope_of(schema: TableSchema, *partitions: Mapping[str, Any] | None) -> Overwrite:
-    """An overwrite of all files (None), or of those in partitions that match one of the (physical) specs."""
+    """An overwrite of the partitions that match one of the specs (physical values by column); None: all files."""
     first, *others = (overwrite_scope(schema, spec, filled=False) for spec in partitions)
     return replace(first, others=tuple(s.partition for s in others if s.partition))

@@ -432,7 +432,10 @@ class Catalog(ABC):
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
 
     def missing_table(self, name: str, database: str) -> MissingTable:
-        """The error that a query names no table or view, with similar tables; ``database`` is the current one."""
+        """The error for a query of a table or view that does not exist, with similar names.
+
+        ``database`` is the current database.
+        """
         owner, _, table = name.rpartition(".")
         owner = owner or database
         if self.database_exists(owner):

@@ -135,7 +135,7 @@ def _log_to_stderr() -> None:
         log.propagate = False
 
 
-_SENSE = {
+_SYNONYMS = {
     "--retain-max": ("keep", "keep-last", "retain", "max", "last", "snapshots", "num-retained", "retain-last"),
     "--older-than": ("age", "before", "older", "days", "since", "ttl", "older-than-days"),
     "--where": ("condition", "filter", "predicate", "cond", "partition"),
@@ -167,7 +167,7 @@ _SENSE = {
     "--database": ("db", "schema", "namespace"),
     "--option": ("conf", "config", "storage-option"),
 }
-"""Names that people try, without dashes, by the option that they mean."""
+"""Words that people try instead of an option's name, without dashes, by option."""
 
 
 def suggestion(error: click.ClickException) -> str:
@@ -177,7 +177,7 @@ def suggestion(error: click.ClickException) -> str:
     options = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     if isinstance(error, click.NoSuchOption):
         word = error.option_name.lstrip("-").lower()
-        synonyms = [option for option, words in _SENSE.items() if word in words and option in options]
+        synonyms = [option for option, words in _SYNONYMS.items() if word in words and option in options]
         matches = synonyms or error.possibilities
         hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
         return f"No such option: {error.option_name}.{hint}"

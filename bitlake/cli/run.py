@@ -126,7 +126,7 @@ def _section(parameter: click.Parameter) -> str:
     return "Lake and output" if isinstance(parameter, LakeOption) else "Options"
 
 
-_SENSE = {
+_SYNONYMS = {
     "sql": "query select shell repl execute",
     "tables": "ls databases show",
     "describe": "schema columns info show-table",
@@ -149,12 +149,12 @@ _SENSE = {
     "delete": "remove rm drop",
     "list": "ls show",
 }
-"""Words that people try for a command, of this or another tool."""
+"""Words that people try instead of a command's name, often from another tool, by command."""
 
 
 def commands_like(name: str, commands: Sequence[str]) -> list[str]:
-    """The commands that a word probably means: by another word for them, else by their letters."""
-    words = {command: [command, *_SENSE.get(command, "").split()] for command in commands}
+    """The commands that a word probably means: by name or synonym, else by the most similar of these."""
+    words = {command: [command, *_SYNONYMS.get(command, "").split()] for command in commands}
     known = {word for synonyms in words.values() for word in synonyms}
     meant = [name.lower()] if name.lower() in known else get_close_matches(name.lower(), sorted(known), 1, 0.7)
     return [command for command in commands if meant and meant[0] in words[command]]

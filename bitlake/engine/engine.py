@@ -182,14 +182,14 @@ class CoreEngine:
             return handler(session, statement)
 
 
-_OTHER_CATALOGS = frozenset(("SPARK_REMOTE", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"))
-"""Variables that may give a new session tables of its own: a server, or settings that name a catalog."""
+_SPARK_SETTINGS = frozenset(("SPARK_REMOTE", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"))
+"""Environment variables that may give a new session other tables: a server, or settings that name a catalog."""
 
 
 def is_left_to_spark(text: str, error: BitlakeError) -> bool:
     """Whether Spark may carry out what failed here: nothing was changed, and the error is not the statement's own."""
     if isinstance(error, MissingTable):
-        return not _OTHER_CATALOGS.isdisjoint(os.environ)
+        return not _SPARK_SETTINGS.isdisjoint(os.environ)
     if isinstance(error, NeedsSpark | NotTranslatable) or isinstance(error.__cause__, ModuleNotFoundError):
         return True  # or DuckDB, which INSERT and MERGE may need, is not installed
     try:

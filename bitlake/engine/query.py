@@ -117,18 +117,18 @@ _SPARKS_DATABASES = frozenset(
     ("parquet", "orc", "csv", "json", "xml", "text", "avro", "binaryfile", "libsvm", "delta", "iceberg", "hudi")
     + ("global_temp", "session", "system", "builtin")
 )
-"""Names before a table that Spark gives a meaning of its own, such as a format of files."""
+"""Qualifiers of a table name that have their own meaning in Spark, such as a file format in ``csv.`path```."""
 
 
 def unknown_name(session: Session, prepared: PreparedQuery) -> BitlakeError | None:
-    """The error of a table or column that surely does not exist; None if Spark may know every name."""
+    """The error for a table or column that cannot exist; None if Spark may resolve every name."""
     if session.state.spark is not None:
         return None
     return _missing_table(session, prepared.analysis.text) or _unknown_column(prepared)
 
 
 def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
-    """The error of a table or view that neither the lake nor the session has; None if there may be all."""
+    """The error for a table or view that neither the lake nor the session has; None if all of them may exist."""
     for node in () if text.tree is None else named_tables(text.tree):
         name = name_of(node)
         if name is None or name.catalog is not None or "/" in name.table or cte_of(node) is not None:
@@ -141,19 +141,19 @@ def _missing_table(session: Session, text: SqlText) -> BitlakeError | None:
     return None
 
 
-_NAMING = (exp.Values, exp.Lateral, exp.Pivot, exp.Lambda, exp.Kwarg, exp.PropertyEQ, exp.Collate, exp.QueryTransform)
-"""Nodes by which a name may mean something else than a column of a table."""
-_UNITS = frozenset(
+_NAMERS = (exp.Values, exp.Lateral, exp.Pivot, exp.Lambda, exp.Kwarg, exp.PropertyEQ, exp.Collate, exp.QueryTransform)
+"""Nodes that define names of their own: a name below them need not be a column of a table."""
+_DATE_UNITS = frozenset(
     "year years quarter quarters month months week weeks day days dayofyear hour hours minute minutes second seconds "
     "millisecond milliseconds microsecond microseconds nanosecond yyyy yy mm mon dd decade century".split()
 )
-"""Words that functions of dates take without quotes."""
+"""Units that date functions take without quotes; they look like columns."""
 
 
 def _unknown_column(prepared: PreparedQuery) -> BitlakeError | None:
-    """The error of a column that no table has, of a single SELECT that something else keeps from being translated."""
+    """The error for a column that no table has, in a single SELECT that was not translated for another reason."""
     tree, scans = prepared.analysis.text.tree, prepared.scans
-    if not isinstance(tree, exp.Select) or tree.find(*_NAMING):
+    if not isinstance(tree, exp.Select) or tree.find(*_NAMERS):
         return None
     tables, queries = named_tables(tree), list(tree.find_all(exp.Query))
     if len(tables) != len(scans) or None in map(name_of, tables) or len(queries) > 1:
@@ -162,8 +162,8 @@ def _unknown_column(prepared: PreparedQuery) -> BitlakeError | None:
     known = [c for names in columns.values() for c in names]
     sources = [(t.alias_or_name, known) for t in tables]
     for node in tree.find_all(exp.Column):
-        # ORDER BY sees what generators name, too.
-        if node.find_ancestor(exp.Order, exp.Hint) is None and node.name.lower() not in _UNITS:
+        # ORDER BY may also name a column of a generator, such as explode.
+        if node.find_ancestor(exp.Order, exp.Hint) is None and node.name.lower() not in _DATE_UNITS:
             missing = UnknownColumn(node, sources).missing(tree, known)
             if missing is not None:
                 return missing.among(columns)
@@ -171,7 +171,7 @@ def _unknown_column(prepared: PreparedQuery) -> BitlakeError | None:
 
 
 def _not_parsed(text: SqlText) -> BitlakeError | None:
-    """The error of a query that cannot be parsed, with its place."""
+    """The syntax error of a query, with its line and column; None if it can be parsed."""
     error = text.syntax_error if text.tree is None else None
     return None if error is None else NotParsed(error)
 

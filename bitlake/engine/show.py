@@ -145,13 +145,14 @@ def _shown(value: Any, field: DataField, timezone: str) -> str:
 
 
 _SECRET = re.compile(r"secret|password|token|access[.]?key|url", re.IGNORECASE)
+"""The defaults of ``spark.redaction.regex`` and ``spark.sql.redaction.options.regex``."""
 
 
 def _shown_options(schema: TableSchema, *, keys: bool = False) -> dict[str, str]:
     """A table's options by name, with ``keys`` also its primary key.
 
-    As in Spark, values are hidden whose names are those of secrets, such as ``password``; options that bitlake knows
-    hold none.
+    As in Spark, the value of an option is hidden if its name looks like that of a secret, such as ``my.password``.
+    Values of options that bitlake knows are shown: they are no secrets.
     """
     options = dict(schema.options)
     if keys and schema.primary_keys:

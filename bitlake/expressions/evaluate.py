@@ -282,7 +282,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parts_of(node: Ranges, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """The part of each value (see :class:`Ranges`); that of NULL is arbitrary."""
+    """The part (see :class:`Ranges`) that holds each value; NULL gets an arbitrary one."""
     kind = column.type
     points = list_array(node.points, kind, lambda: values_array(node.points.values, kind))
     edges, values = _sortable(points, column)
@@ -291,7 +291,7 @@ def parts_of(node: Ranges, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def _sortable(points: pa.Array, column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Points and a column's values as numbers of the same order."""
+    """The points and a column's values as numbers that sort like them."""
     kind = column.type
     if pa.types.is_floating(kind):
         return points.to_numpy(), column.fill_null(0).to_numpy()
@@ -314,21 +314,21 @@ def _integers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 def _is_tuple(
     node: Tuples, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int
 ) -> pa.ChunkedArray:
-    """Which rows are one of the tuples: the columns narrow them one after the other."""
-    left, state = np.arange(rows), np.zeros(rows, np.int64)
+    """Whether each row is one of the tuples; each column narrows the rows that the columns before it left."""
+    candidates, state = np.arange(rows), np.zeros(rows, np.int64)
     for listed, step in zip(node.columns, node.steps, strict=True):
-        places = _places_in(listed, columns[listed.column], fields[listed.column].type)[left]
+        places = _places_in(listed, columns[listed.column], fields[listed.column].type)[candidates]
         sought = state * (len(listed.values) + 1) + places
         state = np.minimum(np.searchsorted(step, sought), len(step) - 1)
         same = (step[state] == sought) & (places >= 0)
-        left, state = left[same], state[same]
-    found = np.full(rows, node.negated)
-    found[left] = not node.negated
-    return pa.chunked_array([pa.array(found)])
+        candidates, state = candidates[same], state[same]
+    selected = np.full(rows, node.negated)
+    selected[candidates] = not node.negated
+    return pa.chunked_array([pa.array(selected)])
 
 
 def _places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np.int64]:
-    """The place of each value in a list; its length for NULL, -1 for a value that is not in the list."""
+    """The index of each value in a list: the list's length for NULL, -1 for a value that is not in it."""
     if not isinstance(kind, AtomicType):
         raise InvalidRequest(f"column '{listed.column}' of type {kind} cannot be compared")
     column = _as_stored(column, kind)

@@ -269,7 +269,7 @@ def judge(
 ) -> Verdicts:
     """The verdicts of a bound predicate over files of ``rows`` rows each, from those of its leaves.
 
-    Many terms about columns of ``bounds`` (None: nothing is known of it) are judged at once.
+    Groups of similar terms are judged at once by ``bounds``, the columns' bounds by name (None: unknown).
     """
     verdicts = _judge(predicate, rows, leaf, bounds)
     verdicts[rows == 0] = _NONE
@@ -288,7 +288,7 @@ def _judge(
             join: Any = np.minimum if conjunction else np.maximum
             verdicts = np.full(count, _ALL if conjunction else _NONE, np.int8)
             waiting = list(grouped_terms(predicate))
-            for child in waiting:  # grows
+            for child in waiting:  # the loop appends the terms of groups that cannot be judged at once
                 if not isinstance(child, Ranges | Tuples):
                     join(verdicts, _judge(child, rows, leaf, bounds), out=verdicts)
                 elif (truth := _group_verdicts(child, bounds, rows)) is not None:
@@ -326,7 +326,7 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
 
 
 def _group_verdicts(group: Group, bounds: Mapping[str, ColumnBounds | None], rows: Int64s) -> Verdicts | None:
-    """The verdicts of many terms; None if they must be judged one by one."""
+    """The verdicts of a group of terms; None if these must be judged one by one, for lack of bounds."""
     names = [group.column] if isinstance(group, Ranges) else [listed.column for listed in group.columns]
     known = [found for name in names if (found := bounds.get(name)) is not None]
     if len(known) < len(names):
@@ -352,11 +352,11 @@ def _range_verdicts(group: Ranges, b: ColumnBounds, rows: Int64s) -> Verdicts:
 
 
 _MOST_CELLS = 1 << 22
-"""Files times tuples that are judged at once."""
+"""Files times tuples of one step, which limits its memory to some megabytes."""
 
 
 def _tuple_verdicts(group: Tuples, known: Sequence[ColumnBounds], rows: Int64s) -> Verdicts:
-    """NONE without a tuple within all bounds; ALL where columns have one value or only NULL, and a tuple has these."""
+    """NONE where no tuple lies within all bounds; ALL where a tuple does, and each column is constant or only NULL."""
     sure = np.logical_and.reduce(
         [
             (_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT)) | ((b.nulls >= 0) & (b.nulls >= rows))
@@ -450,9 +450,10 @@ def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
 
 
 def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> tuple[Int64s, Int64s, Bools, int, Bools, int]:
-    """For each file the places of a list within its bounds (first, end), and whether it may have NULL.
+    """Which values of a list each file may have.
 
-    Also the place of NULL, whether a file may have NaN, as any with floats may, and the place of NaN (-1 without).
+    Returns the first and the end index of those within the file's bounds, whether it may have NULL, the index of NULL,
+    whether it may have NaN (bounds leave NaN out), and the index of NaN (-1 if the list has none).
     """
     literals = list_array(listed, b.form, lambda: _literals(listed.values, b.form))
     full = (b.nulls >= 0) & (b.nulls >= rows)

@@ -1,9 +1,9 @@
-"""Groups of the terms of a long OR or AND, each evaluated at once instead of term by term.
+"""Groups of similar terms of a long OR or AND: a group is evaluated at once instead of term by term.
 
 * :class:`Ranges`: terms about one column, such as ``k BETWEEN 1 AND 5 OR k > 90 OR …``;
 * :class:`Tuples`: terms that compare the same columns with one value each: ``(a = 1 AND c = 2) OR …``.
 
-The tree keeps the terms: only what evaluates a predicate asks for :func:`grouped_terms`.
+The tree keeps the terms; only evaluation calls :func:`grouped_terms`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     Int64s: TypeAlias = npt.NDArray[np.int64]
 
 MANY = 16
-"""From this number of terms on, those that look alike are evaluated together."""
+"""Least number of similar terms that are evaluated as a group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Terms about one column's values: where they, joined by OR or AND, are TRUE.
+    """Comparisons of one column, joined by OR or AND, as the ranges of values for which they are TRUE.
 
     ``points`` are the ends of all ranges, distinct and sorted.  They cut the order of values into parts: part
-    ``2 * i + 1`` is point i, part ``2 * i`` the values between point i - 1 and point i.  So the part of a value is the
-    number of smaller points plus the number of points that are not greater.
+    ``2 * i + 1`` is point i, and part ``2 * i`` holds the values between point i - 1 and point i.  So the part of a
+    value is the number of points < value plus the number of points <= value.
     """
 
     column: str
@@ -40,27 +40,31 @@ class Ranges:
     conjunction: bool
     points: In
     inside: Bools
-    """Whether the values of a part are selected."""
+    """For each part, whether its values are selected."""
     term_parts: Int64s
-    """For each term the first and the last part in which it is TRUE somewhere."""
+    """For each term the first and the last part where it can be TRUE."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuples:
-    """Terms that compare the same columns with one value each; in an AND, their negation (``negated``).
+    """Terms of an OR that compare the same columns with one value each, as tuples of values.
 
-    Of an AND, a row with NULL differs from a tuple without.  Values are numbers: the place in the column's list, whose
-    length stands for NULL.
+    ``negated``: terms of an AND, each TRUE for rows that differ from a tuple.  Their NULL tests make a row with NULL
+    differ from a tuple without.  A tuple holds indexes into the lists of ``columns``; the length of a list stands for
+    NULL.
     """
 
     terms: tuple[Predicate, ...]
     negated: bool
     columns: tuple[In, ...]
-    """The values of each column, which all tuples name."""
+    """For each column the sorted list of its values in the tuples."""
     places: Int64s
-    """Tuples by columns."""
+    """The tuples: an array of shape (tuples, columns)."""
     steps: tuple[Int64s, ...]
-    """For each column the distinct ``place of the values before * (values + 1) + value``, sorted."""
+    """A trie of the tuples: for each column the distinct prefixes that end there, sorted.
+
+    A prefix is ``index of the prefix before it * (values + 1) + index of the value``; the empty one has index 0.
+    """
 
     @property
     def conjunction(self) -> bool:
@@ -72,7 +76,7 @@ Group: TypeAlias = "Ranges | Tuples"
 
 
 def grouped_terms(node: And | Or) -> Sequence[Predicate | Group]:
-    """The terms of an OR or AND, those that look alike in groups; the groups are made once."""
+    """The terms of an OR or AND, with many similar terms replaced by their group; computed once for each node."""
     if len(node.children) < MANY:
         return node.children
     if not node.groups:  # two threads may both make them
@@ -180,7 +184,7 @@ def _disjoint(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _places(points: Sequence[Any]) -> Callable[[Any], int]:
-    """A function from a value to its place in ``points``: NaN is the last, and -0.0 is 0.0."""
+    """A function from a value to its index in ``points``: NaN is the last, and -0.0 equals 0.0."""
     places = {p: i for i, p in enumerate(points)}
     return lambda v: len(points) - 1 if isinstance(v, float) and math.isnan(v) else places[v]
 

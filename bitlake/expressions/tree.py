@@ -87,7 +87,7 @@ class In:
     values: tuple[Any, ...]
     negated: bool = False
     arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The values as arrays, by what they are used for: each is made once, not once per file."""
+    """The converted values, by what they are used for (:func:`list_array`)."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickling: without the arrays."""
@@ -95,7 +95,7 @@ class In:
 
 
 def list_array(leaf: In, use: Hashable, make: Callable[[], T]) -> T:
-    """The values of a list as ``make`` converts them; made once for each ``use``, and shared by all files."""
+    """The values of a list, converted by ``make`` once for each ``use`` and shared by all files."""
     try:
         array: T = leaf.arrays[use]
     except KeyError:  # two threads may both make it

@@ -373,7 +373,7 @@ LONG_LIST = 512
 
 
 def are_listed(known: pa.Array, keys: KeyList) -> npt.NDArray[np.bool_]:
-    """Return which of an index's keys, usually in order, are among others; an array of numbers is sorted."""
+    """Return whether each of an index's keys is in a list; a list that is an array of numbers must be sorted."""
     if isinstance(keys, pa.Array) and pa.types.is_integer(keys.type) and len(keys):
         members, sought = keys.to_numpy(), known.to_numpy()
         found = members[np.minimum(np.searchsorted(members, sought), len(members) - 1)]

@@ -120,7 +120,7 @@ class FileIndexReader:
                 return Selection.all()
 
     def _group(self, group: Ranges | Tuples, evaluation: _Evaluation) -> Selection:
-        """Return the rows for which one of many terms (of an AND: each) can be TRUE."""
+        """Return the rows for which one term of a group (of an AND: each) can be TRUE."""
         if len(group.terms) <= _MANY_TERMS:
             return self._evaluate((And if group.conjunction else Or)(group.terms), evaluation)
         if isinstance(group, Tuples):
@@ -132,7 +132,11 @@ class FileIndexReader:
         return self._ranges(group, evaluation)
 
     def _ranges(self, group: Ranges, evaluation: _Evaluation) -> Selection:
-        """Return the rows within many ranges: by the values of a small index, or if few ranges meet a file's values."""
+        """Return the rows within many ranges.
+
+        A small index is asked for those of its values that lie in the ranges.  Another is asked for each range that
+        meets the file's values, if these are few.
+        """
         column, length = group.column, sum(length for _, length in self._places(group.column).values())
         if not length:
             return _EVERY
@@ -451,7 +455,7 @@ def _physical(values: pa.Array) -> list[Any]:
 
 
 _MANY_TERMS = 64
-"""Evaluating each of this number of terms by an index takes as long as reading the rows of a small file."""
+"""Most terms of a group that an index evaluates one by one: more take longer than reading the rows of a small file."""
 _OTHER_END = {Op.GT: (Op.LT, Op.LE), Op.GE: (Op.LT, Op.LE), Op.LT: (Op.GT, Op.GE), Op.LE: (Op.GT, Op.GE)}
 _EVERY = Selection.all()
 

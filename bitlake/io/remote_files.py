@@ -37,7 +37,7 @@ _REQUESTS_OF_A_FILE = 8
 _PAUSE = 0.005  # seconds
 
 Tail = tuple[int, bytes]
-"""Bytes of a file that are in memory, and their offset in it."""
+"""The offset of bytes of a file that are in memory, and these bytes."""
 
 
 def open_ranges(
@@ -65,7 +65,7 @@ def open_ranges(
 
 
 def _before(each: tuple[int, int], tail: Tail) -> tuple[int, int]:
-    """The part of a range that has to be fetched: it ends where the tail begins."""
+    """The part of a range that is not in the tail, as (offset, length)."""
     (offset, length), (start, data) = each, tail
     return (offset, max(0, start - offset)) if start <= offset + length <= start + len(data) else each
 
@@ -151,7 +151,7 @@ class RangedFile(io.RawIOBase):
         end = self._start + len(self._window)
         ordered = len(self._window) > 0 and self._start <= self._at <= end
         self._ahead = min(2 * self._ahead, _MOST_AHEAD) if ordered else _LEAST_FETCH
-        if self._size <= _LEAST_FETCH:  # one request, also of readers that begin at the end
+        if self._size <= _LEAST_FETCH:  # one request, even if the reader begins at the end
             self._window, self._start = self._fetch(0, self._size), 0
             return
         # What the window holds of it already is not fetched again.

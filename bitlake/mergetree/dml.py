@@ -136,8 +136,8 @@ def deletes_by_rows(state: TableState) -> bool:
 def deletes_partitions(scan: TableScan) -> bool:
     """Return whether DELETE drops the files of a primary-key table's partitions without reading or writing rows.
 
-    As in Paimon, it does where the condition names partition columns only, whatever the merge engine.  The changelog
-    then lacks the deletion; with ``delete.force-produce-changelog`` a DELETE of some partitions writes -D rows.
+    As in Paimon, it does so if there is no condition, or one of partition columns only, whatever the merge engine.  The
+    changelog then lacks the deletion; with ``delete.force-produce-changelog`` a DELETE with a condition writes -D rows.
     """
     schema, predicate = scan.state.schema, scan.predicate
     if not schema.primary_keys or predicate is None or predicate == TRUE:

@@ -34,7 +34,7 @@ def dumps(value: Any, depth: int = 0) -> str:
         return f"{{\n{inner}\n{'  ' * depth}}}"
     if isinstance(value, (list, tuple)):
         return "[ " + ", ".join(dumps(v, depth) for v in value) + " ]" if value else "[ ]"
-    return str(value) if type(value) is int else json.dumps(value)
+    return str(value) if type(value) is int else json.dumps(value)  # str is faster
 
 
 def flat(value: Any) -> str:

@@ -60,8 +60,8 @@ class Option(Generic[T]):
 
     ``parse`` turns text into the value and raises ``ValueError`` otherwise; ``allowed`` says in words what it takes;
     ``default`` is the value when unset (None: unset is a state of its own).  ``immutable``: it cannot change once the
-    table has a snapshot.  ``default_text`` is the default as a person would write it.  ``former_names``: other names,
-    of which the first that a table sets counts if it does not set ``name``.
+    table has a snapshot.  ``default_text`` is the default as a person would write it.  ``former_names``: older
+    names; a table that does not set ``name`` has the value of the first of these that it sets.
     """
 
     name: str

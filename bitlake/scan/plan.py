@@ -324,8 +324,8 @@ class ScanMetrics:
     ``files_unseen`` are files of partitions that the predicate excludes, in a table of very many files: they are
     counted as skipped by partition, ``data_bytes`` is without them, and ``manifests_read`` of ``manifests`` were read
     to find the others.  ``files_unlisted`` are files that Spark tasks skipped, by reason, and ``bytes_unlisted`` their
-    bytes: they are counted as skipped, and in the totals, but the plan does not list them.  ``data_requests`` are those
-    beside the footers', with which the data of small files comes.
+    bytes: they are counted as skipped, and in the totals, but the plan does not list them.  ``data_requests``
+    leaves out the requests of footers, with which the data of small files comes.
 
     >>> scan = table.scan(where="status = 'SENT'")
     >>> rows = scan.to_arrow()

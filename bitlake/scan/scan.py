@@ -95,7 +95,7 @@ class TableScan:
         to_spark: ToSpark | None = None,
         executors: Callable[[], Executors] | None = None,
     ) -> TableScan:
-        """All rows and columns of a state, in the deletion-vector mode in which it is read right."""
+        """A scan of all rows and columns of a state, in the deletion-vector mode that reads it correctly."""
         state = in_readable_mode(state)
         columns = state.schema.field_names
         return TableScan(state, state.store, columns, timezone=timezone, _to_spark=to_spark, _executors=executors)
@@ -108,7 +108,7 @@ class TableScan:
         to_spark: ToSpark | None = None,
         executors: Callable[[], Executors] | None = None,
     ) -> TableScan:
-        """The rows at a point in time for a query, as the table's latest options ask of queries."""
+        """A query's scan of a table at a point in time; the latest options apply, such as ``scan.fallback-branch``."""
         scan = TableScan.of_state(when.of(latest, timezone), timezone, to_spark, executors)
         return scan.for_query(when, latest.schema.options)
 

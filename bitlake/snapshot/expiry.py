@@ -212,8 +212,8 @@ def _first_needed(
     table: TableFiles, schema: TableSchema, consumers_since: int | None, line: removal_markers.Line
 ) -> int | None:
     """The first snapshot that a consumer or a running rollback needs; None if there is none."""
-    holds = not schema.opts.of(opt.CONSUMER_CHANGELOG_ONLY)
-    needed = (least_next_snapshot(table, consumers_since) if holds else None, line.held)
+    ignored = schema.opts.of(opt.CONSUMER_CHANGELOG_ONLY)
+    needed = (None if ignored else least_next_snapshot(table, consumers_since), line.held)
     return min((number for number in needed if number is not None), default=None)
 
 
@@ -350,7 +350,7 @@ def max_expired_partitions(schema: TableSchema) -> int | None:
 
 
 DropPartitions: TypeAlias = Callable[..., object]
-"""Deletes the rows of partitions, given by their physical values by column, in one commit."""
+"""Deletes the rows of the given partitions (physical values by column) in one commit."""
 
 
 def drop_expired(

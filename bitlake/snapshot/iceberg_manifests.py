@@ -190,7 +190,7 @@ def sync_refs(state: TableState) -> None:
 def tag_refs(
     table: TableFiles, snapshots: Iterable[IcebergSnapshot], base: TableMetadata | None = None
 ) -> Mapping[str, int]:
-    """The snapshots of tags that the metadata lists; tags that are older than a base are not read again."""
+    """The snapshot ids of tags, if ``snapshots`` has them; tags older than the metadata ``base`` are taken from it."""
     ids = {s.snapshot_id for s in snapshots}
     refs = {}
     for file in table.store.list(table.paths.tag_dir):

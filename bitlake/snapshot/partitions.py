@@ -200,7 +200,7 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
 
 
 def partitions_where(state: TableState, predicate: Predicate) -> list[dict[str, Any]]:
-    """The partitions with files for which a condition on their columns (bound) is TRUE: physical values by column."""
+    """The partitions with files for which a bound condition on their columns is TRUE, as physical values by column."""
     files = columns_of_files(files_to_plan(state, predicate).files)
     values = PartitionReader(state.schema, state.paths).values
     matches = _partitions_match(state, predicate, files)

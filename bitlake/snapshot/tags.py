@@ -483,7 +483,7 @@ def earlier_automatic_tag(state: TableState, name: str) -> str | None:
 
 
 def _last(state: TableState, periods: Periods) -> tuple[datetime, str] | None:
-    """The start of the latest tagged period, and its tag: the names of periods sort by time."""
+    """The start of the latest tagged period, and the name of its tag; these names sort by time."""
     tags = ((periods.start(name), name) for name in reversed(versions.tag_names(state.table_files)))
     return next(((start, name) for start, name in tags if start is not None), None)
 

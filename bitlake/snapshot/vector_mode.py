@@ -24,9 +24,9 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import load_schemas
 
 _SCHEMAS: CacheName[tuple[str, str], TableSchema] = CacheName("schemas of snapshots")
-"""By path and the snapshot's list of changes: a table that is created again has other snapshots."""
+"""By the schema's path and the snapshot's delta manifest list, which a table that is created again does not share."""
 _FIELD_BYTES = 500
-"""Bytes of a field in memory, roughly."""
+"""Estimated bytes of a field in memory."""
 
 
 def with_vector_mode_of(schema: TableSchema, snapshot_schema: TableSchema) -> TableSchema:

@@ -31,9 +31,9 @@ JOURNAL = ".fast-forward"
 _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
 _BY_LISTING: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
 _LISTED: CacheName[str, dict[int, FileInfo]] = CacheName("listings of schemas")
-"""The schema files of a schema folder by id, as they were listed last."""
+"""The schema files of a schema folder by id, from its last listing."""
 _LISTED_BYTES = 300
-"""Bytes of a listed file in memory."""
+"""Estimated bytes of a listed file in memory."""
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _PARSED = 4
 """Bytes of a parsed file in memory for each of its own bytes."""
@@ -84,7 +84,7 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
 
 
 def parse_snapshot(table: TableFiles, path: str, data: bytes) -> Snapshot:
-    """The snapshot in a file of a snapshot or tag, which is parsed once for each content."""
+    """The snapshot in a snapshot or tag file; each content is parsed once."""
     cache = table.store.caches[_SNAPSHOTS]
     return cache.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: _PARSED * len(data))
 
@@ -181,9 +181,9 @@ def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
 
 
 def load_schemas(table: TableFiles, ids: Iterable[int]) -> dict[int, TableSchema]:
-    """Load schema versions as :func:`load_schema` does, at once.
+    """Load schema versions by id, in parallel, as :func:`load_schema` does.
 
-    Those that the listing of :func:`latest_schema` shows unchanged are not read again.
+    A file that the last listing (:func:`latest_schema`) shows unchanged is not read again.
     """
     files = table.store.caches[_LISTED].get(table.paths.schema_dir) or {}
     numbers = list(ids)
@@ -194,7 +194,7 @@ def load_schemas(table: TableFiles, ids: Iterable[int]) -> dict[int, TableSchema
 def _listed_schema(
     table: TableFiles, files: Mapping[int, FileInfo], schema_id: int, fresh: bool = False
 ) -> TableSchema:
-    """A schema version, from the cache if its file is as it was listed when it was read."""
+    """A schema version; from the cache if its file is listed with the same ETag as when it was read."""
     file = files.get(schema_id)
     if file is None or file.etag is None:
         return load_schema(table, schema_id)

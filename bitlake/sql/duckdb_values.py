@@ -49,7 +49,7 @@ class NotTranslatable(UnsupportedFeature):
 
 
 class NotParsed(NotTranslatable):
-    """A query that cannot be parsed here; it may have a syntax that only Spark knows."""
+    """A query that cannot be parsed without Spark, which may know its syntax."""
 
     def __init__(self, error: InvalidRequest) -> None:
         UnsupportedFeature.__init__(self, f"cannot parse the query; if Spark can, use engine='spark': {error}")

@@ -211,13 +211,13 @@ def _statement(cursor: Cursor, text: str) -> Statement:
 
 
 def _check_brackets(cursor: Cursor) -> None:
-    """Raise :class:`InvalidRequest` for a round bracket without its counterpart: no engine can parse the query."""
+    """Raise :class:`InvalidRequest` for an unmatched parenthesis: no engine can parse the query."""
     closing = closing_brackets(cursor.words)
     paired = {*closing, *closing.values()}
     alone = next((i for i, word in enumerate(cursor.words) if word in ("(", ")") and i not in paired), None)
     if alone is not None:
-        what = "is never closed" if cursor.words[alone] == "(" else "closes none"
-        raise InvalidRequest(f"a bracket {what}: {caret(cursor.text, cursor.tokens[alone].start)}")
+        what = "'(' is never closed" if cursor.words[alone] == "(" else "')' closes no '('"
+        raise InvalidRequest(f"{what}: {caret(cursor.text, cursor.tokens[alone].start)}")
 
 
 def split_statements(text: str) -> list[SqlText]:

@@ -89,7 +89,7 @@ class SqlText(Expression):
 
     @property
     def syntax_error(self) -> InvalidRequest | None:
-        """The error of a text that sqlglot cannot parse, with the place in the whole statement; None if it has none."""
+        """The error of text that sqlglot cannot parse, with its place in the whole statement; None if it parses."""
         whole = self
         while whole._whole is not None:
             whole = whole._whole

@@ -172,7 +172,7 @@ class TableMaintenance:
         ``formatter`` parses the result) or of its last write (``update-time``).  At most ``max_expires`` partitions
         expire; ``dry_run`` changes nothing.  The defaults are the options ``partition.expiration-*``; all partitions
         that are too old expire if the table does not set ``partition.expiration-max-num``.
-        All are dropped in one commit, or in commits of ``partition.expiration-batch-size`` partitions each.
+        One commit drops ``partition.expiration-batch-size`` partitions, by default all of them.
         Raises :class:`InvalidRequest` if neither ``older_than`` nor the options give an age.
 
         >>> table.maintenance.expire_partitions(timedelta(days=2), formatter="yyyy-MM-dd", dry_run=True)

@@ -396,8 +396,9 @@ class Table:
 
         With ``deletion-vectors.enabled`` an append table keeps its data files, else the files with such rows are
         rewritten.  A table with a primary key gets a -D row for each if its merge engine takes one; else its files are
-        rewritten, too.  Where the condition names partition columns only, or is missing, such a table drops the files
-        of whole partitions, as in Paimon: its changelog lacks them, unless ``delete.force-produce-changelog`` is set.
+        rewritten, too.  If ``where`` names partition columns only, or is None, such a table drops the files of
+        whole partitions, as in Paimon, and its changelog lacks their rows; with ``delete.force-produce-changelog`` a
+        DELETE of some partitions writes -D rows.
 
         >>> table.delete("status = 'SENT'")
         1

@@ -54,13 +54,13 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
         ("x", []),
     ],
 )
-def test_a_command_of_another_name_is_told_by_its_sense(word: str, commands: list[str]) -> None:
+def test_an_unknown_command_suggests_synonyms(word: str, commands: list[str]) -> None:
     """Bug: the nearest letters alone suggested ``head`` for ``schema``."""
     assert commands_like(word, list(COMMANDS)) == commands
     assert commands_like("rm", ["list", "create", "delete"]) == ["delete"]
 
 
-def test_an_option_of_another_name_is_told_by_its_sense(cli: Cli) -> None:
+def test_an_unknown_option_suggests_synonyms(cli: Cli) -> None:
     assert "No such option: --keep. Did you mean --retain-max?" in cli("expire", "orders", "--keep", "3", code=2).err
     assert "a condition needs --where" in cli("explain", "orders", "amount < 3", code=2).err
 

@@ -557,14 +557,14 @@ def test_a_session_that_may_have_other_tables_is_asked_for_them(
         ("SELECT id FROM orders GROUP status", "line 1, column 29\n  SELECT id FROM orders GROUP status\n"),
         ("CREATE TABLE new AS SELECT 1 2", "line 1, column 30\n  CREATE TABLE new AS SELECT 1 2\n" + " " * 31 + "^"),
         ("SELECT * FROM orders JOIN WHERE id = 1", "expected table name: line 1, column 27\n"),
-        ("SELECT count( FROM orders", "a bracket is never closed: line 1, column 13\n  SELECT count( FROM orders\n"),
-        ("SELECT id FROM orders WHERE id IN (1))", "a bracket closes none: line 1, column 38\n"),
+        ("SELECT count( FROM orders", "'(' is never closed: line 1, column 13\n  SELECT count( FROM orders\n"),
+        ("SELECT id FROM orders WHERE id IN (1))", "')' closes no '(': line 1, column 38\n"),
     ],
 )
 def test_an_error_of_syntax_shows_its_place(lake: bitlake.Lake, text: str, message: str) -> None:
     with pytest.raises(BitlakeError, match=re.escape(message)) as raised:
         lake.sql(text, engine="duckdb")
-    certain = "bracket" in message
+    certain = "close" in message
     assert isinstance(raised.value, InvalidRequest if certain else UnsupportedFeature)
     assert is_left_to_spark(text, raised.value) is not certain
 

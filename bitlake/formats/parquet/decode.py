@@ -34,8 +34,9 @@ _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"
 _HEAD = MAGIC
 _NARROW = 4
-"""Part of a file's columns up to which pyarrow is given a footer of the wanted columns only."""
+"""pyarrow gets a footer of the wanted columns only, if the file has at least this many times as many columns."""
 _KEPT_FOOTERS = 4
+"""Narrow footers that are kept for each file."""
 DECODE_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError)
 """Errors of pyarrow for bytes it cannot decode."""
 
@@ -93,7 +94,7 @@ def mini_file(
 
 
 def narrow_footer(footer: Footer, names: Sequence[str]) -> Footer:
-    """The footer of a file with these columns only, if it has many others; pyarrow decodes all that it is given."""
+    """The footer with these columns only, if the file has many others: pyarrow decodes the whole footer it is given."""
     columns = sorted({footer.column(name) for name in names}, key=lambda c: c.leaf)
     groups = [g.chunks for g in footer.row_groups if isinstance(g.chunks, ColumnChunks)]
     if not columns or not groups or len(columns) * _NARROW > len(footer.leaves):
@@ -117,7 +118,7 @@ def _narrow(
 ) -> Footer:
     encoded = [
         thrift.list_field(1, thrift.STRUCT, [chunks.raw(i) for c in columns for i in range(c.leaf, c.leaf_end)])
-        + thrift.i64_field(1, 0)  # bytes, which pyarrow does not use to read
+        + thrift.i64_field(1, 0)  # total_byte_size, which pyarrow does not need
         + thrift.i64_field(1, group.rows)
         + _STOP
         for group, chunks in zip(footer.row_groups, groups, strict=True)

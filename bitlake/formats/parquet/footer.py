@@ -127,7 +127,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The schema of a file, which the files of a table share; ``flat`` are the leaves that are columns."""
+    """The schema of a file, shared by the files of a table; ``flat``: the numbers of leaves that are columns."""
 
     nodes: tuple[SchemaNode, ...]
     columns: Mapping[str, Column]
@@ -144,9 +144,9 @@ _NODE_BYTES = 1000
 
 
 class ColumnChunks(Sequence[ColumnChunk]):
-    """The column chunks of a row group, each decoded, and checked, when it is first asked for.
+    """The column chunks of a row group; each is decoded and checked when it is first used.
 
-    To skip a chunk takes an eighth of decoding it.  Errors name the file if ``path`` is set.
+    Skipping a chunk takes an eighth of the time of decoding it.  Errors name the file if ``path`` is set.
     """
 
     __slots__ = ("_base", "_known", "_raw", "_rows", "_schema", "_size", "_starts", "path")
@@ -157,7 +157,7 @@ class ColumnChunks(Sequence[ColumnChunk]):
         self.path: str | None = None
 
     def describe(self, rows: int, schema: FileSchema, size: int) -> ColumnChunks:
-        """State the rows of the row group, the schema and the size of the file; returns itself."""
+        """Set what decoding needs: the row group's rows, and the file's schema and size.  Returns itself."""
         self._rows, self._schema, self._size = rows, schema, size
         return self
 
@@ -178,7 +178,7 @@ class ColumnChunks(Sequence[ColumnChunk]):
         return known
 
     def raw(self, leaf: int) -> bytes:
-        """The Thrift of a chunk."""
+        """The encoded ColumnChunk struct of a leaf."""
         return self._raw[self._starts[leaf] : self._starts[leaf + 1]]
 
 
@@ -201,7 +201,7 @@ class FooterCache:
     """Values derived from a footer so far.  Mutable, but only ever filled with the same values: safe to share."""
 
     tail: bytes = b""
-    """The bytes in front of the footer that were read with it: all data of a small file."""
+    """The bytes in front of the footer that were read with it: of a small file, all its data."""
     tail_offset: int = 0
     schema: pa.Schema | None = None
     metadata: pq.FileMetaData | None = None
@@ -214,7 +214,7 @@ class FooterCache:
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
     narrow: dict[tuple[str, ...], Footer] = field(default_factory=dict)
-    """Footers of a few of the columns."""
+    """Footers with a few of the columns only, by these columns."""
     bounds: dict[int, object] = field(default_factory=dict)
     """By leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
 
@@ -318,8 +318,8 @@ def read_footer(
 ) -> Footer:
     """Read and check the footer of a file of ``size`` bytes, in one or two requests.
 
-    Of files with more than ``MANY_STRUCTS`` columns, column chunks are checked when they are asked for.
-    ``schema_of`` may keep what :func:`parse_schema` returns.
+    If the file has more than ``MANY_STRUCTS`` columns, a column chunk is checked when it is first used.
+    ``schema_of`` parses the schema, and may cache what :func:`parse_schema` returns.
 
     Raises :class:`CorruptError` if it is not a Parquet footer, :class:`UnsupportedFeature` if it is encrypted.
     """
@@ -348,7 +348,7 @@ def read_footer(
 
 
 def parse_schema(raw: bytes) -> FileSchema:
-    """The schema of a list of SchemaElement structs, with its header."""
+    """Parse an encoded list of SchemaElement structs, header included."""
     nodes = _schema(ThriftReader(raw))
     columns, leaves = _columns(nodes)
     return FileSchema(nodes, columns, leaves, frozenset(c.leaf for c in columns.values() if c.flat))
@@ -415,7 +415,7 @@ def _parse(raw: bytes, size: int, base: int, cache: FooterCache, schema_of: Call
 
 
 def _struct_list(reader: ThriftReader, kind: int) -> int:
-    """The number of structs of a list, whose header is read."""
+    """Read the header of a list of structs; returns their number."""
     item, count = reader.list_header()
     if kind != thrift.LIST or item != thrift.STRUCT:
         raise reader.fail("a list of structs is expected")
@@ -423,7 +423,7 @@ def _struct_list(reader: ThriftReader, kind: int) -> int:
 
 
 def _unparsed_group(reader: ThriftReader) -> Struct:
-    """A RowGroup struct, whose column chunks are skipped."""
+    """Read a RowGroup struct without decoding its column chunks."""
     group: Struct = {}
     last = 0
     while True:
@@ -437,7 +437,7 @@ def _unparsed_group(reader: ThriftReader) -> Struct:
 
 
 def _type_orders(schema: FileSchema) -> bytes:
-    """The list of column orders of a file whose columns all have the order of their type."""
+    """The encoded list of column orders of a file whose columns all have the order of their type."""
     order = bytes((1 << 4 | thrift.STRUCT, thrift.STOP, thrift.STOP))
     return thrift.list_value(thrift.STRUCT, [order] * len(schema.leaves))
 

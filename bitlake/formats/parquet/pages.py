@@ -72,7 +72,7 @@ about what another call does (32 KB read 31 KB along with a headline read of 186
 class ReadStats:
     """The cost of a read: data pages decoded, bytes (index included), ranges fetched, row groups touched.
 
-    Pages that came with the footer are counted in the bytes, and take no request.
+    Pages that came with the footer count as bytes and take no request.
     """
 
     pages: int
@@ -148,9 +148,9 @@ def _nothing(footer: Footer, wanted: dict[str, Column], columns: Sequence[str], 
 
 
 def _fetch(footer: Footer, pieces: list[Piece], fetch_ranges: FetchRanges, max_gap: int) -> tuple[int, int]:
-    """Fill the pieces' data, in one batched request unless all came with the footer.
+    """Fill the pieces' data from the bytes that came with the footer, and the rest in one batched request.
 
-    Returns (ranges asked for, bytes).
+    Returns the number of ranges requested, and the bytes of all pieces.
     """
     missing, size = [], 0
     for piece in pieces:

@@ -32,7 +32,7 @@ STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT =
 """The compact protocol's type codes, on disk."""
 
 MANY_STRUCTS = 50
-"""Structs in a list beyond which they are skipped by a regular expression, which takes 8 ms to build."""
+"""A list with more structs than this is skipped by a regular expression, which takes 8 ms to build."""
 MAX_DEPTH = 32
 """Deepest nesting accepted; Parquet's own structures nest 6 deep."""
 
@@ -122,10 +122,10 @@ class ThriftReader:
             raise self.fail("a value runs past the end of the data") from e
 
     def skip_structs(self, count: int) -> list[int]:
-        """Skip structs side by side; returns where each begins, and where the last one ends.
+        """Skip consecutive structs; returns the offset of each, and the end of the last one.
 
-        Of many, those of a usual form are skipped by a regular expression, and others are decoded: 1,000 column chunks
-        take 1.9 ms, or 15.
+        If there are many, a regular expression skips those of the usual form; others are decoded.  1,000 column chunks
+        take 1.9 ms instead of 15.
         """
         match = _struct_pattern() if count > MANY_STRUCTS else None
         data, at = self.data, self.position
@@ -245,10 +245,10 @@ class ThriftReader:
 
 @cache
 def _struct_pattern() -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """Match structs as footers have them.
+    """The matcher of structs of the usual form in footers.
 
-    Three levels of structs, lists of up to four values, and texts of up to 39 bytes.  A header decides what follows it,
-    so there is one way to match, and what matches is a whole struct to :class:`ThriftReader`, too.
+    It accepts three levels of structs, lists of up to four values, and texts of up to 39 bytes.  Each header determines
+    what follows it, so a match is unambiguous, and :class:`ThriftReader` reads the same bytes as one struct.
     """
 
     def headers(*kinds: int) -> bytes:

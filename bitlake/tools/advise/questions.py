@@ -129,7 +129,7 @@ def choose_runs(
         if task.row_count <= count * (length + length // 4):
             runs.append(Run(task, 0, task.row_count))
             continue
-        # Each run is in the middle of its own share of the file, so that no row is sampled twice.
+        # Each run lies in the middle of an equal share of the file, so no row is sampled twice.
         centers = (np.arange(count) + 0.5) * task.row_count / count
         starts = centers.astype(np.int64) - length // 2
         runs += [Run(task, start, start + length) for start in starts.tolist()]

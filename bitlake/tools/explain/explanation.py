@@ -329,7 +329,7 @@ class Explanation:
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes of data that were read beside footers and what came with them; None if it was not."""
+        """Bytes of data that were read, without footers and the data that came with them; None unless analyzed."""
         return next((p.bytes for p in self.phases if p.name == "read"), 0) if self.analyzed else None
 
     @property

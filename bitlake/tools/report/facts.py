@@ -536,7 +536,7 @@ def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]
 def index_facts(
     state: TableState, entries: Sequence[ManifestEntry]
 ) -> tuple[tuple[IndexFacts, ...], tuple[int, int], tuple[str, ...]]:
-    """Indexes by column and kind, how many headers of how many were read, and what was wrong with them."""
+    """Indexes by column and kind, the numbers of headers (read, all), and the problems found in them."""
     having = [e for e in entries if has_index(e.file)]
     inside = [e for e in having if e.file.embedded_index is not None]
     beside = [e for e in having if e.file.embedded_index is None]
