@@ -152,7 +152,7 @@ def _shown_options(schema: TableSchema, *, keys: bool = False) -> dict[str, str]
     """A table's options by name, with ``keys`` also its primary key.
 
     As in Spark, the value of an option is hidden if its name looks like that of a secret, such as ``my.password``.
-    Values of options that bitlake knows are shown: they are no secrets.
+    Values of options that bitlake knows are shown: none is secret.
     """
     options = dict(schema.options)
     if keys and schema.primary_keys:

@@ -136,7 +136,7 @@ def deletes_by_rows(state: TableState) -> bool:
 def deletes_partitions(scan: TableScan) -> bool:
     """Return whether DELETE drops the files of a primary-key table's partitions without reading or writing rows.
 
-    As in Paimon, it does so if there is no condition, or one of partition columns only, whatever the merge engine.  The
+    As in Paimon, it does so without a condition, or with one of partition columns only, whatever the merge engine.  The
     changelog then lacks the deletion; with ``delete.force-produce-changelog`` a DELETE with a condition writes -D rows.
     """
     schema, predicate = scan.state.schema, scan.predicate
