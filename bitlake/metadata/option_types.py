@@ -73,7 +73,10 @@ class Option(Generic[T]):
     former_names: tuple[str, ...] = ()
 
     def read(self, text: str, name: str | None = None) -> T:
-        """Parse ``text``; raises :class:`InvalidRequest` naming option (``name``), value and what is allowed."""
+        """Parse ``text``; raises :class:`InvalidRequest` with the option, value and allowed values.
+
+        ``name``: the former name that the table sets instead of the option's.
+        """
         try:
             return self.parse(text)
         except (ValueError, AttributeError, TypeError) as e:

@@ -547,7 +547,7 @@ class PlanResolver:
 
 
 def _one_nan(value: Any) -> Any:
-    """The value, or for NaN always the same object, which sets then find."""
+    """The value; for NaN always the same object, so that a set finds it."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
