@@ -21,7 +21,15 @@ from sqlglot.errors import SqlglotError
 from bitlake import _clock, arguments
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.literal_lists import count_markers, has_markers, list_of, reading, take_lists, without_lists
+from bitlake.expressions.literal_lists import (
+    ListNode,
+    count_markers,
+    has_markers,
+    list_of,
+    reading,
+    take_lists,
+    without_lists,
+)
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
@@ -105,10 +113,10 @@ def parse_term(text: str, timezone: str = "UTC", column_of: ColumnOf | None = No
     """
     if not text.strip():
         raise InvalidRequest('the expression is empty; write SQL such as "amount * 2"')
-    if count_markers(text):
+    tree, marked = _syntax_tree(text, timezone), count_markers(text)
+    if marked and take_lists(tree) != marked:
         # The caller catches it, and reads the text as written.
-        raise InvalidRequest(f"an expression with a long list cannot be computed from its marker: {text}")
-    tree = _syntax_tree(text, timezone)
+        raise InvalidRequest(f"a long list stands where its literals are needed: {text}")
     try:
         return term_of(tree, timezone, lambda column: _name(column, column_of or dotted))
     except Inexpressible as e:
@@ -172,6 +180,8 @@ class _Context:
     """Whether computed conditions are taken."""
 
     def term(self, node: exp.Expr) -> Term:
+        if node.find(ListNode) is not None:  # a condition is also shown, and sent to tasks
+            raise Inexpressible(node, "a long list stands in it")
         return term_of(node, self.timezone, lambda column: _name(column, self.column_of))
 
     def boolean(self, node: exp.Expr, why: str) -> Predicate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -51,12 +52,16 @@ from bitlake.expressions.terms import (
     Typed,
     columns_in,
     evaluate_term,
+    literal_type,
     names_in,
 )
 from bitlake.expressions.text_functions import TEXT_TESTS, TOKEN_LISTS
 from bitlake.expressions.tree import And, Comparison, Computed, Constant, IsNull, Leaf, MapKey, Op, Or, Predicate
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, DataField, DataType, MapType, Root, RowType
+
+if TYPE_CHECKING:
+    from bitlake.expressions.literal_lists import LiteralList  # brings sqlglot, which only SQL text needs
 
 
 class Columns:
@@ -339,9 +344,19 @@ class TermBinder:
                     return bound
                 months, micros = sign * interval.months, sign * interval.micros
                 return self._certain(sql, lambda: shift_typed(bound, months, micros, self.zone, sql))
+            case CallTerm("in", (value, LiteralTerm(values))):
+                return self._in(value, values)
             case CallTerm(function, arguments):
                 return self._call(function, [self.bind(a) for a in arguments])
         raise AssertionError(term)
+
+    def _in(self, value: Term, values: LiteralList) -> Typed:
+        """``IN`` with a long list, at once where a value and the literals need no casts."""
+        bound = self.bind(value)
+        if bound.is_literal or bound.root not in (INTEGERS if isinstance(values.values[0], int) else (Root.VARCHAR,)):
+            each = (CallTerm("=", (value, LiteralTerm(v, literal_type(v)))) for v in values.values)
+            return self.bind(CallTerm("or", tuple(each)))
+        return Typed("in", BOOLEAN, (bound,), values, f"{bound.sql} IN ('{values}')")
 
     def _column(self, name: str) -> Typed:
         if isinstance(name, MapKey) and self.columns.member(name.column):
@@ -549,7 +564,7 @@ def call_sql(function: str, arguments: Sequence[Typed]) -> str:
 COMPARISONS = {**{op.value: comparison_kernel(op) for op in Op}, "<=>": NULL_SAFE}
 _NEVER_NULL = frozenset(("hash", "isnan", "is null", "is not null", "<=>"))
 """Spark answers IS NULL of these without computing their arguments, which might fail."""
-_LOOSE = frozenset((*COMPARISONS, "and", "or", "not", "is null", "is not null"))
+_LOOSE = frozenset((*COMPARISONS, "in", "and", "or", "not", "is null", "is not null"))
 """Functions that need brackets as an operand."""
 OPERATORS = frozenset({"+", "-", "*", "/", "%", "div"})
 
@@ -562,6 +577,12 @@ def _inverted(array: pa.Array) -> pa.Array:
     return pc.invert(array)
 
 
+def _is_in(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
+    values = pa.array(term.parameter.values)
+    found = pc.is_in(arrays[0].cast(values.type), value_set=values)
+    return pc.if_else(arrays[0].is_valid(), found, pa.scalar(None, pa.bool_()))
+
+
 def _bound_by_binder(arguments: Sequence[Typed], zone: str) -> Bound:
     raise Refused("its types follow rules of their own")
 
@@ -572,6 +593,7 @@ _SPECIAL_KERNELS: dict[str, Kernel] = {
     "least": LEAST,
     "cast": CAST,
     "shift": SHIFT,
+    "in": _is_in,
     "not": _unary(_inverted),
     "is null": _unary(lambda array: array.is_null()),
     "is not null": _unary(lambda array: array.is_valid()),

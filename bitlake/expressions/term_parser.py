@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.literal_lists import list_of
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.terms import (
     BIGINT,
@@ -328,6 +329,8 @@ def _special(node: exp.Expr, tz: str, again: Callable[[exp.Expr], Term]) -> Term
                 CallTerm(op, (again(node.this), again(node.args[e]))) for op, e in ((">=", "low"), ("<=", "high"))
             )
             return CallTerm("and", (low, high))
+        case exp.In() if (cut := list_of(node)) is not None and cut.is_plain and node.find(exp.Column):
+            return CallTerm("in", (again(node.this), LiteralTerm(cut, None)))
         case exp.In() if node.expressions and not any(node.args.get(k) for k in ("query", "unnest", "field")):
             each = tuple(CallTerm("=", (again(node.this), again(e))) for e in node.expressions)
             return each[0] if len(each) == 1 else CallTerm("or", each)
