@@ -109,8 +109,10 @@ class _Rules:
         column = self._options.of(ROWKIND_FIELD)
         if column is not None:
             kind = self._need(column, ROWKIND_FIELD.name)
-            if not (isinstance(kind, AtomicType) and kind.root is Root.VARCHAR):
-                raise InvalidRequest(f"option '{ROWKIND_FIELD.name}': column '{column}' is {kind} and must be STRING")
+            if not (isinstance(kind, AtomicType) and kind.root in (Root.CHAR, Root.VARCHAR)):
+                raise InvalidRequest(
+                    f"option '{ROWKIND_FIELD.name}': column '{column}' is {kind} and must be STRING, VARCHAR or CHAR"
+                )
         column = self._options.of(opt.EXPIRE_FIELD)
         if column is None:
             if self._options.of(opt.EXPIRE_TIME) is not None:

@@ -269,6 +269,16 @@ def test_row_kinds_in_a_column(tmp_path: Path) -> None:
     assert sorted(read(table)) == [("a", 1), ("a", 2)]
 
 
+def test_row_kinds_in_a_column_of_char(tmp_path: Path) -> None:
+    """Paimon's RowKindGenerator takes every character string."""
+    lake = bitlake.connect(str(tmp_path))
+    options = "'primary-key' = 'id', 'bucket' = '1', 'rowkind.field' = 'op'"
+    lake.sql(f"CREATE TABLE t (id BIGINT NOT NULL, op CHAR(2)) TBLPROPERTIES ({options})", engine="duckdb")
+    table = lake.table("t")
+    table.upsert(pa.table({"id": [1, 2, 2], "op": ["+I", "+I", "-D"]}))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "op": "+I"}]
+
+
 def test_kinds_beside_rows(tmp_path: Path) -> None:
     table = made(tmp_path, ignore_update_before="true")
     table.upsert(rows_of([row(1), row(2)]), pa.array([0, 2], pa.int32()))
