@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -303,12 +303,22 @@ def align(
     return _Aligner(path, timezone).align(array, field.type, file_field.type, field.name)
 
 
+_STORED_AS: Mapping[type[DataType], Callable[[pa.DataType], bool]] = {
+    RowType: pa.types.is_struct,
+    ArrayType: lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind),
+    MapType: pa.types.is_map,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Aligner:
     path: str
     timezone: str
 
     def align(self, array: pa.Array, to: DataType, file: DataType, column: str) -> pa.Array:
+        stored_as = _STORED_AS.get(type(file))
+        if stored_as is not None and not stored_as(array.type):
+            raise CorruptError(f"column '{column}' holds {array.type}, which cannot be read as {file}", None, self.path)
         if isinstance(to, RowType) and isinstance(file, RowType):
             return self._struct(array, to, file, column)
         if isinstance(to, ArrayType) and isinstance(file, ArrayType):

@@ -18,8 +18,9 @@ from hypothesis import strategies as some
 from long import long
 
 import bitlake
-from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from bitlake.types import DataField, parse_type
+from bitlake.errors import AlreadyExists, CommitConflict, CorruptError, InvalidRequest, NotFound
+from bitlake.schema.evolution import align
+from bitlake.types import DataField, from_arrow, parse_type
 
 INDEXED = {"file-index.bitmap.columns": "a,v", "file-index.bloom-filter.columns": "v"}
 
@@ -339,6 +340,22 @@ def test_columns_are_dropped_then_renamed_then_added(lake: bitlake.Lake) -> None
     kept = [n for n in before.field_names if n != "a"]
     assert after.field_names == (*kept[:-1], "last", "a", "n") and after.id == before.id + 1
     assert str(after.field("a").type) == "DATE" and table.scan(["a"]).count("a") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        (pa.list_(pa.int32()), pa.array([{"x": 1}])),
+        (pa.map_(pa.string(), pa.int32()), pa.array([[1]])),
+        (pa.struct([("x", pa.int32())]), pa.array([1])),
+        (pa.list_(pa.list_(pa.int32())), pa.array([[1]])),
+    ],
+)
+def test_nested_columns_of_another_kind_are_damage(kind: pa.DataType, stored: pa.Array) -> None:
+    """A file that stored a struct for a list raised AttributeError."""
+    field = DataField(0, "n", from_arrow(kind))
+    with pytest.raises(CorruptError, match="column 'n.*' holds .*, which cannot be read as"):
+        align(stored, field, field, "f.parquet")
 
 
 def test_changes_come_all_or_not_at_all(lake: bitlake.Lake) -> None:

@@ -292,7 +292,10 @@ def _footer_rows(store: Store, path: str, size: int) -> int | None:
     """The rows that a Parquet file's footer counts; None for formats without such a count."""
     if format_of(path) != "parquet":
         return None
-    return read_footer(lambda offset, length: store.read_range(path, offset, length), size).rows
+    footer = read_footer(lambda offset, length: store.read_range(path, offset, length), size)
+    for group in footer.row_groups:
+        list(group.chunks)  # those of wide files are decoded, and checked, only now
+    return footer.rows
 
 
 class _Indexes:

@@ -51,6 +51,7 @@ from verify_damage import (
 )
 from verify_tables import Patient
 
+import bitlake
 from bitlake.io.local import LocalStore
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.table import Table
@@ -335,3 +336,17 @@ def test_each_byte_of_what_has_a_checksum(templates: Callable[[str], Path], tmp_
             Patient.flip(file, at)
             assert check(), f"byte {at} of {file.name}"
             file.write_bytes(whole)
+
+
+def test_column_chunks_of_wide_files_are_checked(tmp_path: Path) -> None:
+    """The column chunks of more than 50 columns are decoded only when they are asked for."""
+    schema = pa.schema([(f"c{i}", pa.int32()) for i in range(60)])
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema)
+    table.append(pa.table([[1, 2]] * 60, schema=schema))
+    (path,) = Path(table.path).rglob("*.parquet")
+    data = path.read_bytes()
+    at = data.rindex(b"\x1c\x15\x02\x19")  # the metadata of the last chunk begins with its type, INT32
+    path.write_bytes(data[: at + 2] + b"\x04" + data[at + 3 :])
+    findings = table.maintenance.verify().findings
+    assert [(f.code, f.path) for f in findings] == [("data-unreadable", str(path))]
+    assert "column 'c59': chunk and schema differ in physical type" in findings[0].what
