@@ -24,12 +24,12 @@ from bitlake.formatting import counted
 from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree import dml
 from bitlake.metadata.schema import Names
-from bitlake.metadata.stats import physical_values
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
 from bitlake.sql import statements as st
 from bitlake.sql.scope import column_key
 from bitlake.sql.text import Cursor, SqlText
 from bitlake.types import DataField, Root, arrow_type
+from bitlake.types.arrow import physical_values
 
 MOST_KEYS = 1000
 """The most rows of a source whose keys are all read; of a larger one only their range is."""

@@ -36,7 +36,6 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import Names
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.metadata.stats import physical_values
 from bitlake.runtime import Executors, LocalRunner, Runner
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import TableScan, ToSpark
@@ -58,6 +57,7 @@ from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
 from bitlake.table.history import TableHistory
 from bitlake.types import AtomicType, DataField, DataType, Root, arrow_type, time_zone
+from bitlake.types.arrow import physical_values
 from bitlake.types.time_zone import zone
 from bitlake.write.commit_plan import Overwrite
 

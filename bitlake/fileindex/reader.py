@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from bitlake.fileindex.registry import by_column, evaluation_order, find_index_t
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.source import index_source
 from bitlake.types import DataField
+from bitlake.types.arrow import physical_values
 
 T = TypeVar("T")
 FIRST_BYTES = 16 * 1024
@@ -143,7 +144,7 @@ class FileIndexReader:
         values = self.distinct(column) if length <= SMALL_BYTES else None
         if values is not None and not pa.types.is_decimal(values.type):
             inside = values.filter(pa.array(group.inside[parts_of(group, pa.chunked_array([values]))]))
-            points = sorted_points(_physical(inside))
+            points = sorted_points(physical_values(inside))
             return self._leaf(In(column, tuple(points)), evaluation) if points else Selection.none()
         ends = None if group.conjunction else self.extremes(column)
         terms: Sequence[Predicate] = group.terms
@@ -444,14 +445,6 @@ def _other_ends(child: Predicate, children: Sequence[Predicate]) -> Sequence[Lea
         return ()
     ops = _OTHER_END[child.op]
     return [c for c in children if isinstance(c, Comparison) and c.column == child.column and c.op in ops]
-
-
-def _physical(values: pa.Array) -> list[Any]:
-    """Return an index's values as predicates hold them."""
-    if pa.types.is_temporal(values.type):
-        values = values.cast(pa.int64() if values.type.bit_width == 64 else pa.int32())
-    physical: list[Any] = values.to_pylist()
-    return physical
 
 
 _MANY_TERMS = 64

@@ -27,13 +27,13 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigner, key_hashes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
 from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_schema
+from bitlake.types.arrow import physical_values
 from bitlake.write.writer import group_codes, rebatched
 
 OLD_PREFIX = "__bitlake_old_"

@@ -15,7 +15,6 @@ Formats whose footers have no statistics (ORC, Avro) compute them from Arrow dat
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,6 +40,7 @@ from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
 from bitlake.types import AtomicType, DataField, DataType, Root
+from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import BINARIES, FLOATS, STRINGS, is_scalar
 
 if TYPE_CHECKING:
@@ -462,22 +462,6 @@ def _fine_timestamps(rows: _Rows, made: AtomicType, i: int, slots: _UInt64s, kno
     if len(millis) and max(-int(millis.min()), int(millis.max())) >= (1 << 62) // units:
         raise NotVectorised
     return millis * units + nanos * units // 1_000_000
-
-
-# Python's default context rounds to 28 digits; decimals here have up to 38.
-_EXACT = decimal.Context(prec=100)
-
-
-def physical_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values of a column as the physical values of :mod:`bitlake.expressions.tree`; for few values only."""
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_decimal(kind):
-        return [None if v is None else int(v.scaleb(kind.scale, _EXACT)) for v in array.to_pylist()]
-    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 class Bounds:

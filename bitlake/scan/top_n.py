@@ -32,7 +32,7 @@ from bitlake.formats.conform import nullable, retyped, take_rows
 from bitlake.io import Store
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import column_stats, physical_values
+from bitlake.metadata.stats import column_stats
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_pruning import open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkipReason, StepName
@@ -41,6 +41,7 @@ from bitlake.scan.sort_order import BEST, WORST, Order, Place, best_rows, with_e
 from bitlake.schema.evolution import map_fields, map_indexed, stored_alike
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import AtomicType, DataField
+from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import FLOATS
 
 # --- planning ---------------------------------------------------------------------------------------------------------

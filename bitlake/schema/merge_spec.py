@@ -26,8 +26,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.types import DataField
+from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import parse_type
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"

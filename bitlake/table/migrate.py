@@ -27,12 +27,12 @@ from bitlake.lazy_modules import parquet as pq
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.create import ColumnSpec
 from bitlake.table import open_table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
+from bitlake.types.arrow import physical_values
 from bitlake.write.commit import OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan
 from bitlake.write.data_file_writer import DataFileFactory

@@ -8,8 +8,10 @@ need: milliseconds up to precision 3, microseconds up to 6, nanoseconds above.  
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import pyarrow as pa
@@ -192,3 +194,19 @@ _FROM_ARROW = [
     )
     for name in names.split()
 ]
+
+
+# Python's default context rounds to 28 digits; decimals here have up to 38.
+_EXACT = decimal.Context(prec=100)
+
+
+def physical_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values of a column as the physical values of :mod:`bitlake.expressions.tree`; for few values only."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_decimal(kind):
+        return [None if v is None else int(v.scaleb(kind.scale, _EXACT)) for v in array.to_pylist()]
+    return array.to_pylist()  # type: ignore[no-any-return]

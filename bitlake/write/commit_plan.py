@@ -39,7 +39,6 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry, Slot
 from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths, partition_path
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
-from bitlake.metadata.stats import physical_values
 from bitlake.scan.scan import TableScan
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.file_columns import ColumnarFiles, in_buckets, in_partitions, totals_of_others
@@ -56,6 +55,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import find_snapshot, load_snapshot
 from bitlake.types import arrow_type
+from bitlake.types.arrow import physical_values
 
 
 class SequenceTaken(CommitConflict):

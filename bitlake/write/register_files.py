@@ -29,9 +29,9 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_field
+from bitlake.types.arrow import physical_values
 from bitlake.write import data_file_writer
 
 _SPLIT_ABOVE = 2.0

@@ -22,10 +22,10 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
+from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import MAX_LENGTH
 from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter
 from bitlake.write.register_files import RegisterContext

@@ -19,8 +19,8 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.metadata.stats import physical_values
 from bitlake.scan.plan import SkipReason
+from bitlake.types.arrow import physical_values
 
 INDEXED = ["bloom_filter", "bitmap_v1", "bitmap_v2", "bitmap_v2_small_blocks"]
 LATER_INDEXES = ["range_bitmap", "range_bitmap_small_chunks", "bsi", "every_index_embedded", "map_key_index"]

@@ -59,7 +59,6 @@ from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import physical_values
 from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import tasks_of
@@ -73,6 +72,7 @@ from bitlake.tools.advise.sources import (
 )
 from bitlake.tools.scan_log import COMPUTED, ScanRecord
 from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import BINARIES, STRINGS
 
 log = logging.getLogger("bitlake")

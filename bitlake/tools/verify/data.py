@@ -35,11 +35,12 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import INDEX_SUFFIX, DataFileMeta, ManifestEntry, SimpleStats
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.stats import Bounds, FileStats, physical_values
+from bitlake.metadata.stats import Bounds, FileStats
 from bitlake.schema import merge_spec
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content
 from bitlake.types import DataField, arrow_field
+from bitlake.types.arrow import physical_values
 
 _KINDS = 4
 
