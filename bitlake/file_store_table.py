@@ -436,8 +436,11 @@ class FileStoreTable:
         state = scan.state
         self.check_writable(state, keyed=True)
         whole = scan.predicate is None or scan.predicate == TRUE
-        specs = [None] if whole else partitions_where(state, scan.predicate or TRUE)
-        if not specs or not state.entries():
+        if whole:
+            specs: Sequence[Mapping[str, Any] | None] = [None] if state.entries() else []
+        else:
+            specs = partitions_where(state, scan.predicate or TRUE)
+        if not specs:
             return 0
         rows = dml.latest_rows(scan).count()
         uuid = None if state.snapshot is None else state.snapshot.uuid
