@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import cast, constant, negative, number_of
 from bitlake.expressions.spark_dialect import SparkSql
+from bitlake.lazy_modules import pyarrow as pa
 
 _LEAST_CHARACTERS = 500
 """The parser reads shorter lists."""
@@ -73,6 +75,11 @@ class LiteralList(str):
     def is_plain(self) -> bool:
         """Whether the list has only whole numbers or only strings, so that an engine can take it as a table."""
         return bool(self.values)
+
+    @cached_property
+    def array(self) -> pa.Array:
+        """The values of a plain list as an Arrow array."""
+        return pa.array(self.values)
 
     @property
     def table(self) -> str:

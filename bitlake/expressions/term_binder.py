@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.casts import CAST, cast_typed, sql_type
-from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.evaluate import evaluate, is_in
 from bitlake.expressions.functions import ARRAY_FUNCTIONS, SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
 from bitlake.expressions.json_path import JSON_FUNCTIONS
 from bitlake.expressions.literal_comparison import bound_leaf, implied_comparisons
@@ -578,8 +578,8 @@ def _inverted(array: pa.Array) -> pa.Array:
 
 
 def _is_in(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    values = pa.array(term.parameter.values)
-    found = pc.is_in(arrays[0].cast(values.type), value_set=values)
+    values = term.parameter.array
+    found = is_in(arrays[0].cast(values.type), values)
     return pc.if_else(arrays[0].is_valid(), found, pa.scalar(None, pa.bool_()))
 
 

@@ -102,7 +102,7 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
     """
     connection = _connection(timezone, caches)
     for values in query.lists:
-        connection.register(values.table, pa.table({"v": pa.array(values.values)}))
+        connection.register(values.table, pa.table({"v": values.array}))
     scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}
     for name, table in tables.items():
         if name not in scans:

@@ -190,9 +190,7 @@ def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[Liter
 
 def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
     kind = T.LongType() if isinstance(values.values[0], int) else T.StringType()
-    return local_frame(
-        context.spark, pa.table({"v": pa.array(values.values)}), T.StructType([T.StructField("v", kind)])
-    )
+    return local_frame(context.spark, pa.table({"v": values.array}), T.StructType([T.StructField("v", kind)]))
 
 
 def create_view(context: EngineContext, statement: st.CreateView) -> pa.Table:
