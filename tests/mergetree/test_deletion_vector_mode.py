@@ -754,7 +754,7 @@ def test_a_rollback_over_a_switch_is_refused_unless_the_rows_are_the_same(tmp_pa
 
 
 def test_the_schema_of_a_snapshot_is_loaded_once(tmp_path: Path) -> None:
-    """Every read between ALTER TABLE and the next commit loaded it again; a table created anew has its own."""
+    """Bug: until the next commit, each read after ALTER TABLE loaded it again. A replaced table has its own schema."""
     for value in ("true", "false"):
         table = make(tmp_path, **{ENABLED: value})
         table.upsert(batch({1: 1}))
