@@ -282,17 +282,21 @@ class FileStoreTable:
         """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
 
         def step(state: TableState) -> TableSchema:
-            changed = state.schema.with_options(texts, unset)
-            opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
-            options = dict(changed.options)
+            schema = state.schema
+            options = dict(schema.with_options(texts, unset).options)
+            opt.check_stored(self.name, {n: v for n, v in options.items() if n not in texts})
+            comparable = opt.comparable(schema.options, options)
+            opt.check_alter(comparable, options, state.snapshot is not None)
             check_reading(texts)
             check_branch_option(state, options)
+            if comparable != dict(schema.options):
+                state = replace(state, schema=replace(schema, options=comparable))
             check_postponed(state, options)
             check_lookup_change(state, options)
             declares = any(index_name(key) is not None for key in texts)
-            check_schema_options(self.name, state.schema, options, declares=declares)
-            check_partition_expiry(texts, state.schema.partition_keys)
-            return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
+            check_schema_options(self.name, schema, options, declares=declares)
+            check_partition_expiry(texts, schema.partition_keys)
+            return schema if options == dict(schema.options) else schema.next(options=options)
 
         texts = opt.option_texts(set)
         warn_of_misspelt(self.name, texts)

@@ -617,15 +617,7 @@ def validate(values: Mapping[str, str]) -> None:
     Raises :class:`InvalidRequest` naming the option, the value and what is allowed.
     """
     for name, text in values.items():
-        option = OPTIONS.get(name) or FORMER_NAMES.get(name)
-        if option is not None:
-            option.read(text, name)
-            continue
-        if name.startswith(_CATALOG_PREFIXES):
-            Option(name, _refused, "", _NO_CATALOG.allowed).read(text)
-        column = _COLUMN_STATS.match(name)
-        if column is not None:
-            parse_column_stats(column.group(1), text)
+        _validate_value(name, text)
     options = Options(values)
     if options.of(COMMIT_MIN_WAIT) > options.of(COMMIT_MAX_WAIT):
         raise InvalidRequest(
@@ -638,6 +630,48 @@ def validate(values: Mapping[str, str]) -> None:
         )
 
 
+def _validate_value(name: str, text: str) -> None:
+    option = OPTIONS.get(name) or FORMER_NAMES.get(name)
+    if option is not None:
+        option.read(text, name)
+        return
+    if name.startswith(_CATALOG_PREFIXES):
+        Option(name, _refused, "", _NO_CATALOG.allowed).read(text)
+    column = _COLUMN_STATS.match(name)
+    if column is not None:
+        parse_column_stats(column.group(1), text)
+
+
+def check_stored(table: str, values: Mapping[str, str]) -> None:
+    """Raise :class:`InvalidRequest` for an invalid value that a table stores, with the statement that removes it."""
+    for name, reason in invalid_values(values).items():
+        raise InvalidRequest(
+            f"table '{table}' stores an invalid option, which another engine may have set: {reason}; set it to such a "
+            f"value, or remove it: ALTER TABLE {table} UNSET TBLPROPERTIES ('{name}')"
+        )
+
+
+def invalid_values(values: Mapping[str, str]) -> dict[str, str]:
+    """The options whose values are invalid, and why."""
+    reasons = {}
+    for name, text in values.items():
+        try:
+            _validate_value(name, text)
+        except InvalidRequest as e:
+            reasons[name] = str(e)
+    return reasons
+
+
+def comparable(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """``old`` to compare with ``new``: of an option that is invalid in ``old`` it has the value of ``new``.
+
+    What such an option meant is unknown, so rules about changes of a value do not apply to it.
+    """
+    invalid = invalid_values(old)
+    kept = {name: text for name, text in old.items() if name not in invalid}
+    return {**kept, **{name: new[name] for name in invalid if name in new}}
+
+
 def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bool) -> None:
     """Refuse a change of options that the table's files could not follow.
 
@@ -648,7 +682,7 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
     changed = [n for n in sorted(set(old) | set(new)) if old.get(n) != new.get(n)]
     for name in changed:
         if name in ("path", "type"):
-            _refuse(name, old, new, "never")
+            raise InvalidRequest(f"option '{name}' cannot change: {_was_and_asked(name, old, new)}")
     if not has_snapshot:
         return
     for name in changed:
@@ -701,8 +735,12 @@ def changed_lookup(old: Mapping[str, str], new: Mapping[str, str]) -> Option[Any
 
 
 def _refuse(name: str, old: Mapping[str, str], new: Mapping[str, str], when: str) -> None:
+    raise InvalidRequest(f"option '{name}' may change {when}: {_was_and_asked(name, old, new)}")
+
+
+def _was_and_asked(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
     was, asked = (f"'{v[name]}'" if name in v else "unset" for v in (old, new))
-    raise InvalidRequest(f"option '{name}' may change {when}: it is {was}, asked for {asked}")
+    return f"it is {was}, asked for {asked}"
 
 
 STRATEGIES = ("values-time", "update-time")

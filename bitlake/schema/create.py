@@ -165,6 +165,8 @@ def check_schema_options(
     table: str, schema: TableSchema, options: dict[str, str] | None = None, *, declares: bool = True
 ) -> None:
     """:func:`check_options` for the columns and keys of a schema, with its options or others."""
+    if options is None:
+        opt.check_stored(table, schema.options)
     own = dict(schema.options) if options is None else options
     check_options(table, own, schema.fields, schema.partition_keys, schema.primary_keys, declares)
 

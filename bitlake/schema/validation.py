@@ -348,7 +348,9 @@ _READING: Mapping[str, str | None] = {
     "incremental-between-scan-mode": "auto",
     **dict.fromkeys("incremental-between-tag-to-snapshot consumer.ignore-progress".split(), "false"),
 }
+_OF_STREAMS = ("consumer-id", "consumer.ignore-progress")
 _LAYOUT = ".map.storage-layout"
+_REMOVE = ", and remove it from a table that has it: ALTER TABLE … UNSET TBLPROPERTIES ('{}')"
 
 
 def check_honoured(options: Mapping[str, str]) -> None:
@@ -361,7 +363,7 @@ def check_honoured(options: Mapping[str, str]) -> None:
         if parsed.of(option) != option.default:
             raise UnsupportedFeature(
                 f"option '{option.name}' = '{options[option.name]}' would not be honoured by this version of bitlake; "
-                f"leave it at its default ({option.default})"
+                f"leave it at its default ({option.default}){_REMOVE.format(option.name)}"
             )
     for name, text in options.items():
         harmless = _NOT_KNOWN.get(name, text)
@@ -370,6 +372,7 @@ def check_honoured(options: Mapping[str, str]) -> None:
         if text != harmless:
             raise UnsupportedFeature(
                 f"option '{name}' = '{text}' would not be honoured by this version of bitlake; leave it out"
+                f"{_REMOVE.format(name)}"
             )
 
 
@@ -390,9 +393,11 @@ def check_reading(options: Mapping[str, str]) -> None:
     """
     for name, text in options.items():
         if text != _READING.get(name, text):
+            instead = "name the state in the query"
+            if name in _OF_STREAMS:
+                instead = f"give it to the stream: spark.readStream.option('{name}', '{text}'), lake.read_stream(…)"
             raise UnsupportedFeature(
-                f"option '{name}' = '{text}' would not be honoured by bitlake as an option of a table; name the state "
-                "in the query"
+                f"option '{name}' = '{text}' would not be honoured by bitlake as an option of a table; {instead}"
             )
 
 

@@ -49,7 +49,8 @@ def schema_before_switch(state: TableState) -> TableSchema | None:
     except (NotFound, CorruptError):
         return None  # the schema was lost or damaged: an overwrite repairs the table
     # By setting 'deletion-vectors.modifiable', a user of another engine accepted wrong rows.
-    if old.opts.of(opt.DV_ENABLED) == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
+    before = opt.Options(opt.comparable(old.options, new.options))
+    if before.of(opt.DV_ENABLED) == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
         return None
     is_replaced = {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields)
     return None if is_replaced else old  # REPLACE TABLE is about to remove the rows

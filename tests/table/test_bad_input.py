@@ -584,3 +584,53 @@ def test_an_index_cannot_be_built_from_a_damaged_data_file(lake: bitlake.Lake, d
     assert "default.t" in str(missing.value) and str(path) in str(missing.value)
     assert not files(table, "bucket-0/*.index")
     assert table.snapshot is not None and table.snapshot.id == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "invalid", "valid"),
+    [
+        ("ignore-delete", "maybe", "true"),
+        ("bucket", "two", "2"),
+        ("merge-engine", "newest", "deduplicate"),
+        ("deletion-vectors.enabled", "perhaps", "false"),
+        ("changelog-producer", "all", "input"),
+        ("fields.v.stats-mode", "some", "counts"),
+    ],
+)
+def test_an_invalid_option_of_another_engine_can_be_changed(
+    lake: bitlake.Lake, option: str, invalid: str, valid: str
+) -> None:
+    """Bug: no statement could remove it, because the value before the change was read, too."""
+    rows = pa.table({"id": [1], "v": ["a"]})
+    lake.create_table("t", rows.schema, primary_key=["id"], options={"bucket": "2"}).upsert(rows)
+    path = Path(lake.table("t").path, "schema", "schema-0")
+    stored = json.loads(path.read_text())
+    stored["options"][option] = invalid
+    path.write_text(json.dumps(stored))
+    forget()
+    with pytest.raises(BitlakeError, match=f"{option}' = '{invalid}' is not allowed"):
+        lake.table("t").upsert(rows)
+    with pytest.raises(BitlakeError, match=f"{option}' = '{invalid}' is not allowed.*UNSET TBLPROPERTIES"):
+        lake.table("t").alter_options({"write-only": "true"})
+    lake.table("t").alter_options({"write-only": "true"}, unset=[option])
+    assert option not in lake.table("t").schema.options
+    Path(path.parent, "schema-1").unlink()
+    forget()
+    lake.table("t").alter_options({option: valid})
+    lake.table("t").upsert(rows)
+    assert lake.table("t").scan().to_arrow().to_pylist() == rows.to_pylist()
+
+
+def test_refusals_of_options_say_what_to_do(lake: bitlake.Lake) -> None:
+    table = made(lake)
+    with pytest.raises(UnsupportedFeature, match=r"readStream.option\('consumer-id', 'me'\)"):
+        table.alter_options({"consumer-id": "me"})
+    path = Path(table.path, "schema", "schema-0")
+    stored = json.loads(path.read_text())
+    stored["options"]["visibility-callback.enabled"] = "true"
+    path.write_text(json.dumps(stored))
+    forget()
+    with pytest.raises(UnsupportedFeature, match=r"UNSET TBLPROPERTIES \('visibility-callback.enabled'\)"):
+        lake.table("t").append(ROWS)
+    lake.table("t").alter_options(unset=["visibility-callback.enabled"])
+    lake.table("t").append(ROWS)
