@@ -272,7 +272,8 @@ def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, consumer_id="me")
     start = reader.initialOffset()
     reader.commit({"snapshot": 3, "index": 1, "full": 1})
-    assert consumers(state.table_files) == {}, "the first, full snapshot is not done"
+    assert consumers(state.table_files) == {"me": 3}
+    assert reader_of(plain, consumer_id="me").initialOffset() == start, "the first, full snapshot is not done"
     reader.commit({"snapshot": 2, "index": 0, "full": 0})
     assert consumers(state.table_files) == {"me": 2}
     again = reader_of(plain, consumer_id="me")
@@ -282,6 +283,25 @@ def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
     table.maintenance.expire_snapshots()
     assert [s.id for s in table.history.snapshots()] == [2, 3], "the consumer still needs it"
+
+
+@pytest.mark.parametrize("start", ["latest-full", "latest", "from-snapshot"])
+def test_the_first_micro_batch_records_where_it_starts(plain: bitlake.Lake, start: str) -> None:
+    """Expiry took the snapshots of a first micro-batch while it ran, and those after it."""
+    table = plain.table("t")
+    options = {"start": start, "consumer_id": "me", **({"snapshot": "2"} if start == "from-snapshot" else {})}
+    reader = reader_of(plain, **options)
+    begin = reader.initialOffset()
+    end = latest(reader, begin)
+    rows = rows_of(reader, begin, end)
+    assert table.history.consumers() == {"me": begin["snapshot"]}
+    table.append(batch(100))
+    table.maintenance.expire_snapshots(retain_max=1)
+    again = reader_of(plain, **options)
+    assert rows_of(again, again.initialOffset(), end) == rows, "the same micro-batch, and the query without checkpoint"
+    assert rows_of(again, end, latest(again, end)) == [(100, "a")]
+    expected = end["snapshot"] if limited_here else begin["snapshot"]
+    assert table.history.consumers() == {"me": max(expected, begin["snapshot"])}
 
 
 def test_a_consumer_of_a_table_without_snapshots(plain: bitlake.Lake) -> None:
@@ -645,3 +665,24 @@ def test_wrong_arguments_of_frames_and_streams_are_named(spark: Any, lake: bitla
     query = lake.write_stream(stream, "new", tmp_path / "c", trigger={"availableNow": True})
     query.awaitTermination(300)
     assert (tmp_path / "c" / "metadata").exists()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+def test_expiry_after_a_first_run_keeps_what_the_next_one_reads(
+    spark: Any, tmp_path: Path, trigger: dict[str, bool]
+) -> None:
+    """Spark reports no micro-batch of a run that has only one, and no consumer was recorded."""
+    lake = bitlake.connect(str(tmp_path / "lake"), spark=spark)
+    table = lake.create_table("t", SCHEMA)
+    table.append(batch(1))
+
+    def run() -> None:
+        stream = lake.read_stream("t", consumer_id="me")
+        lake.write_stream(stream, "copy", str(tmp_path / "c"), trigger=trigger).awaitTermination()
+
+    run()
+    table.append(batch(2))
+    table.append(batch(3))
+    table.maintenance.expire_snapshots(retain_max=1)
+    run()
+    assert content(lake.table("copy")) == dict.fromkeys((1, 2, 3), "a")

@@ -44,7 +44,7 @@ from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset, moved_last
 from bitlake.schema.merge_spec import is_cross_partition
-from bitlake.snapshot.consumers import consumers, reset_consumer
+from bitlake.snapshot.consumers import Progress, progress, reset_consumer
 from bitlake.snapshot.time_travel import When, epoch_millis
 from bitlake.spark.errors import one_message
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
@@ -310,6 +310,7 @@ class _StreamReader(DataSourceStreamReader):
         self._fields = {f.name: f for f in self._table.schema.fields}
         self._initial: StreamOffset | None = None
         self._until: StreamOffset | None = None
+        self._recorded: Progress | None = None
         self._last_ms = _clock.now_ms()
 
     @one_message()
@@ -330,9 +331,10 @@ class _StreamReader(DataSourceStreamReader):
         consumer = options.get("consumer-id")
         if consumer is not None and not options.flag("consumer.ignore-progress"):
             state = self._table.state()
-            following = consumers(state.table_files).get(consumer)
-            if following is not None:
-                return feed.at(following, full=following == 1)  # it has read nothing, and 1 may be an overwrite
+            known = progress(state.table_files).get(consumer)
+            if known is not None:
+                # At 1 it has read nothing, and snapshot 1 may be an overwrite.
+                return feed.at(known.next_snapshot, full=known.full or known.next_snapshot == 1)
         start = (options.get("start") or "default").lower()
         snapshot, time = options.number("snapshot", 1), time_option(options)
         if snapshot is not None:
@@ -358,6 +360,7 @@ class _StreamReader(DataSourceStreamReader):
             for part in parts_of(scan):
                 groups.setdefault(_place(part, moved) if keyed else len(groups), []).append(part)
         changes = [part for scan in self._scans(apart, last) for part in self._changes(scan)]
+        self._record_progress(first)
         return packed_groups([*groups.values(), *([changes] if changes else [])])
 
     def _start_of_batch(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
@@ -413,10 +416,20 @@ class _StreamReader(DataSourceStreamReader):
 
     @one_message()
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Tell expiry what the query needs no more: snapshots before ``end``, unless it is still in its first one."""
-        consumer, at = self._options.get("consumer-id"), StreamOffset.from_dict(end)
-        if consumer is not None and (not at.full or at == StreamOffset(1, full=True)):
-            reset_consumer(self._table.state(), consumer, at.snapshot)
+        """Record the progress: all micro-batches up to ``end`` are done."""
+        self._record_progress(StreamOffset.from_dict(end))
+
+    def _record_progress(self, at: StreamOffset) -> None:
+        """Let expiry take the snapshots before an offset at which all earlier micro-batches are done.
+
+        Spark calls :meth:`commit` only when it plans the next micro-batch, so not for the last one of a query.  But
+        what it plans and asks for begins at such offsets, too.
+        """
+        consumer = self._options.get("consumer-id")
+        now = Progress(at.snapshot, at.full)
+        if consumer is not None and now != self._recorded:
+            reset_consumer(self._table.state(), consumer, now.next_snapshot, full=now.full)
+            self._recorded = now
 
 
 def _place(part: Part, moved: bool) -> object:
@@ -459,6 +472,8 @@ class LimitedReader(_StreamReader, _AvailableNow):
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
         at = StreamOffset.from_dict(start)
         end = self._end_of_batch(at, limit)
+        if at != self._initial:
+            self._record_progress(at)
         is_first = at == self._initial and at.first is None and end != at
         return (replace(end, first=at) if is_first else end).to_dict()
 
