@@ -219,7 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if path.is_file():
                     objects.append((str(path.relative_to(self.folder)), path.stat()))
         lines = [
-            f"<Contents><Key>{xml.escape(name)}</Key><Size>{about.st_size}</Size><ETag>1</ETag><LastModified>"
+            f"<Contents><Key>{xml.escape(name)}</Key><Size>{about.st_size}</Size><ETag>&quot;{about.st_mtime_ns}&quot;</ETag>"
+            "<LastModified>"
             f"{datetime.fromtimestamp(int(about.st_mtime), UTC).strftime('%Y-%m-%dT%H:%M:%S.000Z')}"
             "</LastModified></Contents>"
             for name, about in objects

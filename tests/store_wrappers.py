@@ -66,6 +66,12 @@ class CountingStore:
         self._count("read", path, read=len(data))
         return data
 
+    def read_tagged(self, path: str, limit: int = WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        """Counted as :meth:`read`: the same request."""
+        data, tag = self.inner.read_tagged(path, limit)
+        self._count("read", path, read=len(data))
+        return data, tag
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Counted :meth:`Store.read_range`."""
         self._count("read_range", path, read=length)
@@ -106,6 +112,13 @@ class CountingStore:
         """Counted as :meth:`list`: the same request to most stores."""
         self._count("list", directory)
         return self.inner.names(directory)
+
+    def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
+        """Counted as :meth:`list` where it sends a request."""
+        found = self.inner.list_page(directory)
+        if found is not None:
+            self._count("list", directory)
+        return found
 
     def create(self, path: str, data: bytes) -> bool:
         """Counted :meth:`Store.create`."""
@@ -231,6 +244,10 @@ class FaultyStore:
         """May fail."""
         return self._call("read", path, lambda: self.inner.read(path, limit))
 
+    def read_tagged(self, path: str, limit: int = WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        """May fail."""
+        return self._call("read", path, lambda: self.inner.read_tagged(path, limit))
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """May fail."""
         return self._call("read_range", path, lambda: self.inner.read_range(path, offset, length))
@@ -262,6 +279,10 @@ class FaultyStore:
     def names(self, directory: str) -> builtins.list[str]:
         """May fail."""
         return self._call("names", directory, lambda: self.inner.names(directory))
+
+    def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
+        """May fail."""
+        return self._call("list", directory, lambda: self.inner.list_page(directory))
 
     def create(self, path: str, data: bytes) -> bool:
         """May fail."""

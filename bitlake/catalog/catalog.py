@@ -27,7 +27,7 @@ from bitlake.metadata.schema import MissingTable, Names, TableSchema, near
 from bitlake.runtime import Runtime
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.table_files import TableFiles
-from bitlake.snapshot.versions import has_schema, latest_schema, latest_snapshot_id
+from bitlake.snapshot.versions import can_open, latest_schema, latest_snapshot_id
 from bitlake.types import DataField
 from bitlake.types.datatypes import field_from_json, field_to_json
 
@@ -312,7 +312,7 @@ class Catalog(ABC):
         """Raise :class:`NotFound`, naming similar tables, unless the table exists; its schema is not read."""
         path = self.table_path(name)
         with reading_table(str(name)):
-            exists = has_schema(TableFiles(self.store, TablePaths(path)))
+            exists = can_open(TableFiles(self.store, TablePaths(path)))
         if not exists:
             raise self._schema_not_found(name, path)
 

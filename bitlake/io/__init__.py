@@ -122,6 +122,7 @@ class ResolvingStore(Store):
         return open_store(path, self._options, configured=self._configured)
 
     read = _by_path("read")
+    read_tagged = _by_path("read_tagged")
     read_range = _by_path("read_range")
     read_ranges = _by_path("read_ranges")
     read_start = _by_path("read_start")
@@ -130,6 +131,7 @@ class ResolvingStore(Store):
     dir_exists = _by_path("dir_exists")
     list = _by_path("list")
     names = _by_path("names")
+    list_page = _by_path("list_page")
     create = _by_path("create")
     write = _by_path("write")
     delete = _by_path("delete")

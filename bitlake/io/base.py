@@ -102,6 +102,10 @@ class Store(Protocol):
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Read a whole file; raises ``CorruptError``, without reading, if it has more than ``limit`` bytes."""
 
+    def read_tagged(self, path: str, limit: int = WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        """Read a whole file as :meth:`read` does, with the ETag of what was read; None if the store has none."""
+        return self.read(path, limit), None
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Read exactly ``length`` bytes from ``offset``; raises ``CorruptError`` if the file is shorter."""
         return self.read_ranges(path, [(offset, length)])[0]
@@ -135,6 +139,10 @@ class Store(Protocol):
     def names(self, directory: str) -> builtins.list[str]:
         """The names of a folder's entries, in any order; empty when the folder is missing."""
         return [f.name for f in self.list(directory)]
+
+    def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
+        """The files of a folder in any order, if one request lists all of them with their ETags; else None."""
+        return None
 
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, as one atomic step: readers see nothing or all of it.

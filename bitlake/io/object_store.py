@@ -61,6 +61,8 @@ _HOST = re.compile(r"[A-Za-z0-9._@:$-]+")
 """A bucket, or Azure's container and host."""
 _COPIES = 16
 """Concurrent server-side copies."""
+_PAGE = 1000
+"""Objects of one response to a listing: S3's limit."""
 _DELETES = 1000
 """Keys in one bulk request: S3's limit."""
 
@@ -131,11 +133,15 @@ class ObjectStore(base.Store):
 
     def read(self, path: str, limit: int = base.WHOLE_FILE_BYTES) -> bytes:
         """The whole object."""
+        return self.read_tagged(path, limit)[0]
+
+    def read_tagged(self, path: str, limit: int = base.WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        """The whole object and its ETag."""
         client, key = self._at(path)
         with self._mapped("read", path):
             response = obstore.get(client, key)
             base.check_whole(path, int(response.meta["size"]), limit)
-            return response.bytes().to_bytes()
+            return response.bytes().to_bytes(), _etag(response.meta)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, by ten concurrent requests; ranges close together share a request."""
@@ -191,14 +197,21 @@ class ObjectStore(base.Store):
         with self._mapped("list", directory):
             listing = obstore.list_with_delimiter(client, key or None)
         skip = len(key) + 1 if key else 0
-        out = [base.FileInfo(name[skip:], 0, True, 0) for name in listing["common_prefixes"]]
-        for entry in listing["objects"]:
-            name = entry["path"][skip:]
-            if name:  # Hadoop creates an object with the folder's name and a slash
-                changed = int(entry["last_modified"].timestamp() * 1000)
-                out.append(base.FileInfo(name, entry["size"], False, changed, etag=entry.get("e_tag")))
-        # Some servers list an object, or a prefix, on two pages.
-        return [f for _, f in sorted({(f.name, f.is_dir): f for f in out}.items())]
+        folders = [base.FileInfo(name[skip:], 0, True, 0) for name in listing["common_prefixes"]]
+        out = [*folders, *(_info(entry, skip) for entry in listing["objects"])]
+        # Some servers list an object, or a prefix, on two pages.  Hadoop creates an object with the folder's name and a
+        # slash.
+        return [f for _, f in sorted({(f.name, f.is_dir): f for f in out if f.name}.items())]
+
+    def list_page(self, directory: str) -> builtins.list[base.FileInfo] | None:
+        """The files of a folder, without folders in it; None if there are more than a page, or without ETags."""
+        client, key = self._at(directory)
+        with self._mapped("list", directory):
+            entries = next(iter(obstore.list(client, prefix=key, chunk_size=_PAGE)), ())
+        found = [_info(entry, len(key) + 1) for entry in entries]
+        if len(found) >= _PAGE or any(f.etag is None for f in found):
+            return None
+        return [f for f in found if f.name and "/" not in f.name]
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
@@ -437,6 +450,24 @@ class ObjectStore(base.Store):
 
     def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
         return mapped(action, path, _bucket(path), self._options)
+
+
+def _info(entry: Mapping[str, Any], skip: int) -> base.FileInfo:
+    """A listed object; its name in the folder begins after ``skip`` characters of the key."""
+    changed = int(entry["last_modified"].timestamp() * 1000)
+    return base.FileInfo(entry["path"][skip:], entry["size"], False, changed, etag=_etag(entry))
+
+
+def _etag(about: Mapping[str, Any]) -> str | None:
+    """The ETag in an object's description, with its size and time: some servers give all objects the same ETag.
+
+    Azure puts an ETag in quotes only in a response to a read, where times have no milliseconds.
+    """
+    etag: str | None = about.get("e_tag")
+    if etag is None:
+        return None
+    seconds = int(about["last_modified"].timestamp())
+    return " ".join((etag.removeprefix("W/").strip('"'), str(about["size"]), str(seconds)))
 
 
 def _check_process(path: str) -> None:

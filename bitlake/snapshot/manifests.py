@@ -207,7 +207,12 @@ def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[Mani
 
 
 def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """All manifests of a snapshot: its base list, then its delta list."""
+    """All manifests of a snapshot: its base list, then its delta list.
+
+    The base list of a table's first snapshot, whose rows are all new, is empty, and is not read.
+    """
+    if snapshot.id == 1 and snapshot.total_record_count == snapshot.delta_record_count > 0:
+        return [*read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)]
     base, delta = in_parallel(
         table.store,
         table.paths.root,

@@ -23,18 +23,22 @@ from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import CacheName
-from bitlake.snapshot.removal_markers import load_line, steadily
+from bitlake.snapshot.removal_markers import is_record, load_line, steadily
 from bitlake.snapshot.table_files import TableFiles, read_hint
 
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
 _SCHEMAS: CacheName[tuple[str, bytes], TableSchema] = CacheName("schemas")
-_BY_LISTING: CacheName[tuple[str, FileInfo], TableSchema] = CacheName("listed schemas")
+_TAGGED_SCHEMAS: CacheName[tuple[str, str], TableSchema] = CacheName("schemas by ETag")
 _LISTED: CacheName[str, dict[int, FileInfo]] = CacheName("listings of schemas")
 """The schema files of a schema folder by id, from its last listing."""
 _LISTED_BYTES = 300
 """Estimated bytes of a listed file in memory."""
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
+_TAGGED_SNAPSHOTS: CacheName[tuple[str, str], Snapshot] = CacheName("snapshots by ETag")
+_LONG: CacheName[str, bool] = CacheName("long snapshot folders")
+"""The snapshot folders that one request does not list, or whose listing does not tell the latest snapshot."""
+_SNAPSHOT_BYTES = 1000
 _PARSED = 4
 """Bytes of a parsed file in memory for each of its own bytes."""
 
@@ -76,11 +80,17 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
 
     The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
     """
+    return _load_snapshot(table, snapshot_id)[0]
+
+
+def _load_snapshot(table: TableFiles, snapshot_id: int) -> tuple[Snapshot, str | None]:
+    """As :func:`load_snapshot`, with the file's ETag."""
     path = table.paths.snapshot(snapshot_id)
-    snapshot = parse_snapshot(table, path, table.store.read(path, JSON_BYTES))
+    data, etag = table.store.read_tagged(path, JSON_BYTES)
+    snapshot = parse_snapshot(table, path, data)
     if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
         raise CorruptError(f"'id' is {snapshot.id}, but the file is snapshot {snapshot_id}'s", None, path)
-    return snapshot
+    return snapshot, etag
 
 
 def parse_snapshot(table: TableFiles, path: str, data: bytes) -> Snapshot:
@@ -100,8 +110,14 @@ def find_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
 def latest_snapshot(table: TableFiles) -> Snapshot | None:
     """The latest snapshot; None before the first commit.
 
-    Uses the hint as :func:`latest_snapshot_id` does; reading the snapshot shows that it exists.
+    In an object store one listing finds it, and it is not read again while its ETag is the same.  Elsewhere, and where
+    a listing takes several requests, the hint is used as :func:`latest_snapshot_id` does; reading the snapshot shows
+    that it exists.
     """
+    if not table.store.caches[_LONG].get(table.paths.snapshot_dir):
+        found = steadily(partial(_latest_of_page, table))  # it may expire, or be rolled back, before it is read
+        if found is not None:
+            return found[0] if found else None
     hint = read_hint(table.store, table.paths.latest_hint)
     snapshot = _last_snapshot(table, hint) if hint else None
     if snapshot is not None:
@@ -112,6 +128,26 @@ def latest_snapshot(table: TableFiles) -> Snapshot | None:
         return None if latest is None else load_snapshot(table, latest)
 
     return steadily(listed)  # a rollback may delete it between listing and reading
+
+
+def _latest_of_page(table: TableFiles) -> list[Snapshot] | None:
+    """The latest snapshot in a listing of one request, if there is one; None where such a listing cannot tell."""
+    files = table.store.list_page(table.paths.snapshot_dir)
+    if files is None or any(is_record(f.name) for f in files):
+        if files is None and table.store.local_path(table.paths.snapshot_dir) is None:
+            table.store.caches[_LONG].put(table.paths.snapshot_dir, True, _LISTED_BYTES)
+        return None
+    etags = {number: f.etag for f in files if (number := parse_id(f.name, "snapshot-")) is not None}
+    if not etags:
+        return []
+    latest = max(etags)
+    cache, path = table.store.caches[_TAGGED_SNAPSHOTS], table.paths.snapshot(latest)
+    snapshot = cache.get((path, etags[latest] or ""))
+    if snapshot is None:
+        snapshot, etag = _load_snapshot(table, latest)
+        if etag is not None:
+            cache.put((path, etag), snapshot, _PARSED * _SNAPSHOT_BYTES)
+    return [snapshot]
 
 
 def _last_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot | None:
@@ -145,6 +181,19 @@ def has_schema(table: TableFiles) -> bool:
     return latest_schema_id(table) is not None
 
 
+def can_open(table: TableFiles) -> bool:
+    """As :func:`has_schema`, for a table that will be read: keeps its first schema, which may be the latest one."""
+    if table.store.local_path(table.paths.schema_dir) is not None:
+        return has_schema(table)
+    try:
+        load_schema(table, 0)
+    except NotFound:
+        return has_schema(table)
+    except CorruptError:  # who needs it reports that
+        pass
+    return True
+
+
 def is_same_table(table: TableFiles, schema: TableSchema) -> bool:
     """Whether a schema read before still exists: the table was not dropped, renamed or replaced meanwhile."""
     try:
@@ -160,9 +209,12 @@ def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
     has other schemas under the same names.
     """
     path = table.paths.schema(schema_id)
-    data = table.store.read(path, JSON_BYTES)
+    data, etag = table.store.read_tagged(path, JSON_BYTES)
     cache = table.store.caches[_SCHEMAS]
-    return cache.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: _PARSED * len(data))
+    schema = cache.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: _PARSED * len(data))
+    if etag is not None:
+        table.store.caches[_TAGGED_SCHEMAS].put((path, etag), schema, _PARSED * len(data))
+    return schema
 
 
 def latest_schema(table: TableFiles, fresh: bool = False) -> TableSchema | None:
@@ -196,14 +248,10 @@ def _listed_schema(
 ) -> TableSchema:
     """A schema version; from the cache if its file is listed with the same ETag as when it was read."""
     file = files.get(schema_id)
-    if file is None or file.etag is None:
+    if fresh or file is None or file.etag is None:
         return load_schema(table, schema_id)
-    cache, key = table.store.caches[_BY_LISTING], (table.paths.schema(schema_id), file)
-    schema = None if fresh else cache.get(key)
-    if schema is None:
-        schema = load_schema(table, schema_id)
-        cache.put(key, schema, _PARSED * file.size)
-    return schema
+    schema = table.store.caches[_TAGGED_SCHEMAS].get((table.paths.schema(schema_id), file.etag))
+    return load_schema(table, schema_id) if schema is None else schema
 
 
 def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:

@@ -71,6 +71,9 @@ class _Ranges(CountingStore):
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         return self.inner.read(path, limit)
 
+    def read_tagged(self, path: str, limit: int = WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        return self.inner.read_tagged(path, limit)
+
 
 def test_a_full_scan_fetches_no_byte_of_a_remote_file_twice() -> None:
     random = np.random.default_rng(2)

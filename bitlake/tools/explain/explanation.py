@@ -200,6 +200,10 @@ class MeteringStore:
         """Measured :meth:`Store.read`."""
         return self._measured(path, lambda: self._inner.read(path, limit), lambda data: [(0, len(data))])
 
+    def read_tagged(self, path: str, limit: int = WHOLE_FILE_BYTES) -> tuple[bytes, str | None]:
+        """Measured :meth:`Store.read_tagged`."""
+        return self._measured(path, lambda: self._inner.read_tagged(path, limit), lambda found: [(0, len(found[0]))])
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Measured :meth:`Store.read_range`."""
         return self._measured(path, lambda: self._inner.read_range(path, offset, length), lambda _: [(offset, length)])
