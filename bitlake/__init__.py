@@ -7,7 +7,11 @@
 """
 
 import importlib as _importlib
+import sys as _sys
 import typing as _typing
+
+if _sys.platform == "win32":
+    raise ImportError("bitlake runs on Linux and macOS; on Windows, install and run it in WSL")
 
 from bitlake.errors import (
     AccessDenied,

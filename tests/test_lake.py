@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,13 @@ import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 
 SCHEMA = pa.schema([("i", pa.int32())])
+
+
+def test_windows_is_refused_at_once() -> None:
+    program = "import sys; sys.platform = 'win32'; import bitlake"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.endswith("ImportError: bitlake runs on Linux and macOS; on Windows, install and run it in WSL\n")
 
 
 @pytest.mark.parametrize("path", ["", " ", None, 5])
