@@ -177,6 +177,13 @@ class Cache(Generic[Key, Value]):
             self.put(key, value, size_of(value))
         return value
 
+    def discard(self, key: Key) -> None:
+        """Drop the value of a key, if there is one."""
+        with _lock:
+            entry = self._entries.get(key)
+            dropped = self._remove([] if entry is None else [entry])
+        del dropped
+
     def clear(self) -> None:
         """Drop all entries."""
         with _lock:

@@ -131,7 +131,7 @@ class ReadCounts:
 
 
 def footer_of(store: Store, task: FileTask) -> Footer:
-    """The file's footer, cached: data files never change.
+    """The file's footer, cached: data files never change.  :func:`forget_file` drops it.
 
     Raises :class:`CorruptError` naming the file, also when its rows are not as many as the manifest says, and
     :class:`NotFound` when it is gone.
@@ -146,7 +146,7 @@ def footer_of(store: Store, task: FileTask) -> Footer:
                 lambda offset, length: store.read_range(task.path, offset, length), task.size, schema_of=schema_of
             )
         except CorruptError as e:
-            raise _within(e, task.path) from e
+            raise _of_other_size(store, task, e).within(task.path) from e
         except NotFound as e:
             raise _gone(task.path) from e
         if footer.rows != task.row_count:
@@ -159,6 +159,20 @@ def footer_of(store: Store, task: FileTask) -> Footer:
         return footer
 
     return store.caches[_FOOTERS].get_or(task.path, load, lambda footer: footer.memory)
+
+
+def _of_other_size(store: Store, task: FileTask, error: CorruptError) -> CorruptError:
+    """The error of a footer that cannot be read; it tells if the file has another size than its manifest says."""
+    size = store.size(task.path)
+    if size == task.size:
+        return error
+    what = f"{error.what} (the file has {size:,} bytes, and its manifest says {task.size:,})"
+    return CorruptError(what, error.offset, error.path)
+
+
+def forget_file(store: Store, path: str) -> None:
+    """Drop what is cached of a data file that turned out to be damaged or missing."""
+    store.caches[_FOOTERS].discard(path)
 
 
 def position_array(positions: Int64s | range) -> Int64s:
@@ -324,14 +338,19 @@ def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> 
 
 @contextmanager
 def _naming(store: Store, task: FileTask) -> Iterator[None]:
-    """Errors of the block name the file; for one that is missing, they say what to do."""
+    """Errors of the block name the file; for one that is missing, they say what to do.
+
+    What is cached of a damaged or missing file is dropped: someone may have replaced the file, or may do so now.
+    """
     try:
         yield
     except CorruptError as e:
+        forget_file(store, task.path)
         raise _within(e, task.path) from e
     except UnsupportedFeature as e:
         raise UnsupportedFeature(f"{e} (in {task.path})") from e
     except NotFound as e:
+        forget_file(store, task.path)
         raise (NotFound(f"{e} ({task.path})") if store.exists(task.path) else _gone(task.path)) from e
 
 

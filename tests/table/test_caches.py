@@ -9,13 +9,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from long import long
 from store_wrappers import CountingStore
 
 import bitlake
-from bitlake.errors import InvalidRequest
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.formats.parquet.footer import PREFETCH
 from bitlake.lake import catalog_of
 from bitlake.runtime import CacheBudget, Caches
 from bitlake.scan.column_reader import footer_of
@@ -214,3 +216,36 @@ def test_sizes_are_about_those_in_memory(folder: Path) -> None:
     store.caches = Caches(CacheBudget(1 << 30))
     _, size = taken(lambda: [footer_of(store, task) for task in tasks])
     assert size / 2 < store.caches.sizes()["footers"] < 2.5 * size
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_file_that_was_replaced_by_hand_is_seen_after_an_error(tmp_path: Path, cached: bool) -> None:
+    lake = bitlake.connect(tmp_path)
+    table = lake.create_table("t", pa.schema([("i", pa.int64())]))
+    table.append(pa.table({"i": np.random.default_rng(1).integers(0, 1 << 62, 100_000)}))
+    file = Path(table.scan().plan().files[0].path)
+    whole = file.read_bytes()
+    assert len(whole) > 4 * PREFETCH, "a smaller file is cached as a whole"
+    if cached:
+        assert table.scan().to_arrow().num_rows == 100_000
+    file.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    with pytest.raises(CorruptError):
+        table.scan().to_arrow()
+    file.write_bytes(whole[: len(whole) // 2])
+    sizes = rf"the file has {len(whole) // 2:,} bytes.*its manifest says {len(whole):,}"
+    with pytest.raises(CorruptError, match=sizes):
+        table.scan().to_arrow()
+    file.write_bytes(whole)
+    assert table.scan().to_arrow().num_rows == 100_000
+
+
+def test_what_verify_reports_is_not_read_from_a_cache(tmp_path: Path) -> None:
+    """A small file is in memory with its footer."""
+    table = bitlake.connect(tmp_path).create_table("t", pa.schema([("i", pa.int64())]))
+    table.append(pa.table({"i": [1, 2]}))
+    assert table.scan().to_arrow().num_rows == 2
+    file = Path(table.scan().plan().files[0].path)
+    file.unlink()
+    assert [f.code for f in table.maintenance.verify(deep=False).findings] == ["data-missing"]
+    with pytest.raises(NotFound, match="is missing"):
+        table.scan().to_arrow()
