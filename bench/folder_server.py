@@ -31,6 +31,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 BUCKET = "lake"
 KEY, SECRET = "AKIDTESTONLY", "test/secret+only"
 _BLOCK = 256 << 10
+_PAGE = 1000
+"""Objects of one response to a listing without a delimiter."""
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 
 
@@ -108,6 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
     rate: float
     log: list[tuple[str, str, int, float, float]]
     lock: threading.Lock
+    listed: dict[tuple[str, int], list[tuple[str, os.stat_result]]]
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is printed."""
@@ -203,9 +206,20 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(ahead)
         return end - first
 
+    def _below(self, prefix: str) -> list[tuple[str, os.stat_result]]:
+        """All objects below a prefix, in the order of keys; of a folder that did not change they are kept."""
+        stamp = (prefix, (self.folder / prefix).stat().st_mtime_ns)
+        found = self.listed.get(stamp)
+        if found is None:
+            paths = [path for path in (self.folder / prefix).rglob("*") if path.is_file()]
+            found = sorted((str(path.relative_to(self.folder)), path.stat()) for path in paths)
+            if len(found) > _PAGE:  # the bench's own tables, which do not change once they are this large
+                self.listed[stamp] = found
+        return found
+
     def _list(self, query: dict[str, list[str]]) -> int:
         prefix = query.get("prefix", [""])[0]
-        folders, objects = [], []
+        folders, objects, more = [], [], False
         root = self.folder / prefix
         if "delimiter" in query and root.is_dir():
             with os.scandir(root) as entries:
@@ -215,9 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
                     else:
                         objects.append((f"{prefix}{entry.name}", entry.stat()))
         elif root.is_dir():
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    objects.append((str(path.relative_to(self.folder)), path.stat()))
+            objects = self._below(prefix)
         lines = [
             f"<Contents><Key>{xml.escape(name)}</Key><Size>{about.st_size}</Size><ETag>&quot;{about.st_mtime_ns}&quot;</ETag>"
             "<LastModified>"
@@ -225,10 +237,17 @@ class _Handler(BaseHTTPRequestHandler):
             "</LastModified></Contents>"
             for name, about in objects
         ] + [f"<CommonPrefixes><Prefix>{xml.escape(name)}</Prefix></CommonPrefixes>" for name in folders]
+        after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        if "delimiter" not in query:
+            objects = [each for each in objects if each[0] > after]
+            more = len(objects) > _PAGE
+            objects = objects[:_PAGE]
+        token = f"<NextContinuationToken>{xml.escape(objects[-1][0])}</NextContinuationToken>" if more else ""
         count = len(objects) + len(folders)
         text = (
             f"<ListBucketResult><Name>{BUCKET}</Name><Prefix>{xml.escape(prefix)}</Prefix><KeyCount>{count}</KeyCount>"
-            f"<MaxKeys>1000000</MaxKeys><IsTruncated>false</IsTruncated>{''.join(lines)}</ListBucketResult>"
+            f"<MaxKeys>1000000</MaxKeys><IsTruncated>{'true' if more else 'false'}</IsTruncated>"
+            f"{token}{''.join(lines)}</ListBucketResult>"
         )
         return self._send(200, text.encode(), {"Content-Type": "application/xml"})
 
@@ -240,6 +259,7 @@ def main() -> None:
     _Handler.latency = float(milliseconds) / 1000
     _Handler.rate = float(megabytes) * 1e6
     _Handler.log = []
+    _Handler.listed = {}
     _Handler.lock = threading.Lock()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True

@@ -82,10 +82,10 @@ class CountingStore:
         self._count("read_ranges", path, read=sum(length for _, length in ranges))
         return self.inner.read_ranges(path, ranges)
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """Counted :meth:`Store.read_start`."""
-        data, size = self.inner.read_start(path, length)
-        self._count("read_start", path, read=len(data))
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """Counted :meth:`Store.read_part`."""
+        data, size = self.inner.read_part(path, offset, length)
+        self._count("read_part", path, read=len(data))
         return data, size
 
     def size(self, path: str) -> int:
@@ -112,6 +112,14 @@ class CountingStore:
         """Counted as :meth:`list`: the same request to most stores."""
         self._count("list", directory)
         return self.inner.names(directory)
+
+    def list_below(
+        self, directory: str, names: Sequence[str]
+    ) -> builtins.list[tuple[str, builtins.list[FileInfo]]] | None:
+        """Counted where it sends a request."""
+        if names:
+            self._count("list_below", directory)
+        return self.inner.list_below(directory, names)
 
     def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
         """Counted as :meth:`list` where it sends a request."""
@@ -256,9 +264,9 @@ class FaultyStore:
         """May fail."""
         return self._call("read_ranges", path, lambda: self.inner.read_ranges(path, ranges))
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
         """May fail."""
-        return self._call("read_start", path, lambda: self.inner.read_start(path, length))
+        return self._call("read_part", path, lambda: self.inner.read_part(path, offset, length))
 
     def size(self, path: str) -> int:
         """May fail."""
@@ -279,6 +287,12 @@ class FaultyStore:
     def names(self, directory: str) -> builtins.list[str]:
         """May fail."""
         return self._call("names", directory, lambda: self.inner.names(directory))
+
+    def list_below(
+        self, directory: str, names: Sequence[str]
+    ) -> builtins.list[tuple[str, builtins.list[FileInfo]]] | None:
+        """May fail."""
+        return self._call("list", directory, lambda: self.inner.list_below(directory, names))
 
     def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
         """May fail."""

@@ -138,6 +138,11 @@ def moved_to_level(p: Patient) -> str:
     return "data-"
 
 
+def renamed(old: str, new: str, rows: pa.Table) -> pa.Table:
+    """The rows with another name of one column."""
+    return rows.rename_columns([new if name == old else name for name in rows.column_names])
+
+
 def shuffled(table: pa.Table) -> pa.Table:
     return table.take(pa.array([1, 0, *range(2, table.num_rows)]))
 

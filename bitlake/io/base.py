@@ -113,8 +113,8 @@ class Store(Protocol):
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read several ``(offset, length)`` ranges of a file, in the given order, each as :meth:`read_range` does."""
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """Read the first ``length`` bytes of a file, or fewer if it is shorter, and its size; in one request."""
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """Read those of ``length`` bytes from ``offset`` that the file has, and its size; in one request."""
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
@@ -142,6 +142,16 @@ class Store(Protocol):
 
     def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
         """The files of a folder in any order, if one request lists all of them with their ETags; else None."""
+        return None
+
+    def list_below(
+        self, directory: str, names: Sequence[str]
+    ) -> builtins.list[tuple[str, builtins.list[FileInfo]]] | None:
+        """The files in these subfolders of a folder and in all folders below: (path of a folder, its files).
+
+        Listed in the order of keys, whatever the number of folders; None, also without ``names``, if the store lists
+        folders one by one.
+        """
         return None
 
     def create(self, path: str, data: bytes) -> bool:

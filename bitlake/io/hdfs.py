@@ -87,11 +87,11 @@ class HdfsStore(Store):
             out.append(parts[i][offset - starts[i] : offset - starts[i] + length] if length else b"")
         return out
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size."""
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """The bytes that the file has, and its size."""
         size = self.size(path)
-        wanted = min(length, size)
-        return (self.read_range(path, 0, wanted) if wanted > 0 else b""), size
+        wanted = min(length, size - offset)
+        return (self.read_range(path, offset, wanted) if wanted > 0 else b""), size
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""

@@ -135,10 +135,11 @@ class LocalStore(Store):
                 out.append(_pread(fd, path, offset, length, size))
         return out
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size."""
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """The bytes that the file has, and its size."""
         with _Mapped("read", path), _Opened(path) as (fd, size):
-            return _pread(fd, path, 0, min(length, size), size), size
+            wanted = min(length, size - offset)
+            return (_pread(fd, path, offset, wanted, size) if wanted > 0 else b""), size
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""

@@ -167,17 +167,17 @@ class ObjectStore(base.Store):
         rest = iter(parts)
         return [next(rest) if length else b"" for _, length in ranges]
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size, which the response to a range contains."""
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """The bytes that the object has, and its size, which the response to a range contains."""
         client, key = self._at(path)
         with self._mapped("read", path):
             try:
-                response = obstore.get(client, key, options={"range": (0, max(1, length))})
+                response = obstore.get(client, key, options={"range": (offset, offset + max(1, length))})
                 return response.bytes().to_bytes()[:length], int(response.meta["size"])
             except FAILURES as e:
                 if not is_short(e):
                     raise
-        return b"", self.size(path)  # an empty object has no range
+        return b"", self.size(path)  # the range begins at the end or later
 
     def size(self, path: str) -> int:
         """The object's size in bytes."""
@@ -212,6 +212,35 @@ class ObjectStore(base.Store):
         if len(found) >= _PAGE or any(f.etag is None for f in found):
             return None
         return [f for f in found if f.name and "/" not in f.name]
+
+    def list_below(
+        self, directory: str, names: Sequence[str]
+    ) -> builtins.list[tuple[str, builtins.list[base.FileInfo]]] | None:
+        """The files below these folders: all keys from the first folder's to the last one's.
+
+        Azure lists from the beginning of a prefix only.
+        """
+        if self._options.kind == "azure":
+            return None
+        client, key = self._at(directory)
+        root = f"{key}/" if key else ""
+        starts = sorted(f"{root}{name}/".encode() for name in names)
+        if not starts:
+            return []
+        folders: dict[str, builtins.list[base.FileInfo]] = {}
+        wanted = set(names)
+        with self._mapped("list", directory):
+            for chunk in obstore.list(client, prefix=key or None, offset=starts[0].decode(), chunk_size=_PAGE):
+                for entry in chunk:
+                    path = entry["path"][len(root) :]
+                    if path.partition("/")[0] in wanted and "/" in path:
+                        folder = path.rpartition("/")[0]
+                        info = _info(entry, len(root) + len(folder) + 1)
+                        folders.setdefault(f"{directory}/{folder}", []).append(info)
+                last = chunk[-1]["path"].encode() if len(chunk) else b""
+                if last > starts[-1] and not last.startswith(starts[-1]):
+                    break
+        return [*folders.items()]
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""

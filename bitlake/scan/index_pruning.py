@@ -82,7 +82,7 @@ def open_file_index(
     if index is None or index.problems:
         remote = store.local_path(path) is None
         first = _START if not remote else _REMOTE_WHOLE if few else _REMOTE_START
-        start, length = store.read_start(path, first)
+        start, length = store.read_part(path, 0, first)
 
         def fetch(offset: int, size: int) -> bytes:
             inside = offset >= 0 and offset + size <= len(start)

@@ -12,7 +12,8 @@ completely, nothing is deleted, because its references are unknown.
 Iceberg metadata (:mod:`bitlake.snapshot.iceberg_metadata`): manifests and manifest lists that no version of the table
 metadata names.
 
-Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.
+Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.  An object store
+lists the folders of many partitions together, a thousand files a request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bitlake.metadata.manifest_columns import decode_columns, name_hashes
 from bitlake.metadata.paths import TablePaths, escape
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
-from bitlake.runtime import Runner
+from bitlake.runtime import REQUESTS, Runner
 from bitlake.snapshot.iceberg_manifests import iceberg_folder, iceberg_orphans
 from bitlake.snapshot.manifests import MANY_ENTRIES, read_index_manifest, read_manifest_list, read_manifests
 from bitlake.snapshot.references import Holder, holders, lines
@@ -51,6 +52,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 _FOLDERS_AT_ONCE = 1_024
 """Folders whose files are Python objects at once."""
+_LISTED_TOGETHER = 256
+"""Folders of one listing in an object store: some of these listings run at the same time."""
 STAGING = ".staging"
 """The folder of a table in which writers collect files before they move them into place."""
 _OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
@@ -152,9 +155,13 @@ def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> _Candi
     level.append(_Folder(f"{root}/{STAGING}", _ANY, "all"))
     level = [folder for folder in level if first_link(store, root, folder.path) is None]
     own = {*_OWN, STAGING}
-    level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and not f.is_link and f.name not in own]
-    level += _external_folders(state)
+    names = [f.name for f in store.list(root) if f.is_dir and not f.is_link and f.name not in own]
     out = _Candidates()
+    if store.list_below(root, ()) is None:
+        level += [_data_folder(root, name) for name in names]
+    else:
+        _add_below(out, store, older_than_ms, root, names, runner)
+    level += _external_folders(state)
     while level:
         of_items("folders")
         below: list[_Folder] = []
@@ -164,6 +171,41 @@ def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> _Candi
             out.add((folder.path, files) for folder, (files, _) in zip(some, listings, strict=True))
             below += [folder for _, folders in listings for folder in folders]
         level = below
+    return out
+
+
+def _add_below(
+    out: _Candidates, store: Store, older_than_ms: int, root: str, names: Sequence[str], runner: Runner
+) -> None:
+    """Add the candidates in the data folders ``names`` of a table, which the store lists together."""
+    ordered = sorted(names, key=lambda name: f"{name}/".encode())
+    parts = [ordered[i : i + _LISTED_TOGETHER] for i in range(0, len(ordered), _LISTED_TOGETHER)]
+    for first in range(0, len(parts), REQUESTS):
+        of_items("folders", each=len)
+        for listings in runner.run(parts[first : first + REQUESTS], partial(_list_below, store, older_than_ms, root)):
+            out.add(listings)
+
+
+def _list_below(
+    store: Store, older_than_ms: int, root: str, names: Sequence[str]
+) -> list[tuple[str, list[tuple[str, int]]]]:
+    """The names and sizes of the candidates in data folders, by folder."""
+    known = {f"{root}/{name}": _data_folder(root, name) for name in names}
+
+    def folder_of(path: str) -> _Folder:
+        folder = known.get(path)
+        if folder is None:
+            parent, _, name = path.rpartition("/")
+            above = folder_of(parent)
+            folder = known[path] = _data_folder(parent, name) if above.below == "data" else _Folder(path, _NONE)
+        return folder
+
+    out = []
+    for path, files in store.list_below(root, names) or ():
+        candidates = folder_of(path).candidates
+        found = [(f.name, f.size) for f in files if f.mtime_ms < older_than_ms and candidates.search(f.name)]
+        if found:
+            out.append((path, found))
     return out
 
 

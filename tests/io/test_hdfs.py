@@ -113,10 +113,11 @@ def test_ranges_are_exact_or_corrupt(place: tuple[Store, str]) -> None:
     store, root = place
     path = f"{root}/f"
     check_ranges(store, path)
-    assert store.read_start(path, 4) == (b"abcd", 10)
-    assert store.read_start(path, 40) == (b"abcdefghij", 10)
+    assert store.read_part(path, 0, 4) == (b"abcd", 10)
+    assert store.read_part(path, 7, 40) == (b"hij", 10)
+    assert store.read_part(path, 10, 1) == store.read_part(path, 11, 1) == (b"", 10)
     store.write(path, b"")
-    assert store.read(path) == b"" and store.read_start(path, 4) == (b"", 0)
+    assert store.read(path) == b"" and store.read_part(path, 0, 4) == (b"", 0)
 
 
 def test_far_ranges_are_requests_side_by_side(place: tuple[Store, str]) -> None:

@@ -509,8 +509,8 @@ def test_a_failing_store_is_not_remembered_as_a_broken_index(lake: bitlake.Lake)
                 raise StorageUnavailable("connection reset")
             return super().read_range(path, offset, length)
 
-        def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-            return super().read_start(path, 0 if path.endswith(".index") else length)
+        def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+            return super().read_part(path, offset, 0 if path.endswith(".index") else length)
 
     store = Shaky()
     shaky = bitlake.Table(FileStoreTable(table.name, table.path, store))

@@ -24,7 +24,7 @@ from long import few
 
 import bitlake
 from bitlake.errors import AccessDenied, AlreadyExists, StorageUnavailable
-from bitlake.snapshot import versions
+from bitlake.snapshot import orphan_files, versions
 from bitlake.write.commit import OutcomeUnknown
 
 APPENDS, BATCH = 12, 20
@@ -462,3 +462,24 @@ def test_a_changed_schema_is_read_and_an_unchanged_one_is_not(lake: bitlake.Lake
     lake.drop_table("t")
     lake.create_table("t", pa.schema([("other", pa.int32())]))
     assert [f.name for f in table.schema.fields] == ["other"]
+
+
+def test_orphans_are_found_in_all_folders(lake: bitlake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are not in the order of folder names: ``p=a-b/`` comes before ``p=a/``."""
+    monkeypatch.setattr(orphan_files, "_LISTED_TOGETHER", 2)
+    names = ["a", "a-b", "a b", "a0", "A", "\u00e4", "b"]
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    found = []
+    for place in (lake, bitlake.connect(str(tmp_path))):
+        schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+        table = place.create_table("t", schema, partition_by=["p"])
+        table.append(pa.table({"id": range(len(names)), "p": names}))
+        assert table.maintenance.remove_orphan_files(later, dry_run=True) == []
+        for folder in ("p=a/bucket-0", "p=a-b/bucket-0", "p=b/bucket-0", "p=b", "bucket-0", "p=n/q=1/bucket-postpone"):
+            table._core.store.write(f"{table.path}/{folder}/data-x-{folder.count('/')}.parquet", b"orphan")
+        for folder in ("p=b/bucket-0/below", "snapshot", "elsewhere"):
+            table._core.store.write(f"{table.path}/{folder}/stays", b"stays")
+        listed = table.maintenance.remove_orphan_files(later)
+        found.append(sorted(o.path.removeprefix(f"{table.path}/") for o in listed))
+        assert table.scan().to_arrow().num_rows == len(names)
+    assert found[0] == found[1] and len(found[0]) == 5

@@ -212,9 +212,11 @@ class MeteringStore:
         """Measured :meth:`Store.read_ranges`."""
         return self._measured(path, lambda: self._inner.read_ranges(path, ranges), lambda _: ranges)
 
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """Measured :meth:`Store.read_start`."""
-        return self._measured(path, lambda: self._inner.read_start(path, length), lambda found: [(0, len(found[0]))])
+    def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
+        """Measured :meth:`Store.read_part`."""
+        return self._measured(
+            path, lambda: self._inner.read_part(path, offset, length), lambda found: [(offset, len(found[0]))]
+        )
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file whose reads are measured."""

@@ -27,7 +27,7 @@ from bitlake.expressions.statistics import ColumnStats
 from bitlake.formats.conform import cast_column
 from bitlake.formats.file_format import format_of, reader_for
 from bitlake.formats.parquet.decode import BATCH_ROWS
-from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.footer import PREFETCH, Footer, read_footer
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.merge.keys import key_columns
@@ -236,22 +236,59 @@ class DataChecked:
 
 
 def check_data_file(store: Store, task: DataTask) -> DataChecked:
-    """Check one data file and its index; runs in this process or on an executor."""
+    """Check one data file and its index, without caches; runs in this process or on an executor."""
     try:
-        size = store.size(task.path)
+        end = _FileEnd.read(store, task)
     except NotFound:
         return DataChecked((Finding("data-missing", task.path, "the file is not there"),))
     indexes = _Indexes(store, task)
-    checked = _checked(store, task, size, indexes)
+    checked = _checked(store, task, end, indexes)
     return replace(checked, indexes=len(indexes.checks), concerned=indexes.concerned)
 
 
-def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> DataChecked:
+@dataclass(frozen=True, slots=True)
+class _FileEnd:
+    """A file's size, and the bytes from ``start`` on: of a Parquet file those that a reader of its footer takes."""
+
+    size: int
+    start: int = 0
+    data: bytes = b""
+
+    @staticmethod
+    def read(store: Store, task: DataTask) -> _FileEnd:
+        """Read them, in one request if the file has the size in its manifest."""
+        if format_of(task.path) != "parquet":
+            return _FileEnd(store.size(task.path))
+        start = max(0, task.entries[0].file.file_size - PREFETCH)
+        data, size = store.read_part(task.path, start, PREFETCH)
+        return _FileEnd(size, start, data)
+
+    def footer(self, store: Store, path: str) -> Footer | None:
+        """The footer, whose chunks are all decoded and so checked; None for formats without one."""
+        if format_of(path) != "parquet":
+            return None
+
+        def fetch(offset: int, length: int) -> bytes:
+            at = offset - self.start
+            known = 0 <= at <= len(self.data) - length
+            return self.data[at : at + length] if known else store.read_range(path, offset, length)
+
+        footer = read_footer(fetch, self.size)
+        for group in footer.row_groups:
+            list(group.chunks)
+        return footer
+
+
+def _checked(store: Store, task: DataTask, end: _FileEnd, indexes: _Indexes) -> DataChecked:
+    size = end.size
     findings = [*_size_faults(task, size), *indexes.findings]
     facts = _Facts(task, indexes.checks)
     try:
-        rows = _footer_rows(store, task.path, size)
-        if rows is not None:
+        footer = end.footer(store, task.path)
+        rows = None
+        if footer is not None:
+            rows = footer.rows
+            _check_columns(task, footer.columns)
             findings += _row_faults(task, rows)
         if task.deep:
             read = facts.read(store, size)
@@ -289,14 +326,17 @@ def _row_faults(task: DataTask, rows: int) -> list[Finding]:
     ]
 
 
-def _footer_rows(store: Store, path: str, size: int) -> int | None:
-    """The rows that a Parquet file's footer counts; None for formats without such a count."""
-    if format_of(path) != "parquet":
-        return None
-    footer = read_footer(lambda offset, length: store.read_range(path, offset, length), size)
-    for group in footer.row_groups:
-        list(group.chunks)  # those of wide files are decoded, and checked, only now
-    return footer.rows
+def _check_columns(task: DataTask, names: Collection[str]) -> None:
+    """Raise :class:`CorruptError` for a file that lacks a column of its schema, which readers find by its name.
+
+    The values of partition columns are in the manifest: files that other engines wrote may lack these columns.
+    """
+    schema = task.schema
+    required = [f.name for f in (*schema.fields, *(merge_spec.SYSTEM_FIELDS if schema.primary_keys else ()))]
+    lacking = [name for name in required if name not in names and name not in schema.partition_keys]
+    if lacking:
+        listed = ", ".join(names)
+        raise CorruptError(f"it has no column '{lacking[0]}' of schema {schema.id}; its columns are {listed}")
 
 
 class _Indexes:
@@ -396,10 +436,7 @@ class _Facts:
                     raise CorruptError(f"column '{name}' does not hold values of {known[0].type}: {e}") from e
             names.append(name)
             columns.append(column)
-        if self._keyed:
-            lacking = [f.name for f in merge_spec.SYSTEM_FIELDS if f.name not in names]
-            if lacking:
-                raise CorruptError(f"it has no column {lacking[0]}")
+        _check_columns(self._task, names)
         return pa.Table.from_arrays(columns, names=names)
 
     def _add(self, batch: pa.Table) -> None:

@@ -17,6 +17,7 @@ from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta, by_bucket
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, Item, LocalRunner, Result, Runner
+from bitlake.scan.column_reader import forget_file
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.partitions import PartitionReader, index_path
 from bitlake.snapshot.removal_markers import load_line
@@ -217,6 +218,8 @@ class _Verify:
             self.book.count("rows", checked.rows)
             self.book.count("bytes", checked.size)
             self.book.count("file_indexes", checked.indexes)
+            if checked.findings:
+                forget_file(self.store, task.path)
             for finding in checked.findings:
                 entries = [task.entries[i] for i in checked.concerned.get(finding, range(len(task.entries)))]
                 self.book.add_all([finding], list(dict.fromkeys(m for e in entries for m in held[e])))

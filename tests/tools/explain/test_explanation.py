@@ -348,7 +348,7 @@ def test_a_measuring_store_sees_every_read(tmp_path: Path) -> None:
     store = MeteringStore(LocalStore(), meter)
     path = str(tmp_path / "f")
     assert len(store.read(path)) == 10_240 and store.size(path) == 10_240
-    assert store.read_range(path, 256, 3) == b"\0\1\2" and store.read_start(path, 100)[1] == 10_240
+    assert store.read_range(path, 256, 3) == b"\0\1\2" and store.read_part(path, 0, 100)[1] == 10_240
     meter.phase = "read"
     assert store.read_ranges(path, [(1, 1), (512, 2)]) == [b"\1", b"\0\1"]
     with store.open_input(path) as source:

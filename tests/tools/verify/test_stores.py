@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 import rest_server
 import verify_tables as made
 from caches import forget
+from store_wrappers import CountingStore
 
 import bitlake
+from bitlake.file_store_table import FileStoreTable
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.table import Table
+
+SMALL = {"file-index.in-manifest-threshold": "1 b"}
 
 
 def filled(lake: bitlake.Lake) -> Table:
@@ -47,6 +53,33 @@ def test_an_object_store() -> None:
     table = filled(bitlake.connect("memory://verify/lake"))
     table.history.create_tag("monday")
     damaged_and_repaired(table)
+
+
+def test_the_requests_of_a_quick_run_do_not_grow_with_folders() -> None:
+    """A file took two reads, a question for its size, and a listing each of its partition and its bucket."""
+    table = bitlake.connect(f"memory://{uuid4()}/lake").create_table(
+        "t", made.ROWS, partition_by=["p"], options={"file-index.bitmap.columns": "v", **SMALL}
+    )
+    count = 300
+    for start in range(0, count, 100):
+        ids = range(start, start + 100)
+        rows = {"id": list(ids), "v": ["x"] * 100, "x": [0.0] * 100, "p": [f"p{i}" for i in ids]}
+        table.append(pa.table(rows, schema=made.ROWS))
+    store = table._core.store
+    counting = CountingStore(store)
+    quick = bitlake.Table(FileStoreTable(table.name, table.path, counting)).maintenance
+    report = quick.verify(deep=False)
+    assert not report.findings and report.checked["data_files"] == report.checked["file_indexes"] == count
+    data = [call for call, path in counting.paths if "/bucket-0/" in path]
+    assert Counter(data) == {"read_part": count, "read": count}
+    assert counting.calls["list"] < 40 and counting.calls["list_below"] == 2 and counting.calls["size"] < 5
+    # A file that was cut is looked at again, and one that is gone is found, whatever is cached.
+    assert table.scan().to_arrow().num_rows == count
+    cut, gone = (file.path for file in table.scan().plan().files[:2])
+    store.write(cut, store.read(cut)[:-1])
+    store.delete(gone)
+    found = {(f.code, f.path) for f in quick.verify(deep=False).findings}
+    assert found == {("data-size-wrong", cut), ("data-unreadable", cut), ("data-missing", gone)}
 
 
 def test_a_rest_catalog(tmp_path: Path) -> None:
