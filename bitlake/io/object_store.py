@@ -29,11 +29,12 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
@@ -81,6 +82,7 @@ _conditional_buckets: set[tuple[str, str]] = set()
 It describes servers, so all stores of the process share it: a REST catalog opens one for each table and token.
 """
 
+T = TypeVar("T")
 _memories: dict[str, Any] = {}
 """memory://NAME/… by name: one store for the whole process, as a disk is."""
 _memory_lock = threading.Lock()
@@ -188,14 +190,14 @@ class ObjectStore(base.Store):
     def dir_exists(self, path: str) -> bool:
         """Whether any object's name begins with this folder's."""
         client, key = self._at(path)
-        with self._mapped("list", path):
-            return any(len(chunk) for chunk in obstore.list(client, prefix=key or None, chunk_size=1))
+        return self._repeated(
+            "list", path, lambda: any(len(chunk) for chunk in obstore.list(client, prefix=key or None, chunk_size=1))
+        )
 
     def list(self, directory: str) -> builtins.list[base.FileInfo]:
         """The entries of a folder, sorted by name; empty when it is missing."""
         client, key = self._at(directory)
-        with self._mapped("list", directory):
-            listing = obstore.list_with_delimiter(client, key or None)
+        listing = self._repeated("list", directory, lambda: obstore.list_with_delimiter(client, key or None))
         skip = len(key) + 1 if key else 0
         folders = [base.FileInfo(name[skip:], 0, True, 0) for name in listing["common_prefixes"]]
         out = [*folders, *(_info(entry, skip) for entry in listing["objects"])]
@@ -206,8 +208,9 @@ class ObjectStore(base.Store):
     def list_page(self, directory: str) -> builtins.list[base.FileInfo] | None:
         """The files of a folder, without folders in it; None if there are more than a page, or without ETags."""
         client, key = self._at(directory)
-        with self._mapped("list", directory):
-            entries = next(iter(obstore.list(client, prefix=key, chunk_size=_PAGE)), ())
+        entries: Sequence[Mapping[str, Any]] = self._repeated(
+            "list", directory, lambda: next(iter(obstore.list(client, prefix=key, chunk_size=_PAGE)), ())
+        )
         found = [_info(entry, len(key) + 1) for entry in entries]
         if len(found) >= _PAGE or any(f.etag is None for f in found):
             return None
@@ -227,9 +230,10 @@ class ObjectStore(base.Store):
         starts = sorted(f"{root}{name}/".encode() for name in names)
         if not starts:
             return []
-        folders: dict[str, builtins.list[base.FileInfo]] = {}
         wanted = set(names)
-        with self._mapped("list", directory):
+
+        def listed() -> builtins.list[tuple[str, builtins.list[base.FileInfo]]]:
+            folders: dict[str, builtins.list[base.FileInfo]] = {}
             for chunk in obstore.list(client, prefix=key or None, offset=starts[0].decode(), chunk_size=_PAGE):
                 for entry in chunk:
                     path = entry["path"][len(root) :]
@@ -240,7 +244,9 @@ class ObjectStore(base.Store):
                 last = chunk[-1]["path"].encode() if len(chunk) else b""
                 if last > starts[-1] and not last.startswith(starts[-1]):
                     break
-        return [*folders.items()]
+            return [*folders.items()]
+
+        return self._repeated("list", directory, listed)
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
@@ -279,11 +285,34 @@ class ObjectStore(base.Store):
                 unknown = True
                 if isinstance(failed, AccessDenied | StorageFull):
                     failed = StorageUnavailable(str(failed))
-            wait = min(10.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
-            if attempt == options.max_retries or time.monotonic() + wait - started > options.retry_seconds:
+            if not self._wait(attempt, started):
                 break
-            time.sleep(wait)
         raise failed
+
+    def _wait(self, attempt: int, started: float) -> bool:
+        """Pause before another attempt; False, without a pause, if there should be none."""
+        options = self._options
+        pause = min(10.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+        if attempt == options.max_retries or time.monotonic() + pause - started > options.retry_seconds:
+            return False
+        time.sleep(pause)
+        return True
+
+    def _repeated(self, action: str, path: str, request: Callable[[], T]) -> T:
+        """Return what a listing or a deletion returns; repeat it if the connection broke.
+
+        obstore does not: it repeats a listing only up to the first byte of the response, and no deletion of several
+        objects, since that is a POST.
+        """
+        started, attempt = time.monotonic(), 0
+        while True:
+            with self._mapped(action, path):
+                try:
+                    return request()
+                except FAILURES as e:
+                    if not _is_broken(e) or not self._wait(attempt, started):
+                        raise
+            attempt += 1
 
     def _was_created_by(self, creation: str, path: str, data: bytes | None) -> bool:
         """Whether an existing object has the id ``creation``; without any id, whether it contains ``data``."""
@@ -351,8 +380,7 @@ class ObjectStore(base.Store):
         for start in range(0, len(keys), _DELETES):
             part = builtins.list(keys[start : start + _DELETES])
             try:
-                with self._mapped("delete", path):
-                    obstore.delete(client, part)
+                self._repeated("delete", path, partial(obstore.delete, client, part))
             except NotFound:
                 # Stores that fail for a missing key may have stopped there: delete one by one.
                 for key in part if len(part) > 1 else ():
@@ -363,11 +391,7 @@ class ObjectStore(base.Store):
         client, key = self._at(path)
         if not key:
             raise InvalidRequest(f"'{path}' is a whole bucket; delete it with the store's own tools")
-        keys: builtins.list[str] = []
-        with self._mapped("list", path):
-            for chunk in obstore.list(client, prefix=key):
-                keys += [entry["path"] for entry in chunk]
-        self._delete(client, keys, path)
+        self._delete(client, self._keys(client, key, path), path)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder visible, by an empty object in it."""
@@ -403,11 +427,18 @@ class ObjectStore(base.Store):
         for part in reversed(self._keys_in_order(source)):
             self._delete(client, part, source)
 
+    def _keys(self, client: Any, prefix: str, folder: str) -> builtins.list[str]:
+        """All keys below a folder's."""
+        return self._repeated(
+            "list",
+            folder,
+            lambda: [entry["path"] for chunk in obstore.list(client, prefix=prefix) for entry in chunk],
+        )
+
     def _keys_in_order(self, folder: str) -> tuple[builtins.list[str], builtins.list[str]]:
         """The keys of a folder: those outside its ``schema`` folder, and those in it."""
         client, key = self._at(folder)
-        with self._mapped("list", folder):
-            keys = [entry["path"] for chunk in obstore.list(client, prefix=key) for entry in chunk]
+        keys = self._keys(client, key, folder)
         if not keys:
             raise NotFound(f"no such file: {folder}")
         schemas = [k for k in keys if k.startswith(f"{key}/schema/")]
@@ -535,6 +566,7 @@ _REFUSED = (
 )
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded")
 _BROKEN = re.compile(r"HttpError \{\s*kind: (\w+)")
+_REPEATED = re.compile(r"after \d+ retries|(?<!max_)retries: [1-9]")
 _SERVER = re.compile(r"https?://[^/\s?,]+")
 _CAUSE = re.compile(r"""(?:message|error): "([^"]{1,200})\"""")
 _PROFILE = re.compile(r"External AWS credential provider: AccessDenied: (.*)")
@@ -624,6 +656,13 @@ def is_short(error: Exception) -> bool:
     """Whether the error means that a range begins beyond the end of the file."""
     text = str(error)
     return "416" in text or "InvalidRange" in text or "out of range" in text.lower() or "range" in text.lower()
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether the connection broke, and obstore has not repeated the request."""
+    text = str(error)
+    broken = _BROKEN.search(text)
+    return broken is not None and broken.group(1) in ("Interrupted", "Request") and not _REPEATED.search(text)
 
 
 def _reason(text: str, code: str) -> str:

@@ -5,7 +5,7 @@ import io
 import os
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import cloud_servers
 import flaky_proxy
@@ -440,6 +440,34 @@ def test_reads_and_replacing_writes_are_tried_again(proxy: flaky_proxy.Proxy, tr
     store.delete(path)
     assert not store.exists(path)
     assert proxy.count(trouble) >= 5
+
+
+@pytest.mark.parametrize("trouble", [flaky_proxy.CUT, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
+def test_listings_and_deletions_are_repeated_if_the_connection_breaks(proxy: flaky_proxy.Proxy, trouble: str) -> None:
+    """obstore repeats no deletion, and no listing of whose response it has the first byte."""
+    store = at(proxy)
+    root = f"s3://lake/broken/{uuid.uuid4()}"
+    for name in ("a", "b", "c", "d", "below/e"):
+        store.write(f"{root}/{name}", b"x")
+
+    def broken(call: Callable[[], object]) -> object:
+        proxy.seen.clear()
+        proxy.plan = lambda method, path, number: trouble if number < 2 else flaky_proxy.PASS
+        result = call()
+        assert proxy.count(trouble) == 2
+        return result
+
+    assert broken(lambda: [f.name for f in store.list(root)]) == ["a", "b", "below", "c", "d"]
+    assert broken(lambda: sorted(f.name for f in store.list_page(root) or ())) == ["a", "b", "c", "d"]
+    listed = broken(
+        lambda: [(path, [f.name for f in files]) for path, files in store.list_below(root, ["below"]) or ()]
+    )
+    assert listed == [(f"{root}/below", ["e"])]
+    assert broken(lambda: store.dir_exists(f"{root}/below")) is True
+    broken(lambda: store.delete_all([f"{root}/a", f"{root}/b"]))
+    assert [f.name for f in store.list(root)] == ["below", "c", "d"]
+    broken(lambda: store.delete_dir(root))
+    assert store.list(root) == []
 
 
 def test_cut_and_slow_answers(proxy: flaky_proxy.Proxy) -> None:
