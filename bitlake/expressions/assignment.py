@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
-from bitlake.expressions import wall_clock
 from bitlake.expressions.casts import cast_typed, scaled
 from bitlake.expressions.numeric_functions import NUMBERS
 from bitlake.expressions.term_binder import KERNELS, TermBinder, refusal, term_type
@@ -28,6 +27,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import arrow_type
 from bitlake.types.casts import to_text
 from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS, AtomicType, DataField, DataType, Root
+from bitlake.types.time_zone import wall_micros
 
 _FAMILIES = (NUMBERS, STRINGS, BINARIES, frozenset((Root.DATE, *TIMESTAMPS)), frozenset((Root.BOOLEAN,)))
 
@@ -151,7 +151,7 @@ def _floating_text(array: pa.Array, source: AtomicType) -> pa.Array:
 def _timestamp_text(array: pa.Array, source: AtomicType, timezone: str) -> pa.Array:
     """Without zeros at the end of the fraction, as a clock of the zone shows it."""
     array = array.cast(pa.timestamp("us", array.type.tz))
-    micros = wall_clock.wall_micros(array, source.root, timezone)
+    micros = wall_micros(array, source.root, timezone)
     clocks = pa.array(micros, mask=mask_of(array))
     live = clocks.drop_null().to_numpy()
     if len(live) and not (_YEARS[0] <= live.min() and live.max() < _YEARS[1]):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bitlake.codec.binary_row import decimal_words, null_mask
 from bitlake.errors import EvaluationFailed
-from bitlake.expressions import literals, wall_clock
+from bitlake.expressions import literals
 from bitlake.expressions.terms import Kernel, Refused, Typed, mask_of
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import time_zone
@@ -185,7 +185,7 @@ def _decimal_to_integer(array: pa.Array, source: AtomicType, to: AtomicType, zon
 
 
 def _date_to_text(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
-    days = wall_clock.raw(array)
+    days = time_zone.stored_times(array)
     if len(days) and (int(days.min()) < _FIRST_DAY or int(days.max()) > _LAST_DAY):
         raise _Unfit("date before year 1 or after 9999")
     return array.cast(pa.string())
@@ -220,7 +220,7 @@ def _date_to_timestamp(array: pa.Array, source: AtomicType, to: AtomicType, zone
 
 
 def _to_date(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:
-    return wall_clock.days_of(array, source.root, zone)
+    return time_zone.days_of(array, source.root, zone)
 
 
 def _between_timestamps(array: pa.Array, source: AtomicType, to: AtomicType, zone: str) -> pa.Array:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed
-from bitlake.expressions import literals, wall_clock
+from bitlake.expressions import literals
 from bitlake.expressions.casts import cast_typed
 from bitlake.expressions.terms import (
     BOOLEAN,
@@ -40,7 +40,6 @@ from bitlake.expressions.terms import (
     mask_of,
     text_argument,
 )
-from bitlake.expressions.wall_clock import civil, days_from_civil, month_length
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import time_zone
 from bitlake.types.arrow import arrow_type
@@ -55,7 +54,15 @@ from bitlake.types.datatypes import (
     MapType,
     Root,
 )
-from bitlake.types.time_zone import MICROS_PER_DAY
+from bitlake.types.time_zone import (
+    MICROS_PER_DAY,
+    civil,
+    date_array,
+    days_from_civil,
+    month_length,
+    stored_times,
+    wall_micros,
+)
 from bitlake.types.utf8 import is_utf8
 
 
@@ -246,7 +253,7 @@ def _of_date(part: Callable[[Any], Any]) -> Function:
 
     def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
         (a,) = arrays
-        return pa.array(part(wall_clock.raw(a)).astype(np.int32), pa.int32(), mask=mask_of(a))
+        return pa.array(part(stored_times(a)).astype(np.int32), pa.int32(), mask=mask_of(a))
 
     return Function(bind, kernel)
 
@@ -275,7 +282,7 @@ def _of_clock(divisor: int, modulus: int) -> Function:
         (a,) = arrays
         root = term.arguments[0].root
         assert root is not None
-        found = wall_clock.wall_micros(a, root, term.parameter) // divisor % modulus
+        found = wall_micros(a, root, term.parameter) // divisor % modulus
         return pa.array(found.astype(np.int32), pa.int32(), mask=mask_of(a))
 
     return Function(bind, kernel)
@@ -295,7 +302,7 @@ def _add_days(sign: int) -> Kernel:
     def kernel(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
         a, amount = (array.view(pa.int32()).cast(pa.int64()) for array in arrays)
         total = pc.add(a, pc.multiply(amount, sign))
-        return wall_clock.dates((total.fill_null(0)).to_numpy(), total, term.sql)
+        return date_array((total.fill_null(0)).to_numpy(), total, term.sql)
 
     return kernel
 
@@ -318,9 +325,9 @@ def _bind_last_day(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _last_day(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    year, month, _ = civil(wall_clock.raw(arrays[0]))
+    year, month, _ = civil(stored_times(arrays[0]))
     last = days_from_civil(year, month, month_length(year, month))
-    return wall_clock.dates(last, arrays[0], term.sql)
+    return date_array(last, arrays[0], term.sql)
 
 
 def _months_later(days: Any, amount: Any) -> Any:
@@ -331,8 +338,8 @@ def _months_later(days: Any, amount: Any) -> Any:
 
 
 def _add_months(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    later = _months_later(*map(wall_clock.raw, arrays))
-    return wall_clock.dates(later, pc.if_else(arrays[1].is_valid(), arrays[0], None), term.sql)
+    later = _months_later(*map(stored_times, arrays))
+    return date_array(later, pc.if_else(arrays[1].is_valid(), arrays[0], None), term.sql)
 
 
 # --- truncation -------------------------------------------------------------------------------------------------------
@@ -364,7 +371,7 @@ def _bind_trunc(arguments: Sequence[Typed], zone: str) -> Bound:
 
 
 def _trunc(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
-    return wall_clock.dates(truncated_days(wall_clock.raw(arrays[0]), term.parameter), arrays[0], term.sql)
+    return date_array(truncated_days(stored_times(arrays[0]), term.parameter), arrays[0], term.sql)
 
 
 def _bind_date_trunc(arguments: Sequence[Typed], zone: str) -> Bound:
@@ -378,14 +385,14 @@ def _bind_date_trunc(arguments: Sequence[Typed], zone: str) -> Bound:
 
 def _date_trunc(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     unit, zone = term.parameter
-    wall = wall_clock.wall_micros(arrays[0], Root.TIMESTAMP_LTZ, zone)
+    wall = wall_micros(arrays[0], Root.TIMESTAMP_LTZ, zone)
     if unit in CLOCK_UNITS:
         cut = wall // CLOCK_UNITS[unit] * CLOCK_UNITS[unit]
     else:
         days = wall // MICROS_PER_DAY
         cut = (days if unit == "day" else truncated_days(days, unit)) * MICROS_PER_DAY
     found = cut - time_zone.fixed_offset(zone)
-    if bool(np.any(found > wall_clock.raw(arrays[0]))):  # wrapped around
+    if bool(np.any(found > stored_times(arrays[0]))):  # wrapped around
         raise EvaluationFailed(f"{term.sql}: the timestamp is out of range in some row")
     return pa.array(found, pa.int64(), mask=mask_of(arrays[0])).view(arrow_type(TIMESTAMP))
 
@@ -411,12 +418,12 @@ def _shift(term: Typed, arrays: Sequence[pa.Array], rows: int) -> pa.Array:
     months, micros, zone = term.parameter
     (a,) = arrays
     if term.root is Root.DATE:
-        days = wall_clock.raw(a)
+        days = stored_times(a)
         moved = _months_later(days, months) if months else days + micros // MICROS_PER_DAY
-        return wall_clock.dates(moved, a, term.sql)
+        return date_array(moved, a, term.sql)
     assert term.root is not None
     if months:
-        wall = wall_clock.wall_micros(a, term.root, zone)
+        wall = wall_micros(a, term.root, zone)
         days = wall // MICROS_PER_DAY
         later = _months_later(days, months)
         values = later * MICROS_PER_DAY + (wall - days * MICROS_PER_DAY)

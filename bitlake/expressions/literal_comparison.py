@@ -43,7 +43,6 @@ from bitlake.expressions.tree import (
     like_pieces,
     sorted_points,
 )
-from bitlake.expressions.wall_clock import days_from_civil
 from bitlake.types import time_zone
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import (
@@ -58,7 +57,7 @@ from bitlake.types.datatypes import (
     Root,
     is_scalar,
 )
-from bitlake.types.time_zone import MICROS_PER_DAY
+from bitlake.types.time_zone import MICROS_PER_DAY, days_from_civil
 
 
 def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated: bool, timezone: str) -> Predicate:
