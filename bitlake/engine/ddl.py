@@ -1,4 +1,4 @@
-"""CREATE, REPLACE, ALTER and DROP of databases, tables, and views that a catalog keeps; SHOW and DESCRIBE of views.
+"""CREATE, REPLACE, ALTER and DROP of databases, tables, partitions, and views that a catalog keeps; SHOW of views.
 
 A view is a query in Spark SQL.  Its names are kept with their databases, so that it means the same in every session;
 in both engines, :func:`bitlake.sql.rewrite.expand_views` puts the query in place of the view's name.
@@ -8,7 +8,7 @@ Spark keeps temporary views and those of its own catalog (:meth:`Session.spark_v
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.option_types import timedelta_of
 from bitlake.metadata.schema import SetTableComment, assign_ids, near
 from bitlake.schema.create import ColumnSpec
+from bitlake.snapshot.partitions import files_by_partition
 from bitlake.snapshot.schema_commit import replaced_schema
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
@@ -142,6 +143,55 @@ def drop_index(session: Session, statement: st.DropIndex) -> pa.Table:
 def alter_columns(session: Session, statement: st.AlterColumns) -> pa.Table:
     """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN."""
     session.table(session.identify_table(statement.table)).alter(*statement.changes, names=session.names)
+    return nothing()
+
+
+def truncate(session: Session, statement: st.Truncate) -> pa.Table:
+    """TRUNCATE TABLE, or one of its partitions."""
+    table = session.session_table(session.identify_table(statement.table))
+    state = table.state()
+    spec = session.partition_spec(state, statement.partition)
+    missing = [k for k, v in spec.items() if v is None]
+    if missing:
+        raise InvalidRequest(f"table '{table.name}': TRUNCATE needs a value for partition column '{missing[0]}'")
+    table.truncate(session.partition_values(state, spec) if spec else None)
+    return nothing()
+
+
+def drop_partitions(session: Session, statement: st.DropPartitions) -> pa.Table:
+    """ALTER TABLE … DROP PARTITION: every partition that matches a spec, in one snapshot.
+
+    As in Paimon, one that all columns name must exist, without IF EXISTS.
+    """
+    table = session.session_table(session.identify_table(statement.table))
+    state = table.state()
+    keys = state.schema.partition_keys
+    specs = [session.partition_values(state, session.partition_spec(state, s)) for s in statement.partitions]
+    have = files_by_partition(state)
+    matched = [s for s in specs if any(_matches(s, keys, values) for values in have)]
+    missing = [s for s in specs if s not in matched and len(s) == len(keys)]
+    if missing and not statement.if_exists:
+        raise NotFound(
+            f"table '{table.name}' has no partition {missing[0]}; SHOW PARTITIONS lists them; or add IF EXISTS"
+        )
+    if matched:
+        table.truncate(*matched)
+    return nothing()
+
+
+def _matches(spec: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]) -> bool:
+    named = dict(zip(keys, values, strict=True))
+    return all(named[k] == v for k, v in spec.items())
+
+
+def add_partitions(session: Session, statement: st.AddPartitions) -> pa.Table:
+    """ALTER TABLE … ADD PARTITION: a partition exists where it has rows, so there is nothing to add, as in Paimon."""
+    table = session.table(session.identify_table(statement.table))
+    state = table.state()
+    for given in statement.partitions:
+        spec = session.whole_partition(state, given)
+        if tuple(spec.values()) in files_by_partition(state) and not statement.if_not_exists:
+            raise AlreadyExists(f"table '{table.name}' has a partition {spec} already; add IF NOT EXISTS to keep it")
     return nothing()
 
 

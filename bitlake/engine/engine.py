@@ -37,7 +37,7 @@ Handler = Callable[[Session, Any], pa.Table]
 def handlers() -> Mapping[type[Any], Handler]:
     """Return the functions that carry out statements, in this process and on Spark."""
     # Imported lazily: a query needs none of them (tests/cli/test_startup.py).
-    from bitlake.engine import ddl, insert, partitions, show
+    from bitlake.engine import ddl, insert, show
     from bitlake.engine.procedures import call, show_procedures
     from bitlake.engine.procedures.maintenance import vacuum
 
@@ -59,9 +59,9 @@ def handlers() -> Mapping[type[Any], Handler]:
         st.AlterTag: ddl.alter_tag,
         st.Analyze: ddl.analyze,
         st.InsertInto: insert.insert,
-        st.Truncate: partitions.truncate,
-        st.DropPartitions: partitions.drop_partitions,
-        st.AddPartitions: partitions.add_partitions,
+        st.Truncate: ddl.truncate,
+        st.DropPartitions: ddl.drop_partitions,
+        st.AddPartitions: ddl.add_partitions,
         st.Call: call,
         st.Vacuum: vacuum,
         st.ShowProcedures: show_procedures,

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.catalog.catalog import Identifier
-from bitlake.engine.partitions import partition_spec, whole_partition
 from bitlake.engine.session import COUNTS, PARTITION_OVERWRITE, Session, result, session_options
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
@@ -96,9 +95,9 @@ def _inserted(session: Session, statement: st.InsertInto) -> int:
     table = session.session_table(name)
     state = table.state()
     table.check_writable(state, keyed=True)
-    spec = partition_spec(session, state, statement.partition)
+    spec = session.partition_spec(state, statement.partition)
     if statement.if_not_exists:
-        partition = tuple(whole_partition(session, state, statement.partition or {}).values())
+        partition = tuple(session.whole_partition(state, statement.partition).values())
         if partition in files_by_partition(state):
             return 0
     session.names.check(table.name, state.schema.field_names)

@@ -399,6 +399,31 @@ class Session:
         """Runs heavy work, as much at a time as asked for."""
         return LocalRunner(workers)
 
+    def partition_spec(self, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """A PARTITION clause by the schema's own names; raises :class:`InvalidRequest` for other columns."""
+        keys = {self.names.key(k): k for k in state.schema.partition_keys}
+        spec: dict[str, Any] = {}
+        for name, value in (given or {}).items():
+            key = keys.get(self.names.key(name))
+            if key is None:
+                have = ", ".join(keys.values()) or "none"
+                raise InvalidRequest(f"table '{state.name}': '{name}' is not a partition column; they are: {have}")
+            if key in spec:
+                raise InvalidRequest(f"table '{state.name}': partition column '{key}' is given twice")
+            spec[key] = value
+        return spec
+
+    def whole_partition(self, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The physical values of all partition columns, in key order; raises :class:`InvalidRequest` if one lacks."""
+        spec = self.partition_spec(state, given)
+        missing = [k for k in state.schema.partition_keys if spec.get(k) is None]
+        if missing or not spec:
+            lacks = f"'{missing[0]}' has none" if missing else "the table is not partitioned"
+            raise InvalidRequest(
+                f"table '{state.name}': PARTITION needs a value of every partition column, and {lacks}"
+            )
+        return self.partition_values(state, {k: spec[k] for k in state.schema.partition_keys})
+
     def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
         """Literals of a PARTITION clause, each as one value of its column, cast as Spark casts them."""
         fields = [state.schema.field(k) for k in spec]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from bitlake.catalog.catalog import Identifier
-from bitlake.engine.partitions import existing_partition, partition_spec
 from bitlake.engine.session import Columns, Session, result
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.indexed import zone_of
@@ -112,7 +111,7 @@ def partitions(session: Session, statement: st.ShowPartitions) -> pa.Table:
     reader = PartitionReader(state.schema, state.paths)
     wanted = {}
     if statement.partition:
-        wanted = session.partition_values(state, partition_spec(session, state, statement.partition))
+        wanted = session.partition_values(state, session.partition_spec(state, statement.partition))
     found = set()
     for raw in {e.partition for e in entries}:
         values = dict(zip(keys, reader.values(raw), strict=True))
@@ -183,7 +182,7 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
     schema = state.schema
     if statement.partition is not None and statement.column is not None:
         raise InvalidRequest(f"table '{table.name}': DESCRIBE takes a PARTITION or a column, and not both")
-    files = None if statement.partition is None else existing_partition(session, state, statement.partition)
+    files = None if statement.partition is None else _partition_files(session, state, statement.partition)
     if statement.column is not None:
         field = schema.field(statement.column, session.names)
         facts = [
@@ -369,29 +368,26 @@ def _tree_inside(made: DataType, prefix: str) -> str:
     return ""
 
 
-def _partition(session: Session, table: FileStoreTable, statement: st.ShowTableExtended) -> str:
-    state = table.state()
-    given = statement.partition or {}
-    keys = {session.names.key(k): k for k in state.schema.partition_keys}
-    unknown = [k for k in given if session.names.key(k) not in keys]
-    if unknown or len(given) < len(keys):
-        have = ", ".join(keys.values()) or "none"
-        raise InvalidRequest(
-            f"table '{table.name}': PARTITION must give a value for each of its partition columns: {have}"
-        )
-    wanted = session.partition_values(state, {keys[session.names.key(k)]: v for k, v in given.items()})
-    reader = PartitionReader(state.schema, state.paths)
-    partitions = files_by_partition(state)
-    found = partitions.get(tuple(wanted[k] for k in state.schema.partition_keys))
-    if found is None:
-        folders = sorted(reader.folder(files[0].partition) for files in partitions.values())
+def _partition_files(session: Session, state: TableState, given: Mapping[str, Any]) -> Sequence[ManifestEntry]:
+    """The live files of a partition that all its columns name; raises :class:`NotFound`."""
+    partition = session.whole_partition(state, given)
+    have = files_by_partition(state)
+    files = have.get(tuple(partition.values()))
+    if files is None:
+        reader = PartitionReader(state.schema, state.paths)
+        folders = sorted(reader.folder(files[0].partition) for files in have.values())
         raise NotFound(
-            f"table '{table.name}' has no partition ({', '.join(f'{k}={v}' for k, v in given.items())})"
+            f"table '{state.name}' has no partition ({', '.join(f'{k}={v}' for k, v in given.items())})"
             f"{near(str(next(iter(given.values()))), folders)}; SHOW PARTITIONS lists them"
         )
-    rows = sum(e.file.row_count for e in found)
-    size = sum(e.file.file_size for e in found)
-    folder = reader.folder(found[0].partition)
-    facts = f"numFiles={len(found)}, recordCount={rows}, totalSize={size}"
+    return files
+
+
+def _partition(session: Session, table: FileStoreTable, statement: st.ShowTableExtended) -> str:
+    state = table.state()
+    files = _partition_files(session, state, statement.partition or {})
+    folder = PartitionReader(state.schema, state.paths).folder(files[0].partition)
+    size, rows = sum(e.file.file_size for e in files), sum(e.file.row_count for e in files)
+    facts = f"numFiles={len(files)}, recordCount={rows}, totalSize={size}"
     pairs = ", ".join(folder.split("/"))
     return f"Partition Values: [{pairs}]\nLocation: {table.path}/{folder}\nPartition Parameters: {{{facts}}}\n"
