@@ -44,7 +44,7 @@ from bitlake.mergetree.bucket import (
     bucket_states,
     merge_tree_context,
 )
-from bitlake.mergetree.bucket_writer import compact_bucket
+from bitlake.mergetree.compaction import compact_bucket
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry

@@ -56,7 +56,13 @@ from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.mergetree.bucket import POSITION, BucketReader, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter, file_shape
 from bitlake.mergetree.lookup import FileHits, KeyLookup
-from bitlake.mergetree.universal_compaction import CompactUnit, sorted_runs
+from bitlake.mergetree.universal_compaction import (
+    CompactUnit,
+    pick_compaction,
+    pick_full_compaction,
+    pick_mostly_deleted,
+    sorted_runs,
+)
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
@@ -193,6 +199,24 @@ def _entries(array: Any) -> Any:
 
 _KEYS_AT_ONCE = 1 << 20
 """Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
+
+
+def compact_bucket(context: MergeTreeContext, store: Store, state: BucketState, full: bool = False) -> Compaction:
+    """Run the pending compaction of a bucket, or a ``full`` one; returns an empty result if there is nothing to do."""
+    unit = pending_unit(context, state, full)
+    return Compaction() if unit is None else compact_unit(context, store, state, unit)
+
+
+def pending_unit(context: MergeTreeContext, state: BucketState, full: bool = False) -> CompactUnit | None:
+    """Return the files of a bucket that the next compaction would take; None if there is nothing to do."""
+    schema = context.schema
+    runs = sorted_runs(state.files, schema)
+    deleted = {r.data_file: r.cardinality for r in state.vectors.ranges or ()} if state.vectors is not None else {}
+    if full:
+        expire = RecordExpire.of(context)
+        expired = expire.expired if expire is not None else lambda entry: False
+        return pick_full_compaction(runs, schema, has_vector=deleted.__contains__, expired=expired)
+    return pick_compaction(runs, schema) or pick_mostly_deleted(runs, schema, deleted)
 
 
 def compact_unit(context: MergeTreeContext, store: Store, state: BucketState, unit: CompactUnit) -> Compaction:

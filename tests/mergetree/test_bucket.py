@@ -15,8 +15,7 @@ from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import writer
 from bitlake.mergetree.bucket import BucketReader, BucketState, Compaction, LiveBuckets, bucket_state
-from bitlake.mergetree.bucket_writer import BucketWriter
-from bitlake.mergetree.writer import prepare_rows, write_changes
+from bitlake.mergetree.writer import BucketWriter, prepare_rows, write_changes
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 

@@ -16,9 +16,9 @@ from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.formats.file_format import reader_for
 from bitlake.io import Store
-from bitlake.mergetree import bucket_writer as buffer
+from bitlake.mergetree import writer as buffer
 from bitlake.mergetree.bucket import BucketChange, BucketReader, BucketState, MergeTreeContext
-from bitlake.mergetree.bucket_writer import (
+from bitlake.mergetree.writer import (
     BucketWriter,
     SortedMerge,
     merge_numbered,

@@ -4,7 +4,7 @@ Python workers write the files, run pending compactions, and report to the drive
 
 Path of a row: query → its bucket (:mod:`bitlake.spark.write.append`, or an assigner) → one shuffle by (partition,
 bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
-:class:`bitlake.mergetree.bucket_writer.BucketWriter`. Memory holds a batch of a bucket at a time; only descriptions
+:class:`bitlake.mergetree.writer.BucketWriter`. Memory holds a batch of a bucket at a time; only descriptions
 of files
 come back to the driver.  In a table of many files each task looks up the entries of its own partitions, or of its own
 buckets if the table lacks partitions; the driver learns from the results which are written, and makes objects of no
@@ -44,7 +44,6 @@ from bitlake.mergetree import cross_partition, dml
 from bitlake.mergetree import writer as upsert
 from bitlake.mergetree.bucket import BucketChange, LiveBuckets, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
-from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import Publisher, discard_changes
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import (
@@ -54,6 +53,7 @@ from bitlake.mergetree.postpone_bucket import (
     schema_with_buckets,
     without_sequence,
 )
+from bitlake.mergetree.writer import BucketWriter
 from bitlake.metadata.manifest import ManifestEntry, Slot
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema

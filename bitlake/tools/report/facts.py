@@ -25,7 +25,7 @@ from bitlake.fileindex.named_index import named_keys
 from bitlake.fileindex.registry import unusable_indexes, usable_indexes
 from bitlake.formatting import counted, human_bytes, share_words
 from bitlake.mergetree.bucket import bucket_states, merge_tree_context
-from bitlake.mergetree.bucket_writer import pending_unit
+from bitlake.mergetree.compaction import pending_unit
 from bitlake.mergetree.postpone_bucket import postponed_files
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
