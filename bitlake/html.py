@@ -332,15 +332,19 @@ def grid(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Itera
     return markup("table", markup("thead", head), markup("tbody", body), style="color: inherit")
 
 
-def rows_html(names: Sequence[str], table: Any, most: int = 20) -> str:
+_ROWS = 20
+"""The rows that :func:`rows_html` shows."""
+
+
+def rows_html(names: Sequence[str], table: Any) -> str:
     """The first rows of an Arrow table, and how many there are."""
     # Rows are dicts, and two columns may have one name.
     rows = [
         [_cell(v) for v in row.values()]
-        for row in table.slice(0, most).rename_columns([str(i) for i in range(len(names))]).to_pylist()
+        for row in table.slice(0, _ROWS).rename_columns([str(i) for i in range(len(names))]).to_pylist()
     ]
     right = [i for i, f in enumerate(table.schema) if str(f.type).startswith(("int", "uint", "float", "double", "dec"))]
-    left = f"the first {most} of {table.num_rows:,} rows" if table.num_rows > most else None
+    left = f"the first {_ROWS} of {table.num_rows:,} rows" if table.num_rows > _ROWS else None
     return markup("div", grid(names, rows, right), None if left is None else remark(left))
 
 

@@ -13,7 +13,7 @@ import heapq
 import itertools
 import os
 import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -289,6 +289,42 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 REQUESTS = 16
 """Requests of a store at a time: object stores and network disks answer slowly, and each call is independent."""
+
+
+def at_least(least: int, items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists of at least this size together; only the last may be smaller.
+
+    >>> list(at_least(3, [1, 1, 2, 5, 1], int))
+    [[1, 1, 2], [5], [1]]
+    """
+    together: list[Item] = []
+    total = 0
+    for item in items:
+        together.append(item)
+        total += size(item)
+        if total >= least:
+            yield together
+            together, total = [], 0
+    if together:
+        yield together
+
+
+def at_most(most: int, items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists of at most this size together, or of one larger item.
+
+    >>> list(at_most(3, [1, 1, 2, 5, 1], int))
+    [[1, 1], [2], [5], [1]]
+    """
+    together: list[Item] = []
+    total = 0
+    for item in items:
+        if together and total + size(item) > most:
+            yield together
+            together, total = [], 0
+        together.append(item)
+        total += size(item)
+    if together:
+        yield together
 
 
 class Runner(Protocol):

@@ -68,6 +68,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
+from bitlake.runtime import at_least
 from bitlake.scan.read_ahead import MERGE_THREADS, map_ahead
 from bitlake.schema import merge_spec
 from bitlake.schema.evolution import stored_alike
@@ -341,18 +342,9 @@ class _CompactTask:
                 merge.mark_keys(keys)
 
     def _keys_of(self, entry: ManifestEntry) -> Iterator[list[pa.Array]]:
-        """Yield the keys of a file in large batches; its other columns are not read."""
-        parts: list[pa.Table] = []
-        rows = 0
+        """The keys of a file in large batches; its other columns are not read."""
         source = SortedSource(self._reader.read(entry, self._reader.keys), self._reader.path(entry))
-        for part in merge_runs([source], self._reader.keys):
-            parts.append(part)
-            rows += part.num_rows
-            if rows >= _KEYS_AT_ONCE:
-                yield _columns(parts)
-                parts, rows = [], 0
-        if parts:
-            yield _columns(parts)
+        return map(_columns, at_least(_KEYS_AT_ONCE, merge_runs([source], self._reader.keys), len))
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

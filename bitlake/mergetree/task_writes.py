@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import overload
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.runtime import at_least
 from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import discard_entries, entries_of_buckets
@@ -181,7 +183,7 @@ def stage_rows(store: Store, paths: TablePaths, rows: Iterable[pa.Table]) -> tup
     """Write rows into staged files, in their order; returns the paths.  On an error the files are deleted."""
     written: list[str] = []
     try:
-        for part in _file_chunks(rows):
+        for part in map(pa.concat_tables, at_least(FILE_BYTES, rows, attrgetter("nbytes"))):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, part.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
                 stream.write_table(part)
@@ -192,19 +194,6 @@ def stage_rows(store: Store, paths: TablePaths, rows: Iterable[pa.Table]) -> tup
         discard_files(store, written)
         raise
     return tuple(written)
-
-
-def _file_chunks(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    pending: list[pa.Table] = []
-    size = 0
-    for part in rows:
-        pending.append(part)
-        size += part.nbytes
-        if size >= FILE_BYTES:
-            yield pa.concat_tables(pending)
-            pending, size = [], 0
-    if pending:
-        yield pa.concat_tables(pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from bitlake.metadata.manifest import (
     stored_blocks,
 )
 from bitlake.metadata.stats import StatsRows, rows_bounds
+from bitlake.runtime import at_least
 from bitlake.types import DataField
 
 if TYPE_CHECKING:
@@ -200,17 +201,8 @@ class ManifestColumns:
 
     def _chunks(self, places: Int64s) -> Iterator[_Chunk]:
         """The blocks of ascending places, uncompressed."""
-        held: list[tuple[bytes, Int64s]] = []
-        size = 0
-        for number, of in self._by_block(places):
-            block = self._block(number)
-            held.append((block, of))
-            size += len(block)
-            if size >= CHUNK_BYTES:
-                yield _Chunk.of(held)
-                held, size = [], 0
-        if held:
-            yield _Chunk.of(held)
+        blocks = ((self._block(number), of) for number, of in self._by_block(places))
+        return map(_Chunk.of, at_least(CHUNK_BYTES, blocks, lambda block: len(block[0])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import by_identity
+from bitlake.runtime import at_least, by_identity
 from bitlake.scan.column_reader import (
     COUNTERS,
     FileTask,
@@ -315,16 +315,8 @@ def _blocks(positions: Int64s) -> int:
 
 def _runs(footer: Footer) -> Iterator[list[int]]:
     """Runs of neighbouring row groups, each of enough rows to be worth opening the file for."""
-    run: list[int] = []
-    rows = 0
-    for number, group in enumerate(footer.row_groups):
-        run.append(number)
-        rows += group.rows
-        if rows >= _RUN_ROWS:
-            yield run
-            run, rows = [], 0
-    if run:
-        yield run
+    groups = footer.row_groups
+    return at_least(_RUN_ROWS, range(len(groups)), lambda number: groups[number].rows)
 
 
 class _FileColumns:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from bitlake.metadata.manifest import EntryKind, ManifestFileMeta
 from bitlake.metadata.manifest_columns import ManifestColumns
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.runtime import CacheName, Executors
+from bitlake.runtime import CacheName, Executors, at_most
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.planner import REASONS, MetadataPruning
 from bitlake.scan.reader import FILE_PATH, ROW_INDEX
@@ -240,7 +241,8 @@ def _run(
 ) -> FilesToPlan | None:
     """Run the tasks, and put their results together; the manifests in ``every`` but not in ``chosen`` are not read."""
     results: list[_Left | None] = []
-    for groups in _jobs(_groups(chosen, executors.cores)):
+    # What a job returns stays below Spark's limit.
+    for groups in at_most(_JOB_BYTES, _groups(chosen, executors.cores), _most_bytes):
         results += executors.run(groups, partial(_prune, state, conditions))
     left = [r for r in results if r is not None]
     if len(left) < len(results):
@@ -270,28 +272,9 @@ def _groups(metas: Sequence[ManifestFileMeta], cores: int) -> Iterator[list[Mani
     """Work items: consecutive manifests, at least two items for each core if there are enough entries."""
     entries = sum(m.entry_count for m in metas)
     most = min(_GROUP_ENTRIES, max(_LEAST_GROUP, entries // (2 * cores)))
-    group: list[ManifestFileMeta] = []
-    size = 0
-    for meta in metas:
-        if group and size + meta.entry_count > most:
-            yield group
-            group, size = [], 0
-        group.append(meta)
-        size += meta.entry_count
-    if group:
-        yield group
+    return at_most(most, metas, attrgetter("entry_count"))
 
 
-def _jobs(groups: Iterator[list[ManifestFileMeta]]) -> Iterator[list[list[ManifestFileMeta]]]:
-    """The work items of each job: what a job returns stays below Spark's limit even if no entry is skipped."""
-    job: list[list[ManifestFileMeta]] = []
-    size = 0
-    for group in groups:
-        most = sum(_ENTRY_BYTES * m.entry_count + m.file_size for m in group)
-        if job and size + most > _JOB_BYTES:
-            yield job
-            job, size = [], 0
-        job.append(group)
-        size += most
-    if job:
-        yield job
+def _most_bytes(group: Sequence[ManifestFileMeta]) -> int:
+    """The most bytes that the task of a work item returns: no entry is skipped."""
+    return sum(_ENTRY_BYTES * m.entry_count + m.file_size for m in group)

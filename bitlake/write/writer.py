@@ -22,6 +22,7 @@ from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import at_least
 from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
@@ -188,13 +189,4 @@ def group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Combine batches into tables of at least ``rows`` rows each; the last may be smaller, and is never empty."""
-    pending: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        pending.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            yield pa.Table.from_batches(pending)
-            pending, count = [], 0
-    if count:
-        yield pa.Table.from_batches(pending)
+    return map(pa.Table.from_batches, at_least(rows, (b for b in batches if b.num_rows), len))
