@@ -23,6 +23,7 @@ from bitlake import arguments
 from bitlake.cli.output import Output, Screen
 from bitlake.cli.run import allow_pandas
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.formats.conform import is_number
 from bitlake.lake import core_engine, lake_has_spark
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import install_command
@@ -39,11 +40,6 @@ def cells(rows: pa.Table) -> list[list[str]]:
     """The values as strings, row by row; binary as hexadecimal digits."""
     columns = [[_cell(v) for v in column.to_pylist()] for column in rows.columns]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def numeric(data_type: pa.DataType) -> bool:
-    """Whether a column of this type is aligned to the right."""
-    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def _cell(value: Any) -> str:
@@ -273,7 +269,7 @@ def show_table(screen: Screen, result: Result) -> None:
             screen.line(f"row {number}", "dim")
             screen.pairs(zip(names, row, strict=True), empty=True)
     else:
-        right = [numeric(f.type) for f in result.rows.schema]
+        right = [is_number(f.type) for f in result.rows.schema]
         layouts = [">" if r else "*" if w > 24 else "" for r, w in zip(right, widths, strict=True)]
         screen.table([k + n for k, n in zip(layouts, names, strict=True)], rows, empty="no rows")
     if result.more:

@@ -136,13 +136,13 @@ def _other_meaning(source: pa.DataType, target: pa.DataType) -> str | None:
         return f"text is not parsed; cast it to {target} first"
     if pa.types.is_duration(source):
         return "no column type stores a duration; cast it to a number first"
-    if pa.types.is_temporal(source) and _is_number(target):
+    if pa.types.is_temporal(source) and is_number(target):
         return f"a time is not taken as a number; cast it to {target} first"
-    if _is_number(source) and pa.types.is_temporal(target):
+    if is_number(source) and pa.types.is_temporal(target):
         return f"a number is not taken as a time, since its unit is not known; cast it to {target} first"
     if pa.types.is_timestamp(source) and pa.types.is_time(target):
         return f"the day would be lost; cast it to {target} first"
-    if _is_bytes(source) and (_is_number(target) or pa.types.is_boolean(target)):
+    if _is_bytes(source) and (is_number(target) or pa.types.is_boolean(target)):
         return f"bytes are not parsed; cast them to {target} first"
     return None
 
@@ -402,7 +402,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a type has integers, floating-point numbers or decimals."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 

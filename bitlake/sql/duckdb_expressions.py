@@ -1,7 +1,7 @@
 """Expressions of Spark SQL → DuckDB's, each with Spark's type: names, logic, comparisons, arithmetic, CASE.
 
-Scalar functions are in :mod:`bitlake.sql.duckdb_functions`, aggregates and windows in
-:mod:`bitlake.sql.duckdb_functions`; a node that none of them lists is refused.
+Functions, aggregates and windows are in :mod:`bitlake.sql.duckdb_functions`, tests of texts, arrays and maps in
+:mod:`bitlake.sql.duckdb_predicates`; a node that none of them lists is refused.
 """
 
 from __future__ import annotations
