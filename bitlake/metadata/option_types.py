@@ -1,4 +1,4 @@
-"""Read option values from text: integers, booleans, memory sizes, durations, words and statistics modes."""
+"""Read option values from text: integers, booleans, memory sizes, durations, words, statistics modes, time patterns."""
 
 from __future__ import annotations
 
@@ -267,3 +267,39 @@ EXTERNAL_PATHS = Kind(
     parse_external_paths, "absolute URIs with commas between, such as 's3://bucket/folder', without '..'"
 )
 WEIGHTS = Kind(parse_weights, "whole numbers ≥ 1 with commas between")
+
+
+_PARTS = {
+    "yyyy": r"(?P<year>\d{4})", "uuuu": r"(?P<year>\d{4})", "yy": r"(?P<year>\d{2})",
+    "MM": r"(?P<month>\d{2})", "M": r"(?P<month>\d{1,2})", "dd": r"(?P<day>\d{2})", "d": r"(?P<day>\d{1,2})",
+    "HH": r"(?P<hour>\d{2})", "H": r"(?P<hour>\d{1,2})",
+    "mm": r"(?P<minute>\d{2})", "m": r"(?P<minute>\d{1,2})", "ss": r"(?P<second>\d{2})", "s": r"(?P<second>\d{1,2})",
+    "SSS": r"(?P<fraction>\d{3})",
+}  # fmt: skip
+"""The parts of a Java date-time formatter that are understood, as regular expressions."""
+_WORDS = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']", re.DOTALL)
+
+
+def time_pattern(java: str) -> re.Pattern[str]:
+    """Translate a Java date-time formatter to a regular expression with a group for each part.
+
+    A part of two or more letters has as many digits, and one of one letter one or two; text stands in quotes.  Raises
+    :class:`InvalidRequest` for what is not understood, such as optional sections, and for a part that comes twice.
+    """
+    if java.count("'") % 2 or "''" in java or any(c in "[]{}#" for c in re.sub("'[^']*'", "", java)):
+        raise InvalidRequest(f"timestamp formatter '{java}': write text in quotes, without [], {{}} or #")
+    groups: list[str] = []
+    text = ""
+    for m in _WORDS.finditer(java):
+        if m.group(2) is None:
+            text += re.escape(m.group() if m.group(1) is None else m.group(1))
+            continue
+        if m.group() not in _PARTS:
+            raise InvalidRequest(
+                f"timestamp formatter '{java}': '{m.group()}' is not understood; use {', '.join(_PARTS)}"
+            )
+        groups.append(m.group(2))
+        text += _PARTS[m.group()]
+    if len(set(groups)) < len(groups):
+        raise InvalidRequest(f"timestamp formatter '{java}' has a part twice")
+    return re.compile(text, re.ASCII)

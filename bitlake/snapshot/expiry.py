@@ -37,7 +37,8 @@ from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
 from bitlake.formatting import DAY_MS, counted
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
-from bitlake.metadata.options import COLUMN, PartitionAge, time_pattern
+from bitlake.metadata.option_types import time_pattern
+from bitlake.metadata.options import COLUMN, PartitionAge
 from bitlake.metadata.paths import TablePaths, render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
