@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from bitlake.codec.avro import Block, decompress_zstd, has_checksum, most_bytes
@@ -211,15 +212,12 @@ def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFi
 
     The base list of a table's first snapshot, whose rows are all new, is empty, and is not read.
     """
+    base = partial(read_manifest_list, table, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    delta = partial(read_manifest_list, table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
     if snapshot.id == 1 and snapshot.total_record_count == snapshot.delta_record_count > 0:
-        return [*read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)]
-    base, delta = in_parallel(
-        table.store,
-        table.paths.root,
-        lambda: read_manifest_list(table, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        lambda: read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-    )
-    return [*base, *(delta or ())]
+        return list(delta())
+    first, last = in_parallel(table.store, table.paths.root, base, delta)
+    return [*first, *(last or ())]
 
 
 @dataclass(frozen=True, slots=True)
