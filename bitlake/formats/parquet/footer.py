@@ -143,34 +143,45 @@ class FileSchema:
 _NODE_BYTES = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedChunks:
+    """The column chunks of a row group as a footer holds them; ``starts``: where each starts in ``raw``, and the end.
+
+    ``base`` is the position of ``raw`` in the file.
+    """
+
+    raw: bytes
+    base: int
+    starts: list[int]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
 class ColumnChunks(Sequence[ColumnChunk]):
-    """The column chunks of a row group; each is decoded and checked when it is first used.
+    """The column chunks of a row group of ``rows`` rows; each is decoded and checked when it is first used.
 
     Skipping a chunk takes an eighth of the time of decoding it.  Errors name the file if ``path`` is set.
     """
 
-    __slots__ = ("_base", "_known", "_raw", "_rows", "_schema", "_size", "_starts", "path")
+    __slots__ = ("_encoded", "_known", "_rows", "_schema", "_size", "path")
 
-    def __init__(self, raw: bytes, base: int, starts: list[int]) -> None:
-        self._raw, self._base, self._starts = raw, base, starts
+    def __init__(self, encoded: EncodedChunks, rows: int, schema: FileSchema, size: int) -> None:
+        self._encoded, self._rows, self._schema, self._size = encoded, rows, schema, size
         self._known: dict[int, ColumnChunk] = {}
         self.path: str | None = None
 
-    def describe(self, rows: int, schema: FileSchema, size: int) -> ColumnChunks:
-        """Set what decoding needs: the row group's rows, and the file's schema and size.  Returns itself."""
-        self._rows, self._schema, self._size = rows, schema, size
-        return self
-
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._encoded)
 
     def __getitem__(self, leaf: Any) -> Any:
         known = self._known.get(leaf)
         if known is None:
-            start = self._starts[range(len(self))[leaf]]
+            encoded = self._encoded
+            start = encoded.starts[range(len(self))[leaf]]
             try:
-                with _corrupt_footer(self._base):
-                    found = ThriftReader(self._raw, start, self._base).struct()
+                with _corrupt_footer(encoded.base):
+                    found = ThriftReader(encoded.raw, start, encoded.base).struct()
                     known = _checked_chunk(found, leaf, self._rows, self._schema, self._size)
             except CorruptError as e:
                 raise (e if self.path is None else e.within(self.path)) from e
@@ -179,7 +190,7 @@ class ColumnChunks(Sequence[ColumnChunk]):
 
     def raw(self, leaf: int) -> bytes:
         """The encoded ColumnChunk struct of a leaf."""
-        return self._raw[self._starts[leaf] : self._starts[leaf + 1]]
+        return self._encoded.raw[self._encoded.starts[leaf] : self._encoded.starts[leaf + 1]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -431,7 +442,7 @@ def _unparsed_group(reader: ThriftReader) -> Struct:
         if kind == thrift.STOP:
             return group
         if last == 1:
-            group[1] = ColumnChunks(reader.data, reader.base, reader.skip_structs(_struct_list(reader, kind)))
+            group[1] = EncodedChunks(reader.data, reader.base, reader.skip_structs(_struct_list(reader, kind)))
         else:
             group[last] = reader.value(kind)
 
@@ -501,8 +512,8 @@ def _row_groups(found: list[Struct], schema: FileSchema, size: int) -> tuple[Row
         if rows < 0 or len(found_chunks) != count:
             raise CorruptError(f"Parquet row group {number}: {rows} rows, {len(found_chunks)} columns of {count}")
         chunks = (
-            found_chunks.describe(rows, schema, size)
-            if isinstance(found_chunks, ColumnChunks)
+            ColumnChunks(found_chunks, rows, schema, size)
+            if isinstance(found_chunks, EncodedChunks)
             else tuple([_checked_chunk(c, leaf, rows, schema, size) for leaf, c in enumerate(found_chunks)])
         )
         groups.append(RowGroup(first_row, rows, chunks))
