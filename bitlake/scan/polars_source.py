@@ -66,7 +66,10 @@ def lazy_frame(scan: TableScan) -> pl.LazyFrame:
             if left is not None:
                 frame = frame.head(left)
                 left -= frame.height
-            yield frame if with_columns is None else frame.select(with_columns)
+            if with_columns is not None:
+                # Without columns, select() forgets the number of rows, which may be all that the query needs.
+                frame = frame.select(with_columns) if with_columns else frame.drop(frame.columns)
+            yield frame
             if left == 0:
                 return
 

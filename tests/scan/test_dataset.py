@@ -523,3 +523,18 @@ def test_errors_of_streams_are_short(tmp_path: Path) -> None:
         with pytest.raises((pa.ArrowInvalid, duckdb.Error), match="data file .* is missing") as error:
             read()
         assert len(str(error.value).splitlines()) < 8
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars_counts_rows_without_columns(tmp_path: Path, engine: Any) -> None:
+    """Bug: a query that needs no column, but the number of rows, had no rows."""
+    rows = pa.table({"id": range(10), "v": ["a"] * 10})
+    table = bitlake.connect(str(tmp_path)).create_table("t", rows)
+    for query in (
+        lambda frame: frame.with_row_index().select("index"),
+        lambda frame: frame.with_row_index().filter(pl.col("index") < 3).select(pl.len()),
+        lambda frame: frame.head(4).with_row_index().select("index"),
+        lambda frame: frame.select(pl.len()),
+        lambda frame: frame.with_columns(k=pl.lit(2)).select("k"),
+    ):
+        assert query(table.lazy()).collect(engine=engine).equals(query(pl.from_arrow(rows).lazy()).collect())
