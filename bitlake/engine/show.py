@@ -175,7 +175,7 @@ def properties(session: Session, statement: st.ShowTblProperties) -> pa.Table:
 
 
 def describe(session: Session, statement: st.Describe) -> pa.Table:
-    """DESCRIBE TABLE; EXTENDED adds where it is, its keys and options, or of a partition how much it holds."""
+    """DESCRIBE TABLE; EXTENDED adds location, keys, options and defaults, or of a partition how much it holds."""
     name = session.identify(statement.table)
     table = session.table(name)
     state = table.state()
@@ -206,8 +206,14 @@ def describe(session: Session, statement: st.Describe) -> pa.Table:
         if state.snapshot is not None:
             rows += [("Snapshot", str(state.snapshot.id), ""), ("Rows", f"{state.snapshot.total_record_count}", "")]
         shown = ", ".join(f"{k}={v}" for k, v in _shown_options(schema).items())
-        rows += [("Table Properties", f"[{shown}]", "")]
+        rows += [("Table Properties", f"[{shown}]", ""), *_defaults(schema)]
     return result(DESCRIBED, rows)
+
+
+def _defaults(schema: TableSchema) -> list[tuple[str, str, str | None]]:
+    """The rows of DESCRIBE EXTENDED with the columns' defaults, as Spark shows those of a catalog's tables."""
+    defaults = [(f.name, shown_type(f.type), f.default_value) for f in schema.fields if f.default_value is not None]
+    return [("", "", ""), ("# Column Default Values", "", ""), *defaults] if defaults else []
 
 
 def _partition_facts(

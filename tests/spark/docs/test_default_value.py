@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bitlake
 from bitlake.errors import BitlakeError
 
 pytestmark = pytest.mark.spark
@@ -73,3 +75,24 @@ def test_no_new_column_with_a_default(run: Run) -> None:
     run("CREATE TABLE T (a INT)")
     with pytest.raises(BitlakeError, match="default"):
         run("ALTER TABLE T ADD COLUMN d INT DEFAULT 5;")
+
+
+def test_describe_extended_shows_defaults_as_spark_does(run: Run, lake: bitlake.Lake, tmp_path: Path) -> None:
+    columns = "a BIGINT, b STRING DEFAULT 'it''s', c ARRAY<INT> DEFAULT array(1, 2), d DATE DEFAULT current_date()"
+    run(f"CREATE TABLE described ({columns})")
+    plain = lake.spark
+    plain.sql(f"CREATE TABLE spark_catalog.default.described_plain ({columns}) USING parquet LOCATION '{tmp_path}/p'")
+    try:
+        rows = [tuple(r) for r in plain.sql("DESCRIBE EXTENDED spark_catalog.default.described_plain").collect()]
+    finally:
+        plain.sql("DROP TABLE spark_catalog.default.described_plain")
+    defaults = rows[rows.index(("# Column Default Values", "", "")) - 1 :]
+    assert len(defaults) == 5
+    for engine in ("spark", "duckdb"):
+        shown = lake.sql("DESCRIBE EXTENDED described", engine=engine)  # type: ignore[call-overload]
+        found = (
+            [tuple(r.values()) for r in shown.to_pylist()] if engine == "duckdb" else list(map(tuple, shown.collect()))
+        )
+        assert found[-5:] == defaults
+    run("ALTER TABLE described ALTER COLUMN b DROP DEFAULT")
+    assert [r[0] for r in run("DESCRIBE EXTENDED described")[-2:]] == ["c", "d"]
