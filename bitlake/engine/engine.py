@@ -22,7 +22,7 @@ from bitlake.metadata.schema import MissingTable
 from bitlake.progress import job
 from bitlake.scan.scan import TableScan, ToSpark
 from bitlake.sql import statements as st
-from bitlake.sql.duckdb_values import NotTranslatable
+from bitlake.sql.duckdb_values import LeftToSpark, NotTranslatable
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.text import SqlText
 
@@ -114,7 +114,7 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
     try:
         with reading(lists):
             return run(short)
-    except NotTranslatable:
+    except LeftToSpark:
         pass
     except BitlakeError as e:
         if not has_markers(str(e)) or isinstance(e, CommitConflict | StorageUnavailable):
@@ -190,7 +190,7 @@ def is_left_to_spark(text: str, error: BitlakeError) -> bool:
     """Whether Spark may carry out what failed here: nothing was changed, and the error is not the statement's own."""
     if isinstance(error, MissingTable):
         return not _SPARK_SETTINGS.isdisjoint(os.environ)
-    if isinstance(error, NeedsSpark | NotTranslatable) or isinstance(error.__cause__, ModuleNotFoundError):
+    if isinstance(error, NeedsSpark | LeftToSpark) or isinstance(error.__cause__, ModuleNotFoundError):
         return True  # or DuckDB, which INSERT and MERGE may need, is not installed
     try:
         return isinstance(parse_statement(text), st.Query)

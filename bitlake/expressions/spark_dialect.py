@@ -4,6 +4,9 @@ Since Spark 4.0 a doubled quote inside a quoted string is one quote character (`
 standard; sqlglot's Spark dialect reads it as two adjoining strings.  Adjoining strings (``'a' 'b'``) stay one
 concatenated literal in both.
 
+It also accepts what other engines have: :func:`foreign_form` finds such forms, and the parser refuses lists that end in
+a comma.
+
 Parameters, ``:name`` and ``?``, are replaced by Python values as literals of Spark SQL (:func:`with_values`).
 """
 
@@ -12,9 +15,9 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
@@ -24,6 +27,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.literals import python_value
 from bitlake.expressions.sql_text import quote
 from bitlake.types import time_zone
+
+Item = TypeVar("Item")
 
 
 class SparkSql(Spark):
@@ -42,6 +47,29 @@ class SparkSql(Spark):
 
         def _warn_unsupported(self) -> None:
             return
+
+        def _parse_csv(self, parse_method: Callable[[], Item | None], sep: TokenType = TokenType.COMMA) -> list[Item]:
+            """A list, refused if nothing stands before or after a comma: sqlglot leaves such items out."""
+            items = []
+            while True:
+                item = parse_method()
+                if item is not None:
+                    items.append(item)
+                if not self._match(sep):
+                    if items and item is None:
+                        self.raise_error("nothing follows this comma", self._prev)
+                    return items
+                if item is None:
+                    self.raise_error("nothing precedes this comma", self._prev)
+                elif isinstance(item, exp.Expr):
+                    self._add_comments(item)
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            comma = self._curr
+            join: exp.Expr | None = super()._parse_join(*args, **kwargs)
+            if join is None and comma is not None and comma.token_type is TokenType.COMMA and self._prev is comma:
+                self.raise_error("nothing follows this comma", comma)
+            return join
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         """Keep the path of ``get_json_object`` as it is written: sqlglot accepts paths that Spark refuses."""
@@ -91,6 +119,134 @@ def plain(message: str) -> str:
     """A message of sqlglot's without its terminal underlining."""
     return message.replace("\x1b[4m", "").replace("\x1b[0m", "")
 
+
+# --- forms of other dialects ------------------------------------------------------------------------------------------
+
+_TYPES = frozenset(
+    "ARRAY BIGINT BINARY BOOLEAN BYTE CHAR CHARACTER DATE DEC DECIMAL DOUBLE FLOAT GEOGRAPHY GEOMETRY INT INTEGER "
+    "INTERVAL LONG MAP NUMERIC REAL SHORT SMALLINT STRING STRUCT TIME TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT "
+    "VARCHAR VARIANT VOID".split()
+)
+"""The first words of Spark's types."""
+_LENGTHS = frozenset(("CHAR", "CHARACTER", "VARCHAR"))
+"""Types that need a length."""
+_FOREIGN_FUNCTIONS = frozenset(("CONVERT", "IIF", "SAFE_CAST"))
+"""Functions of other dialects that sqlglot reads as Spark's."""
+_CASTS = frozenset(("CAST", "TRY_CAST"))
+_QUERY_WORDS = frozenset(("SELECT", "WITH", "FROM", "("))
+_SET_OPERATORS = frozenset(("UNION", "INTERSECT", "EXCEPT", "MINUS"))
+_BEFORE_SELECT = frozenset(("WHERE", "GROUP", "HAVING", "WINDOW"))
+"""Clauses that a query which begins with FROM can only have after its SELECT."""
+_LAST = frozenset(
+    (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.CLUSTER_BY, TokenType.DISTRIBUTE_BY)
+    + (TokenType.LIMIT, TokenType.OFFSET)
+)
+"""Clauses after which no set operator can follow."""
+_BEFORE_NAME = frozenset(("SELECT", "DISTINCT", ",", ".", "(", "AS", "BY", "WHERE", "AND", "OR", "NOT", "ON", "HAVING"))
+"""Words after which a word is a name or a function, and no operator."""
+
+
+class _Bracket:
+    """A round bracket of a statement: the arguments of a function, or a query and how far it is."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.is_query: bool | None = None
+        self.selected = self.ended = self.has_offset = False
+
+
+def foreign_form(text: str, tokens: Sequence[Token], words: Sequence[str]) -> InvalidRequest | None:
+    """The error for the first form of another dialect in a statement, with its place; None if there is none.
+
+    sqlglot accepts clauses, operators, types and functions of many engines as Spark's.  What is left of them in its
+    tree looks like Spark's.  ``words``: as :attr:`bitlake.sql.text.SqlText.words`.
+    """
+    opened = [_Bracket("")]
+    for i, word in enumerate(words):
+        level = opened[-1]
+        if word == ")":
+            del opened[max(1, len(opened) - 1) :]
+            continue
+        if level.is_query is None:
+            level.is_query = word in _QUERY_WORDS
+        reason = _foreign_word(words, i)
+        if word == "(":
+            opened.append(_Bracket(words[i - 1] if i else ""))
+        elif tokens[i].token_type is TokenType.DCOLON or (word == "AS" and level.function in _CASTS):
+            reason = reason or (_foreign_type(text, tokens, words, i + 1) if text[tokens[i].start] in ":aA" else None)
+        elif level.is_query:
+            reason = reason or _foreign_clause(level, tokens, words, i)
+        if reason is not None:
+            return InvalidRequest(f"{reason}: {caret(text, tokens[i].start)}")
+    return None
+
+
+def _foreign_clause(level: _Bracket, tokens: Sequence[Token], words: Sequence[str], i: int) -> str | None:
+    """Why a clause cannot stand where it does in its query."""
+    word, kind = words[i], tokens[i].token_type
+    before, after = words[i - 1] if i else "", [*words[i + 1 : i + 4], "", "", ""]
+    if word in ("SELECT", "|>"):
+        level.selected = True
+    elif word in _SET_OPERATORS:
+        if level.ended:
+            return f"a query with ORDER BY or LIMIT needs brackets before {word}"
+        level.selected = False
+    elif word in _BEFORE_SELECT and not level.selected:
+        return f"a query that begins with FROM has {word} after its SELECT"
+    elif kind in _LAST:
+        if kind is TokenType.LIMIT and level.has_offset:
+            return "LIMIT stands before OFFSET"
+        level.ended, level.has_offset = True, kind is TokenType.OFFSET
+    if kind is TokenType.GROUP_BY and after[0] == "DISTINCT":
+        return "GROUP BY takes no DISTINCT"
+    if (
+        kind is TokenType.LIMIT
+        and after[1] in ("%", "PERCENT")
+        and after[2] in ("", ")", ";", "OFFSET", *_SET_OPERATORS)
+    ):
+        return "LIMIT takes a number of rows, and no percentage"
+    if kind is TokenType.LIMIT and after[1] == ",":
+        return "LIMIT takes one number; write LIMIT … OFFSET …"
+    if kind is TokenType.OFFSET and after[1] in ("ROW", "ROWS"):
+        return "OFFSET takes a number alone"
+    if word == "USING" and after[0] != "(":
+        return "USING takes names in brackets"
+    if word == "OUTER" and after[0] == "JOIN" and before not in ("LEFT", "RIGHT", "FULL"):
+        return "an outer join is LEFT, RIGHT or FULL"
+    if word == "AS" and after[0] == "" and i + 1 < len(tokens) and tokens[i + 1].token_type is TokenType.STRING:
+        return "an alias is a name, and not a string"
+    return None
+
+
+def _foreign_word(words: Sequence[str], i: int) -> str | None:
+    """Why a word cannot stand before or after the words around it."""
+    word, before, after = words[i], words[i - 1] if i else "(", [*words[i + 1 : i + 3], "", ""]
+    match word:
+        case "(" if before in _FOREIGN_FUNCTIONS:
+            return f"Spark has no function '{before.lower()}'"
+        case "ISNULL" | "NOTNULL" if before not in _BEFORE_NAME and after[0] != "(":
+            return f"write IS {'NOT ' if word == 'NOTNULL' else ''}NULL"
+        case "~~" | "~~*" | "~~~":
+            return "write LIKE"
+        case "IN" if after[0] == "[" or after[:2] == ["(", ")"]:
+            return "IN takes at least one value, in round brackets"
+        case "FILTER" if before == ")" and after[0] == "(" and after[1] != "WHERE":
+            return "FILTER takes (WHERE …)"
+        case "MATERIALIZED" if before in ("AS", "NOT") and after[0] == "(":
+            return "a query of WITH is not declared as MATERIALIZED"
+    return None
+
+
+def _foreign_type(text: str, tokens: Sequence[Token], words: Sequence[str], i: int) -> str | None:
+    """Why the type at a place is not one of Spark's."""
+    word, following = [*words[i : i + 2], "", ""][:2]
+    written = text[tokens[i].start : tokens[i].end + 1] if i < len(tokens) else ""
+    if word not in _TYPES or " " in written:
+        return f"Spark has no type '{written}'"
+    return f"{word} needs a length, such as {word}(10)" if word in _LENGTHS and following != "(" else None
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
 
 Args: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """Values of ``:name``, by name, or of ``?``, in order."""

@@ -69,6 +69,8 @@ def translate(
     """
     if not isinstance(text.tree, exp.Query):
         raise NotTranslatable(text, "it is not a query that can be parsed")
+    if text.tree.find(exp.Placeholder) is not None:
+        raise NotTranslatable(text, "':' and '?' stand for members of a VARIANT or for parameters without values")
     queries = _Queries(text, tables, timezone)
     try:
         query = queries.query(text.tree, None, {})
@@ -164,10 +166,13 @@ class _Queries:
             return "", ctes
         if clause.recursive:
             raise NotTranslatable("WITH RECURSIVE", "limits on its depth differ")
-        known, defined = dict(ctes), []
+        known = dict(ctes)
+        defined: list[str] = []
         for cte in clause.expressions:
             if {k for k, v in cte.args.items() if v} - {"this", "alias"}:
                 raise NotTranslatable(cte, "only Spark has one of its clauses")
+            if any(cte.alias.lower() == other.alias.lower() for other in clause.expressions[: len(defined)]):
+                raise NotTranslatable(cte, "another query of this WITH has the same name")
             query = _renamed(cte, self.query(cte.this, None, known))
             name = self.new("w")
             known[cte.alias.lower()] = (name, query)

@@ -39,7 +39,11 @@ _TEXT_FORMS = {
 """Texts that both engines cast to the same value."""
 
 
-class NotTranslatable(UnsupportedFeature):
+class LeftToSpark(UnsupportedFeature):
+    """A query that cannot run without Spark, which may be able to run it."""
+
+
+class NotTranslatable(LeftToSpark):
     """Part of a query has no DuckDB equivalent with the same result."""
 
     def __init__(self, node: exp.Expr | str, why: str) -> None:
@@ -48,11 +52,11 @@ class NotTranslatable(UnsupportedFeature):
         self.why = why
 
 
-class NotParsed(NotTranslatable):
+class NotParsed(LeftToSpark):
     """A query that cannot be parsed without Spark, which may know its syntax."""
 
     def __init__(self, error: InvalidRequest) -> None:
-        UnsupportedFeature.__init__(self, f"cannot parse the query; if Spark can, use engine='spark': {error}")
+        super().__init__(f"cannot parse the query; if Spark can, use engine='spark': {error}")
 
 
 class UnknownColumn(NotTranslatable):

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_lists import count_markers, take_lists
-from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, syntax_error, tokenize
+from bitlake.expressions.spark_dialect import SPARK_SQL, Expression, caret, foreign_form, syntax_error, tokenize
 from bitlake.expressions.sql_text import quoted
 
 Edit: TypeAlias = tuple[int, int, str]
@@ -78,8 +78,10 @@ class SqlText(Expression):
 
     @cached_property
     def tree(self) -> exp.Expr | None:
-        """The one statement or expression that sqlglot reads; None if it cannot, or reads several."""
+        """The one statement or expression that sqlglot reads; None for several, and for what is not Spark SQL."""
         try:
+            if foreign_form(self, self.tokens, self.words) is not None:
+                return None
             trees = SPARK_SQL.parser().parse(self.tokens, self)
         except (SqlglotError, InvalidRequest, RecursionError, IndexError):  # IndexError: map(…) of an odd number
             return None
@@ -89,7 +91,7 @@ class SqlText(Expression):
 
     @property
     def syntax_error(self) -> InvalidRequest | None:
-        """The error of text that sqlglot cannot parse, with its place in the whole statement; None if it parses."""
+        """The error of text that cannot be parsed as Spark SQL, with its place; None if it parses."""
         whole = self
         while whole._whole is not None:
             whole = whole._whole
@@ -99,7 +101,7 @@ class SqlText(Expression):
             return syntax_error(e, whole)
         except (RecursionError, IndexError):
             return None
-        return None
+        return foreign_form(self, self.tokens, self.words)
 
     def raw(self, token: Token) -> str:
         """A token as written."""

@@ -269,3 +269,73 @@ def test_conditions_of_many_terms(lake: bitlake.Lake, condition: str, ids: Seque
 def test_names_of_chains(lake: bitlake.Lake) -> None:
     chain = lake.sql("SELECT id = 1 OR id = 2 OR id = 3, id > 1 AND (id < 9 AND id < 8) FROM t", engine="duckdb")
     assert chain.columns == ["(((id = 1) OR (id = 2)) OR (id = 3))", "((id > 1) AND ((id < 9) AND (id < 8)))"]
+
+
+FOREIGN = [
+    ("SELECT id, FROM t", 10, "nothing follows this comma"),
+    ("SELECT id FROM t, ORDER BY id", 17, "nothing follows this comma"),
+    ("SELECT id FROM t WHERE id IN (1, 2,)", 35, "nothing follows this comma"),
+    ("SELECT count(id,) FROM t", 16, "nothing follows this comma"),
+    ("SELECT coalesce(, id) FROM t", 17, "nothing precedes this comma"),
+    ("FROM t WHERE id = 1", 8, "has WHERE after its SELECT"),
+    ("SELECT id FROM t LIMIT 10%", 18, "no percentage"),
+    ("SELECT id FROM t LIMIT 50 PERCENT", 18, "no percentage"),
+    ("SELECT id FROM t LIMIT 1, 2", 18, "LIMIT … OFFSET"),
+    ("SELECT id FROM t OFFSET 1 LIMIT 1", 27, "LIMIT stands before OFFSET"),
+    ("SELECT id FROM t OFFSET 1 ROWS", 18, "OFFSET takes a number"),
+    ("SELECT id FROM t ORDER BY id UNION ALL SELECT id FROM t", 30, "needs brackets before UNION"),
+    ("SELECT id FROM t LIMIT 1 UNION ALL SELECT id FROM t", 26, "needs brackets before UNION"),
+    ("SELECT kind ~~ 'a' FROM t", 13, "write LIKE"),
+    ("SELECT id AS 'k' FROM t", 11, "an alias is a name"),
+    ("SELECT id FROM t WHERE id ISNULL", 27, "write IS NULL"),
+    ("SELECT id FROM t WHERE id NOTNULL", 27, "write IS NOT NULL"),
+    ("SELECT id FROM t WHERE id IN ()", 27, "at least one value"),
+    ("SELECT id FROM t WHERE id IN [1, 2]", 27, "at least one value"),
+    ("SELECT sum(id) FILTER (id > 1) FROM t", 16, "FILTER takes"),
+    ("SELECT t.id FROM t OUTER JOIN t u ON t.id = u.id", 20, "LEFT, RIGHT or FULL"),
+    ("SELECT id FROM t INNER JOIN t u USING id", 33, "names in brackets"),
+    ("SELECT kind FROM t GROUP BY DISTINCT kind", 20, "no DISTINCT"),
+    ("WITH a AS NOT MATERIALIZED (SELECT 1 AS n) SELECT * FROM a", 15, "MATERIALIZED"),
+    ("SELECT iif(id = 1, 2, 3) FROM t", 11, "no function 'iif'"),
+    ("SELECT convert(id, INT) FROM t", 15, "no function 'convert'"),
+    *(
+        (f"SELECT CAST(id AS {kind}) FROM t", 16, reason)
+        for kind, reason in (
+            *(("TEXT", "no type 'TEXT'"), ("INT64", "no type 'INT64'"), ("INT4", "no type"), ("FLOAT8", "no type")),
+            *(("DOUBLE PRECISION", "no type 'DOUBLE PRECISION'"), ("BOOL", "no type"), ("VARCHAR", "needs a length")),
+        )
+    ),
+    ("SELECT id::text FROM t", 10, "no type 'text'"),
+]
+"""Queries that sqlglot reads and Spark 4 refuses, with the column at which each is refused here."""
+
+
+@pytest.mark.parametrize(("text", "column", "reason"), FOREIGN)
+def test_forms_of_other_dialects_are_refused_with_their_place(
+    lake: bitlake.Lake, text: str, column: int, reason: str
+) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"cannot parse the query.*{reason}.*: line 1, column {column}\n"):
+        lake.sql(text, engine="duckdb")
+
+
+@pytest.mark.parametrize("text", ["SELECT kind:a FROM t", "WITH a AS (SELECT 1 AS n), A AS (SELECT 2 AS n) FROM a"])
+def test_what_spark_alone_refuses_is_left_to_it(lake: bitlake.Lake, text: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="use engine='spark'"):
+        lake.sql(text, engine="duckdb")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT id::string FROM t WHERE isnull(kind) OR id = 7", [("7",)]),
+        ("FROM t |> WHERE id = 7 |> SELECT id", [(7,)]),
+        ("(SELECT id FROM t ORDER BY id LIMIT 1) UNION ALL SELECT id FROM t WHERE id = 7 ORDER BY id", [(0,), (7,)]),
+        ("SELECT id FROM (SELECT id FROM t ORDER BY id LIMIT 3) ORDER BY id LIMIT 2 OFFSET 1", [(1,), (2,)]),
+        ("SELECT CAST(CAST(id AS LONG) AS DEC(5)) FROM t WHERE id = 7", [(Decimal(7),)]),
+        ("SELECT count(*) FILTER (WHERE id < 5) FROM t", [(5,)]),
+        ("SELECT t.id FROM t FULL OUTER JOIN t u USING (id) WHERE t.id IN (7)", [(7,)]),
+        ("WITH a AS (SELECT id FROM t), b AS (SELECT id FROM a) SELECT max(id) FROM b", [(99,)]),
+    ],
+)
+def test_forms_that_spark_has_run(lake: bitlake.Lake, text: str, rows: list[tuple[object, ...]]) -> None:
+    assert fetched(lake, text) == rows
