@@ -130,7 +130,11 @@ _TYPES = frozenset(
 """The first words of Spark's types."""
 _LENGTHS = frozenset(("CHAR", "CHARACTER", "VARCHAR"))
 """Types that need a length."""
-_FOREIGN_FUNCTIONS = frozenset(("CONVERT", "IIF", "SAFE_CAST"))
+_FOREIGN_FUNCTIONS = frozenset(
+    "CHARINDEX CONVERT COUNTIF DAY_OF_MONTH DAY_OF_WEEK DAY_OF_YEAR ENDS_WITH IIF LAST_DAY_OF_MONTH LOGICAL_AND "
+    "LOGICAL_OR REGEXP_SPLIT SAFE_CAST STARTS_WITH STDEV STR_POSITION STRPOS TS_OR_DS_TO_DATE VARIANCE_POP "
+    "VARIANCE_SAMP WEEK_OF_YEAR".split()
+)
 """Functions of other dialects that sqlglot reads as Spark's."""
 _CASTS = frozenset(("CAST", "TRY_CAST"))
 _QUERY_WORDS = frozenset(("SELECT", "WITH", "FROM", "("))
@@ -209,6 +213,8 @@ def _foreign_clause(level: _Bracket, tokens: Sequence[Token], words: Sequence[st
         return "LIMIT takes one number; write LIMIT … OFFSET …"
     if kind is TokenType.OFFSET and after[1] in ("ROW", "ROWS"):
         return "OFFSET takes a number alone"
+    if word == "IF" and after[0] != "(":
+        return "IF is a function: if(condition, a, b)"
     if word == "USING" and after[0] != "(":
         return "USING takes names in brackets"
     if word == "OUTER" and after[0] == "JOIN" and before not in ("LEFT", "RIGHT", "FULL"):
@@ -224,6 +230,8 @@ def _foreign_word(words: Sequence[str], i: int) -> str | None:
     match word:
         case "(" if before in _FOREIGN_FUNCTIONS:
             return f"Spark has no function '{before.lower()}'"
+        case "(" if before == "DATE_TRUNC" and after[0].isalpha() and after[1] == ",":
+            return "date_trunc takes its unit as a string"
         case "ISNULL" | "NOTNULL" if before not in _BEFORE_NAME and after[0] != "(":
             return f"write IS {'NOT ' if word == 'NOTNULL' else ''}NULL"
         case "~~" | "~~*" | "~~~":

@@ -298,6 +298,9 @@ FOREIGN = [
     ("WITH a AS NOT MATERIALIZED (SELECT 1 AS n) SELECT * FROM a", 15, "MATERIALIZED"),
     ("SELECT iif(id = 1, 2, 3) FROM t", 11, "no function 'iif'"),
     ("SELECT convert(id, INT) FROM t", 15, "no function 'convert'"),
+    ("SELECT starts_with(kind, 'k') FROM t", 19, "no function 'starts_with'"),
+    ("SELECT IF id = 1 THEN 2 ELSE 3 END FROM t", 8, "IF is a function"),
+    ("SELECT date_trunc(MONTH, DATE '2024-01-05') AS k FROM t", 18, "takes its unit as a string"),
     *(
         (f"SELECT CAST(id AS {kind}) FROM t", 16, reason)
         for kind, reason in (
