@@ -304,6 +304,18 @@ def test_the_first_micro_batch_records_where_it_starts(plain: bitlake.Lake, star
     assert table.history.consumers() == {"me": max(expected, begin["snapshot"])}
 
 
+@limited
+def test_a_stream_that_waits_for_a_first_snapshot_holds_expiry_back(plain: bitlake.Lake) -> None:
+    table = plain.create_table("empty", SCHEMA)
+    reader = reader_of(plain, "empty", consumer_id="me")
+    begin = reader.initialOffset()
+    assert latest(reader, begin) == begin
+    for number in range(3):
+        table.append(batch(number))
+    table.maintenance.expire_snapshots(retain_max=1)
+    assert rows_of(reader, begin, latest(reader, begin)) == [(0, "a"), (1, "a"), (2, "a")]
+
+
 def test_a_consumer_of_a_table_without_snapshots(plain: bitlake.Lake) -> None:
     """The first, empty micro-batch ended in a TypeError."""
     table = plain.create_table("empty", SCHEMA)

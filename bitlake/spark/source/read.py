@@ -472,8 +472,7 @@ class LimitedReader(_StreamReader, _AvailableNow):
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
         at = StreamOffset.from_dict(start)
         end = self._end_of_batch(at, limit)
-        if at != self._initial:
-            self._record_progress(at)
+        self._record_progress(at)
         is_first = at == self._initial and at.first is None and end != at
         return (replace(end, first=at) if is_first else end).to_dict()
 
