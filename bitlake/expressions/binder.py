@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.indexed import judged_by_indexes
-from bitlake.expressions.literal_comparison import bound_leaf, spark_rounds
+from bitlake.expressions.literal_comparison import bound_leaf, bound_tuples, spark_rounds
 from bitlake.expressions.term_binder import VALUE, Columns, TermTest
 from bitlake.expressions.term_groups import MANY
 from bitlake.expressions.terms import ColumnTerm
@@ -34,6 +34,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     conjuncts,
     has_computed,
     leaves_of,
@@ -84,6 +85,8 @@ class _Binder:
         try:
             if isinstance(node, Between):
                 return self._between(node, negated != node.negated)
+            if isinstance(node, TupleIn):
+                return bound_tuples(node, [self.columns.field(c) for c in node.columns], negated)
             if isinstance(node, Computed):
                 return self._pruning(node.test.bound(self.fields, self.timezone, node.negated != negated))
             return self._leaf(node, negated)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bitlake.codec.binary_row import decimal_words, null_mask
 from bitlake.errors import EvaluationFailed
 from bitlake.expressions import literals
+from bitlake.expressions.sql_text import sql_type
 from bitlake.expressions.terms import Kernel, Refused, Typed, mask_of
 from bitlake.lazy_modules import compute as pc
 from bitlake.types import time_zone
@@ -42,20 +43,6 @@ def cast_typed(term: Typed, to: AtomicType, zone: str, explicit: bool = False) -
     if {source.root, to.root} & {Root.TIMESTAMP_LTZ} and to.root is not Root.DATE and not time_zone.is_fixed(zone):
         raise Refused(f"a wall clock of {zone} is not always one instant")
     return Typed("cast", to, (term,), zone, sql)
-
-
-def sql_type(kind: AtomicType) -> str:
-    """The type as Spark SQL names it in a CAST."""
-    match kind.root:
-        case Root.VARCHAR:
-            return "STRING"
-        case Root.VARBINARY:
-            return "BINARY"
-        case Root.TIMESTAMP:
-            return "TIMESTAMP_NTZ"
-        case Root.TIMESTAMP_LTZ:
-            return "TIMESTAMP"
-    return str(kind)
 
 
 def _same(source: AtomicType, to: AtomicType) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms
+from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms, tuples_of
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -31,6 +31,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     Wild,
     columns_of,
     has_computed,
@@ -142,6 +143,8 @@ def _evaluate(
             return pa.repeat(pa.scalar(True), rows)  # only indexes evaluate it
         case IsNull(column, negated):
             return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
+        case TupleIn():
+            return _is_tuple(tuples_of(node), columns, fields, rows)
         case Tuples():
             return _is_tuple(node, columns, fields, rows)
         case Comparison() | In() | Like() | Ranges():
@@ -317,7 +320,7 @@ def _is_tuple(
     """Whether each row is one of the tuples; each column narrows the rows that the columns before it left."""
     candidates, state = np.arange(rows), np.zeros(rows, np.int64)
     for listed, step in zip(node.columns, node.steps, strict=True):
-        places = _places_in(listed, columns[listed.column], fields[listed.column].type)[candidates]
+        places = places_in(listed, columns[listed.column], fields[listed.column].type)[candidates]
         sought = state * (len(listed.values) + 1) + places
         state = np.minimum(np.searchsorted(step, sought), len(step) - 1)
         same = (step[state] == sought) & (places >= 0)
@@ -327,7 +330,7 @@ def _is_tuple(
     return pa.chunked_array([pa.array(selected)])
 
 
-def _places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np.int64]:
+def places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np.int64]:
     """The index of each value in a list: the list's length for NULL, -1 for a value that is not in it."""
     if not isinstance(kind, AtomicType):
         raise InvalidRequest(f"column '{listed.column}' of type {kind} cannot be compared")
@@ -335,7 +338,12 @@ def _places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np
     if kind.root in FLOATS:
         column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0
     members = list_array(listed, column.type, lambda: values_array(listed.values, column.type))
-    places = pc.fill_null(pc.index_in(column, value_set=members), -1)
+    if len(members) > max(len(column), _FEW_MEMBERS):  # as in is_in
+        sought = pc.indices_nonzero(pc.is_in(members, value_set=column))
+        places = pc.take(sought.cast(pa.int32()), pc.index_in(column, value_set=members.take(sought)))
+    else:
+        places = pc.index_in(column, value_set=members)
+    places = pc.fill_null(places, -1)
     if column.null_count:
         places = pc.if_else(pc.is_null(column), pa.scalar(len(members), pa.int32()), places)
     numbers: npt.NDArray[np.int64] = places.to_numpy().astype(np.int64)

@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
-from bitlake.expressions.casts import sql_type
 from bitlake.expressions.functions import CONTAINS, MEMBERS, member_type, physical
 from bitlake.expressions.json_path import path_text
 from bitlake.expressions.sql_text import name as column_sql
-from bitlake.expressions.sql_text import python_literal, quote
+from bitlake.expressions.sql_text import python_literal, quote, sql_type
 from bitlake.expressions.term_binder import KERNELS, REMEDY, VALUE, RowsTest, TermBinder, call_sql, term_type
 from bitlake.expressions.terms import CallTerm, Term, Typed, columns_in, evaluate_term
 from bitlake.expressions.tree import (

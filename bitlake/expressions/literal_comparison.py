@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any
@@ -39,6 +39,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     Wild,
     like_pieces,
     sorted_points,
@@ -50,6 +51,7 @@ from bitlake.types.datatypes import (
     FLOATS,
     INTEGER_BITS,
     INTEGERS,
+    MAX_LENGTH,
     STRINGS,
     TIMESTAMPS,
     AtomicType,
@@ -182,6 +184,65 @@ def membership(field: DataField, kind: AtomicType, values: Sequence[Any], negate
         return _one_or(Or, parts + list(dict.fromkeys(others)), FALSE)
     ends = [p for o in dict.fromkeys(others) for p in _outside(o)]
     return _one_or(And, parts + ends, IsNull(field.name, True))
+
+
+def bound_tuples(node: TupleIn, fields: Sequence[DataField], negated: bool) -> Predicate:
+    """``(a, b) [NOT] IN ((1, 2), …)`` over physical values.
+
+    Spark compares tuples only if the types of their fields are equal.  Raises :class:`InvalidRequest` for others, and
+    for types whose values are not compared as they are stored.
+    """
+    columns: list[list[Any]] = []
+    for field, values, literal in zip(fields, node.values, node.types, strict=True):
+        if literal is None or _type_in_tuples(field) != literal:
+            raise InvalidRequest(
+                f"column '{field.name}' of type {field.type} is compared in tuples with values of type "
+                f"{'VOID' if literal is None else literal}, but the types must be equal; write literals of the "
+                "column's type, such as 2L for BIGINT, or CAST(…)"
+            )
+        columns.append(_tuple_points(field, literal, values))
+    rows = [row for row in zip(*columns, strict=True) if _ABSENT not in row] if _ABSENT in _flat(columns) else None
+    kept = tuple(map(tuple, columns if rows is None else zip(*rows, strict=True)))
+    negated = node.negated != negated
+    if not kept:
+        return TRUE if negated else FALSE
+    return TupleIn(tuple(f.name for f in fields), kept, negated)
+
+
+_ABSENT = object()
+"""A literal that no value of its column equals."""
+_NOT_IN_TUPLES = (Root.CHAR, Root.TIME, Root.VARIANT)
+
+
+def _flat(columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    return (v for column in columns for v in column if v is _ABSENT)
+
+
+def _type_in_tuples(field: DataField) -> AtomicType | None:
+    """The type that Spark has for a column, without lengths; None if its values are not compared as they are stored."""
+    kind = field.type
+    if not isinstance(kind, AtomicType) or kind.root in _NOT_IN_TUPLES:
+        return None
+    if kind.root in TIMESTAMPS:
+        return None if timestamp_unit(kind.precision) == "ns" else AtomicType(kind.root, precision=6)
+    if kind.root is Root.DECIMAL:
+        return AtomicType(kind.root, precision=kind.precision, scale=kind.scale)
+    if kind.root in STRINGS:
+        return AtomicType(Root.VARCHAR, length=MAX_LENGTH)
+    return AtomicType(Root.VARBINARY, length=MAX_LENGTH) if kind.root in BINARIES else AtomicType(kind.root)
+
+
+def _tuple_points(field: DataField, kind: AtomicType, values: Sequence[Any]) -> list[Any]:
+    """The physical values of a column's literals, each in its place; NULL stays None."""
+    if kind.root in (*INTEGERS, Root.VARCHAR, Root.VARBINARY, Root.BOOLEAN):
+        return list(values)
+    if kind.root in FLOATS:
+        return [None if v is None else float(v) + 0.0 for v in values]
+    points: dict[Any, Any] = {None: None}
+    for value in set(values) - {None}:
+        low, high = span(field, kind, value, "UTC")
+        points[value] = low if high > low else _ABSENT
+    return [points[v] for v in values]
 
 
 def _plain_points(kind: AtomicType, values: Sequence[Any]) -> list[Any] | None:

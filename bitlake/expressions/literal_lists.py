@@ -1,29 +1,30 @@
 """Long lists of literals in ``IN (…)``, read without the parser.
 
 sqlglot takes 50 to 300 µs to parse a literal.  :func:`without_lists` cuts lists of numbers, strings, dates,
-timestamps, binaries and NULL out of a text and puts a marker, made of the list's digest, in place of each.  The parser
-then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in the tree there, which only code that
-knows the list can use.  A list is found by its marker inside of :func:`reading`. :func:`with_lists` is the text as it
-was written.
+timestamps, binaries and NULL, and of tuples of these, out of a text and puts a marker, made of the list's digest, in
+place of each.  The parser then meets ``x IN ('<marker>')``.  :func:`take_lists` puts a :class:`ListNode` in the tree
+there, which only code that knows the list can use.  A list is found by its marker inside of :func:`reading`.
+:func:`with_lists` is the text as it was written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.expressions.folding import cast, constant, negative, number_of
+from bitlake.expressions.folding import NotConstant, cast, constant, negative, number_of
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.lazy_modules import pyarrow as pa
 
@@ -36,13 +37,15 @@ _RAW_STARTS = ("r'", "R'", 'r"', 'R"')
 """A text with a raw string contains one of these; this test is faster than the pattern."""
 _STRING = r"'[^'\\]*+(?:''[^'\\]*+)*'"
 _SHAPE = rf"(?:[A-Za-z_]++(?:\s*+{_STRING})?|{_STRING})"
+_TUPLE_SHAPE = rf"\((?:[^()'\"`]++|{_STRING}|\([^()'\"`]*+\))*\)"
 _PIECE = re.compile(
     rf"""  '(?:[^'\\]|\\.?)*+(?:'|\Z)
         | "(?:[^"\\]|\\.?)*+(?:"|\Z)
         | `[^`]*+(?:`|\Z)
         | --[^\n]*+
         | /\*.*?(?:\*/|\Z)
-        | (?P<head>\bIN\s*\()(?P<list>[-0-9A-Za-z.,\s]++|\s*+{_SHAPE}(?:\s*+,\s*+{_SHAPE})*\s*+)(?=\))""",
+        | (?P<head>\bIN\s*\()(?P<list>[-0-9A-Za-z.,\s]++|\s*+{_SHAPE}(?:\s*+,\s*+{_SHAPE})*\s*+
+                                     |\s*+{_TUPLE_SHAPE}(?:\s*+,\s*+{_TUPLE_SHAPE})*\s*+)(?=\))""",
     re.I | re.S | re.X,
 )
 # No possessive repeat of a group that can fail half-way: before Python 3.11.5 it takes that half for a match.
@@ -51,11 +54,37 @@ _STRINGS = re.compile(rf"\s*+{_STRING}\s*+(?:,\s*+{_STRING}\s*+)*")
 _TEXT = re.compile(r"'([^']*+(?:''[^']*+)*)'")
 _HEX = r"(X'[0-9A-Fa-f]*+')"
 _NUMBER, _WORD = r"[0-9]++(?:\.[0-9]++)?", r"DATE|TIMESTAMP(?:_NTZ|_LTZ)?"
-_LITERAL_PARTS = re.compile(rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|{_HEX}|(NULL)", re.I)
+_WHOLE_TUPLES = re.compile(r"[-0-9Ll,()\s]++")
+_NO_BRACKETS = {ord(c): None for c in "()" + string.whitespace}
+_TYPED_NULL = r"CAST\s*+\(\s*+NULL\s++AS\s++([A-Z_]++)\s*+\)"
+_LITERAL_PARTS = re.compile(
+    rf"(-?+)\s*+({_NUMBER})([LSYDF]?)|(?:({_WORD})\s*+)?{_TEXT.pattern}|{_HEX}|{_TYPED_NULL}|(NULL)", re.I
+)
 # Blanks are possessive: two ways to share them between neighbours would be 2**n for n literals.
 _LITERAL = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|{_HEX}|NULL)\s*+"
 _LITERALS = re.compile(f"{_LITERAL}(?:,{_LITERAL})*", re.I)
+_FIELD = rf"(?:{_LITERAL}|\s*+{_TYPED_NULL}\s*+)"
+_TUPLE = re.compile(rf"\s*+\({_FIELD}(?:,{_FIELD})+\)", re.I)
 _TIMESTAMP = re.compile(r"\bTIMESTAMP\s*'", re.I)
+
+
+class Literals(NamedTuple):
+    """The parts of some literals' texts; those that a literal lacks are empty."""
+
+    signs: tuple[str, ...]
+    numbers: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    words: tuple[str, ...]
+    texts: tuple[str, ...]
+    binaries: tuple[str, ...]
+    null_types: tuple[str, ...]
+    nulls: tuple[str, ...]
+
+    def plain_texts(self) -> Sequence[str] | None:
+        """The values if all are strings."""
+        if any(map(any, (self.numbers, self.words, self.binaries, self.null_types, self.nulls))):
+            return None
+        return [text.replace("''", "'") for text in self.texts] if "''" in "".join(self.texts) else self.texts
 
 
 class LiteralList(str):
@@ -88,7 +117,36 @@ class LiteralList(str):
 
     def constants(self, timezone: str) -> tuple[Any, ...]:
         """The values as :func:`bitlake.expressions.folding.constant` gives them; raises :class:`NotConstant`."""
-        return self.values or tuple(_constants(self.text, timezone))
+        if self.values:
+            return self.values
+        if self.width > 1:
+            raise NotConstant
+        return tuple(constants_of(Literals(*zip(*_LITERAL_PARTS.findall(self.text), strict=True)), timezone))
+
+    @cached_property
+    def width(self) -> int:
+        """The number of literals of each tuple; 1 for a list without tuples."""
+        first = None if self.values else _TUPLE.match(self.text)
+        return 1 if first is None else len(_LITERAL_PARTS.findall(first[0]))
+
+    def whole_columns(self) -> list[tuple[list[int], str]] | None:
+        """The values of a list of tuples of whole numbers by column, with their suffix; None for another list."""
+        if not _WHOLE_TUPLES.fullmatch(self.text):
+            return None
+        numbers = self.text.upper().translate(_NO_BRACKETS).split(",")
+        columns = []
+        for i in range(self.width):
+            joined = ",".join(numbers[i :: self.width])
+            suffixes = joined.count("L")
+            if suffixes and suffixes * self.width != len(numbers):
+                return None
+            columns.append((list(map(int, joined.replace("L", "").split(","))), "L" if suffixes else ""))
+        return columns
+
+    def columns(self) -> list[Literals]:
+        """The literals of a list of tuples: those of the first column, then those of the second, and so on."""
+        literals = _LITERAL_PARTS.findall(self.text)
+        return [Literals(*zip(*literals[i :: self.width], strict=True)) for i in range(self.width)]
 
     def literals(self) -> list[exp.Expr]:
         """The values as nodes of a tree; raises :class:`InvalidRequest` for literals that cannot be parsed."""
@@ -196,10 +254,21 @@ def _values(inside: str) -> tuple[int, ...] | tuple[str, ...] | None:
     if _STRINGS.fullmatch(inside):
         texts = _TEXT.findall(inside)
         return tuple(text.replace("''", "'") for text in texts) if "''" in inside else tuple(texts)
-    return () if _LITERALS.fullmatch(inside) else None
+    return () if _LITERALS.fullmatch(inside) or _are_tuples(inside) else None
 
 
-def _constants(inside: str, timezone: str) -> Iterator[Any]:
+def _are_tuples(inside: str) -> bool:
+    """Whether a list has only tuples of literals, which are equally long."""
+    first = _TUPLE.match(inside)
+    if first is None:
+        return False
+    width = len(_LITERAL_PARTS.findall(first[0]))
+    tuple_ = rf"\s*+\({_FIELD}(?:,{_FIELD}){{{width - 1}}}\)\s*+"
+    return re.compile(f"{tuple_}(?:,{tuple_})*", re.I).fullmatch(inside) is not None
+
+
+def constants_of(literals: Literals, timezone: str) -> Iterator[Any]:
+    """The values of literals as :func:`bitlake.expressions.folding.constant` gives them."""
     types: dict[str, exp.DataType] = {}
 
     def type_of(prefix: str, suffix: str) -> exp.DataType:
@@ -209,8 +278,8 @@ def _constants(inside: str, timezone: str) -> Iterator[Any]:
             kind = types[prefix + suffix] = node.args["to"]
         return kind
 
-    for sign, number, suffix, word, text, binary, null in _LITERAL_PARTS.findall(inside):
-        if null:
+    for sign, number, suffix, word, text, binary, null_type, null in zip(*literals, strict=True):
+        if null or null_type:
             yield None
         elif number:
             value = number_of(number)

@@ -23,6 +23,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_lists import (
     ListNode,
+    LiteralList,
     count_markers,
     has_markers,
     list_of,
@@ -33,7 +34,15 @@ from bitlake.expressions.literal_lists import (
 from bitlake.expressions.spark_dialect import SparkSql, syntax_error
 from bitlake.expressions.sql_text import name as column_sql
 from bitlake.expressions.term_binder import VALUE, BooleanTest, TermTest, refusal
-from bitlake.expressions.term_parser import Inexpressible, asks_the_time, nondeterministic_part, term_of, with_time
+from bitlake.expressions.term_parser import (
+    Inexpressible,
+    asks_the_time,
+    nondeterministic_part,
+    term_of,
+    tuple_columns,
+    tuple_fields,
+    with_time,
+)
 from bitlake.expressions.terms import CallTerm, Term
 from bitlake.expressions.tree import (
     And,
@@ -50,6 +59,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     all_of,
     like_literal,
 )
@@ -243,6 +253,9 @@ def _convert(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
             return Comparison(_name(node, to.column_of), Op.EQ, True)
         case exp.Is():
             return _is(node, to)
+        case exp.EQ() | exp.NEQ() | exp.NullSafeEQ() if isinstance(node.this.unnest(), exp.Tuple):
+            equal = _tuple_in(node, [node.expression], to)
+            return _not(equal) if isinstance(node, exp.NEQ) else equal
         case exp.NullSafeEQ() | exp.EqualNull():
             return _null_safe(node, to, partial)
         case exp.NullSafeNEQ():
@@ -377,14 +390,31 @@ def _in(node: exp.In, to: _Context) -> Predicate:
         raise Inexpressible(node, "IN of a subquery")
     if not node.expressions:
         raise Inexpressible(node, "IN of nothing")
+    cut = list_of(node)
+    if isinstance(node.this.unnest(), exp.Tuple):
+        return _tuple_in(node, cut or node.expressions, to)
     try:
-        cut = list_of(node)
         values = (
             tuple(constant(e, to.timezone) for e in node.expressions) if cut is None else cut.constants(to.timezone)
         )
     except NotConstant:
         return to.boolean(node, "not a constant")
     return to.leaf(node.this, lambda name: In(name, values))
+
+
+def _tuple_in(node: exp.Expr, tuples: list[exp.Expr] | LiteralList, to: _Context) -> Predicate:
+    """``(a, b) IN ((1, 2), …)``, and ``(a, b) = (1, 2)``, which is TRUE for NULLs in the same places, too."""
+    fields = tuple_fields(node.this)
+    names = tuple(_name(field, to.column_of) for field in fields)
+    if any(isinstance(name, MapKey) for name in names):
+        raise Inexpressible(node, "only columns can be compared in tuples")
+    try:
+        columns = tuple_columns(tuples, len(fields), to.timezone)
+    except NotConstant as e:
+        why = f"each tuple must have {len(fields)} constants, of the same types in all tuples; NULL is CAST(NULL AS …)"
+        raise Inexpressible(node, why) from e
+    values, types = zip(*columns, strict=True)
+    return TupleIn(names, tuple(map(tuple, values)), False, types)
 
 
 def _between(node: exp.Between, to: _Context) -> Predicate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,7 @@ from bitlake.expressions.tree import (
     Not,
     Or,
     Predicate,
+    TupleIn,
 )
 from bitlake.types import time_zone
 from bitlake.types.arrow import UNITS_PER_SECOND, timestamp_unit
@@ -101,6 +103,28 @@ class _Printer:
                 if len(values) > self.limit:
                     shown.append(f"… {len(values) - self.limit:,} more")
                 return f"{self.name(column)} {'NOT ' if negated else ''}IN ({', '.join(shown)})"
+            case TupleIn(columns, _, negated):
+                return f"({', '.join(map(self.name, columns))}) {'NOT ' if negated else ''}IN {self.tuples(node)}"
+
+    def tuples(self, node: TupleIn) -> str:
+        """The list of tuples, with literals whose types are those of their columns."""
+        types = node.types or tuple(map(self.types.get, node.columns))
+        rows = [
+            ", ".join(self._typed(*field) for field in zip(node.columns, types, row, strict=True))
+            for row in zip(*(values[: self.limit] for values in node.values), strict=True)
+        ]
+        more = len(node.values[0]) - len(rows)
+        return f"({', '.join([*(f'({row})' for row in rows), *([f'… {more:,} more'] if more else [])])})"
+
+    def _typed(self, column: str, kind: Any, value: Any) -> str:
+        text = self.literal(column, value)
+        if not isinstance(kind, AtomicType):
+            return text
+        if value is None or kind.root is Root.DECIMAL:
+            return f"CAST({text} AS {sql_type(replace(kind, nullable=True))})"
+        if kind.root is Root.FLOAT:
+            return f"{value}F" if np.isfinite(value) else f"float('{value}')"
+        return text + _SUFFIXES.get(kind.root, "")
 
     def literal(self, column: str, value: Any) -> str:
         """The literal of a value, physical if the column's type is known."""
@@ -112,6 +136,9 @@ class _Printer:
         if isinstance(kind, AtomicType) and isinstance(value, int) and not isinstance(value, bool):
             return _physical(kind, value)
         return python_literal(value)
+
+
+_SUFFIXES = {Root.BIGINT: "L", Root.SMALLINT: "S", Root.TINYINT: "Y"}
 
 
 def name(column: str) -> str:
@@ -152,6 +179,20 @@ def python_literal(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
     return str(value)
+
+
+def sql_type(kind: AtomicType) -> str:
+    """The type as Spark SQL names it in a CAST."""
+    match kind.root:
+        case Root.VARCHAR:
+            return "STRING"
+        case Root.VARBINARY:
+            return "BINARY"
+        case Root.TIMESTAMP:
+            return "TIMESTAMP_NTZ"
+        case Root.TIMESTAMP_LTZ:
+            return "TIMESTAMP"
+    return str(kind)
 
 
 def _physical(kind: AtomicType, value: int) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms
+from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms, tuples_of
 from bitlake.expressions.tree import (
     And,
     Comparison,
@@ -35,6 +35,8 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
+    column_terms,
     like_pieces,
     like_prefix,
     list_array,
@@ -85,6 +87,9 @@ def test_stats(bound: Predicate, stats: Mapping[str, ColumnStats], row_count: in
             return Verdict(max((test_stats(c, stats, row_count).value for c in children), default=0))
         case IsNull(column, negated):
             return _null_verdict(_stats_of(column, stats), row_count, negated)
+        case TupleIn():
+            terms = column_terms(bound)
+            return Verdict.NONE if test_stats(And(terms), stats, row_count) is Verdict.NONE else Verdict.SOME
         case Comparison() | In() | Like():
             return _leaf_verdict(bound, _stats_of(bound.column, stats), row_count)
         case _:
@@ -294,10 +299,12 @@ def _judge(
                 elif (truth := _group_verdicts(child, bounds, rows)) is not None:
                     join(verdicts, truth, out=verdicts)
                 else:
-                    waiting.extend(child.terms)
+                    waiting.extend(child.terms if isinstance(child, Ranges) else (child.terms(),))
             return verdicts
         case Comparison() | In() | Like() | IsNull():
             return leaf(predicate)
+        case TupleIn():
+            return _tuple_verdicts(tuples_of(predicate), bounds, rows)
         case _:
             return np.full(count, _SOME, np.int8)
 
@@ -327,11 +334,10 @@ def judge_leaf(leaf: Leaf, bounds: ColumnBounds | None, rows: Int64s) -> Verdict
 
 def _group_verdicts(group: Group, bounds: Mapping[str, ColumnBounds | None], rows: Int64s) -> Verdicts | None:
     """The verdicts of a group of terms; None if these must be judged one by one, for lack of bounds."""
-    names = [group.column] if isinstance(group, Ranges) else [listed.column for listed in group.columns]
-    known = [found for name in names if (found := bounds.get(name)) is not None]
-    if len(known) < len(names):
-        return None
-    return _range_verdicts(group, known[0], rows) if isinstance(group, Ranges) else _tuple_verdicts(group, known, rows)
+    if isinstance(group, Tuples):
+        return _tuple_verdicts(group, bounds, rows)
+    known = bounds.get(group.column)
+    return None if known is None else _range_verdicts(group, known, rows)
 
 
 def _range_verdicts(group: Ranges, b: ColumnBounds, rows: Int64s) -> Verdicts:
@@ -351,29 +357,43 @@ def _range_verdicts(group: Ranges, b: ColumnBounds, rows: Int64s) -> Verdicts:
     return truth
 
 
-_MOST_CELLS = 1 << 22
+_STEP_CELLS = 1 << 22
 """Files times tuples of one step, which limits its memory to some megabytes."""
+_MOST_CELLS = 1 << 28
+"""Files times tuples that are compared, in about 2 s."""
 
 
-def _tuple_verdicts(group: Tuples, known: Sequence[ColumnBounds], rows: Int64s) -> Verdicts:
+def _tuple_verdicts(group: Tuples, bounds: Mapping[str, ColumnBounds | None], rows: Int64s) -> Verdicts:
     """NONE where no tuple lies within all bounds; ALL where a tuple does, and each column is constant or only NULL."""
-    sure = np.logical_and.reduce(
-        [
-            (_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT)) | ((b.nulls >= 0) & (b.nulls >= rows))
-            for b in known
-        ]
-    )
-    spans = [_place_spans(listed, b, rows) for listed, b in zip(group.columns, known, strict=True)]
-    possible = np.zeros(len(rows), bool)
-    step = max(1, _MOST_CELLS // len(group.places))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        held = np.ones((len(rows[part]), len(group.places)), bool)
-        for (first, end, has_null, null, has_nan, nan), places in zip(spans, group.places.T, strict=True):
-            within = (places >= first[part, None]) & (places < end[part, None])
-            held &= within | (has_null[part, None] & (places == null)) | (has_nan[part, None] & (places == nan))
-        possible[part] = held.any(axis=1)
+    columns = zip(group.columns, group.places.T, strict=True)
+    known = [(b, listed, places) for listed, places in columns if (b := bounds.get(listed.column)) is not None]
+    if not known:
+        return np.full(len(rows), _SOME, np.int8)
+    sure = np.full(len(rows), len(known) == len(group.columns))
+    for b, _, _ in known:
+        sure &= (_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT)) | ((b.nulls >= 0) & (b.nulls >= rows))
+    spans = [(_place_spans(listed, b, rows), places) for b, listed, places in known]
+    if len(rows) * len(group.places) > _MOST_CELLS:
+        possible, sure = _possible_by_column(spans, len(rows)), np.zeros(len(rows), bool)
+    else:
+        possible = np.zeros(len(rows), bool)
+        step = max(1, _STEP_CELLS // len(group.places))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            held = np.ones((len(rows[part]), len(group.places)), bool)
+            for (first, end, has_null, null, has_nan, nan), places in spans:
+                within = (places >= first[part, None]) & (places < end[part, None])
+                held &= within | (has_null[part, None] & (places == null)) | (has_nan[part, None] & (places == nan))
+            possible[part] = held.any(axis=1)
     return _verdicts(possible & sure, ~possible) if group.negated else _verdicts(~possible, possible & sure)
+
+
+def _possible_by_column(spans: Sequence[tuple[_Span, Int64s]], files: int) -> Bools:
+    """Where each column by itself may have a value of a tuple."""
+    possible = np.ones(files, bool)
+    for (first, end, has_null, null, has_nan, nan), places in spans:
+        possible &= (end > first) | (has_null & bool((places == null).any())) | (has_nan & bool((places == nan).any()))
+    return possible
 
 
 def _verdicts(none: Bools, every: Bools) -> Verdicts:
@@ -449,7 +469,10 @@ def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
     return places
 
 
-def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> tuple[Int64s, Int64s, Bools, int, Bools, int]:
+_Span: TypeAlias = "tuple[Int64s, Int64s, Bools, int, Bools, int]"
+
+
+def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> _Span:
     """Which values of a list each file may have.
 
     Returns the first and the end index of those within the file's bounds, whether it may have NULL, the index of NULL,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.expressions.casts import CAST, cast_typed, sql_type
+from bitlake.expressions.casts import CAST, cast_typed
 from bitlake.expressions.evaluate import evaluate, is_in
 from bitlake.expressions.functions import ARRAY_FUNCTIONS, SHIFT, TEXT_FUNCTIONS, TIME_FUNCTIONS, shift_typed
 from bitlake.expressions.json_path import JSON_FUNCTIONS
@@ -31,7 +31,7 @@ from bitlake.expressions.numeric_functions import (
     comparison_kernel,
 )
 from bitlake.expressions.sql_text import name as column_sql
-from bitlake.expressions.sql_text import python_literal, quote, to_sql
+from bitlake.expressions.sql_text import python_literal, quote, sql_type, to_sql
 from bitlake.expressions.terms import (
     BINARY,
     BOOLEAN,

@@ -3,7 +3,8 @@
 * :class:`Ranges`: terms about one column, such as ``k BETWEEN 1 AND 5 OR k > 90 OR …``;
 * :class:`Tuples`: terms that compare the same columns with one value each: ``(a = 1 AND c = 2) OR …``.
 
-The tree keeps the terms; only evaluation calls :func:`grouped_terms`.
+The tree keeps the terms; only evaluation calls :func:`grouped_terms`.  ``(a, c) IN ((1, 2), …)`` is one leaf of a tree,
+which is evaluated as such a group, too (:func:`tuples_of`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from bitlake.expressions.tree import And, Comparison, In, IsNull, Op, Or, Predicate, sorted_points
+from bitlake.expressions.tree import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Predicate,
+    TupleIn,
+    list_array,
+    sorted_points,
+)
 from bitlake.lazy_modules import numpy as np
 
 if TYPE_CHECKING:
@@ -47,14 +59,13 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuples:
-    """Terms of an OR that compare the same columns with one value each, as tuples of values.
+    """Terms of an OR that compare the same columns with one value each, as tuples of values; or a :class:`TupleIn`.
 
     ``negated``: terms of an AND, each TRUE for rows that differ from a tuple.  Their NULL tests make a row with NULL
     differ from a tuple without.  A tuple holds indexes into the lists of ``columns``; the length of a list stands for
     NULL.
     """
 
-    terms: tuple[Predicate, ...]
     negated: bool
     columns: tuple[In, ...]
     """For each column the sorted list of its values in the tuples."""
@@ -66,10 +77,22 @@ class Tuples:
     A prefix is ``index of the prefix before it * (values + 1) + index of the value``; the empty one has index 0.
     """
 
-    @property
-    def conjunction(self) -> bool:
-        """Whether the terms are joined by AND."""
-        return self.negated
+    def terms(self) -> Predicate:
+        """The OR, or AND, of a term for each tuple."""
+        made = tuple(self._term(tuple_) for tuple_ in self.places.tolist())
+        return And(made) if self.negated else Or(made)
+
+    def _term(self, places: Sequence[int]) -> Predicate:
+        parts: list[Predicate] = []
+        for listed, place in zip(self.columns, places, strict=True):
+            name, null = listed.column, len(listed.values)
+            if place == null:
+                parts.append(IsNull(name, self.negated))
+            elif self.negated:
+                parts += [IsNull(name), Comparison(name, Op.NE, listed.values[place])]
+            else:
+                parts.append(Comparison(name, Op.EQ, listed.values[place]))
+        return Or(tuple(parts)) if self.negated else And(tuple(parts))
 
 
 Group: TypeAlias = "Ranges | Tuples"
@@ -103,7 +126,7 @@ def _grouped(terms: Iterable[Predicate], conjunction: bool) -> tuple[Predicate |
         elif isinstance(key, str):
             others.append(_ranges(key, group, conjunction))
         else:
-            others.append(_tuples(key, group, conjunction))
+            others.append(_tuples(key, [[values[name] for _, values in group] for name in key], conjunction))
     return tuple(others)
 
 
@@ -217,18 +240,23 @@ def _tuple_of(term: Predicate, negated: bool) -> dict[str, Any] | None:
     return values if len(values) > 1 else None
 
 
-def _tuples(names: tuple[str, ...], group: Sequence[tuple[Predicate, dict[str, Any]]], negated: bool) -> Tuples:
+def tuples_of(node: TupleIn) -> Tuples:
+    """The tuples of a bound ``(a, b) IN (…)``; computed once for each node."""
+    return list_array(node, "tuples", lambda: _tuples(node.columns, node.values, node.negated))
+
+
+def _tuples(names: Sequence[str], values: Sequence[Sequence[Any]], negated: bool) -> Tuples:
+    """``values``: those of each column in all tuples."""
     columns: list[In] = []
-    places = np.empty((len(group), len(names)), np.int64)
-    for c, name in enumerate(names):
-        named = [values[name] for _, values in group]
+    places = np.empty((len(values[0]), len(names)), np.int64)
+    for c, (name, named) in enumerate(zip(names, values, strict=True)):
         points = sorted_points(v for v in named if v is not None)
         place = _places(points)
         places[:, c] = [len(points) if v is None else place(v) for v in named]
         columns.append(In(name, tuple(points)))
     steps: list[Int64s] = []
-    state = np.zeros(len(group), np.int64)
+    state = np.zeros(len(places), np.int64)
     for c, column in enumerate(columns):
         distinct, state = np.unique(state * (len(column.values) + 1) + places[:, c], return_inverse=True)
         steps.append(distinct)
-    return Tuples(tuple(t for t, _ in group), negated, tuple(columns), places, tuple(steps))
+    return Tuples(negated, tuple(columns), places, tuple(steps))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 from sqlglot import exp
@@ -14,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions import literals
 from bitlake.expressions.folding import NotConstant, constant
-from bitlake.expressions.literal_lists import list_of
+from bitlake.expressions.literal_lists import LiteralList, Literals, constants_of, list_of
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.terms import (
     BIGINT,
@@ -174,6 +175,78 @@ def _literal(node: exp.Expr, tz: str) -> LiteralTerm | None:
         kind = _cast_type(inner)
         return None if kind is None else LiteralTerm(value, kind, is_literal=False)
     return LiteralTerm(value, literal_type(value))
+
+
+def tuple_columns(tuples: Sequence[exp.Expr] | LiteralList, width: int, tz: str) -> list[tuple[Sequence[Any], Any]]:
+    """The constants in tuples and their type, for each place in a tuple.
+
+    Raises :class:`NotConstant` for other expressions, and if the constants of a place are of different types.
+    """
+    if isinstance(tuples, LiteralList):
+        if tuples.width != width:
+            raise NotConstant
+        whole = tuples.whole_columns()
+        if whole is not None and all(_is_typed(*column) for column in whole):
+            return [(numbers, BIGINT if suffix else INT) for numbers, suffix in whole]
+        return [_typed_literals(column, tz) for column in tuples.columns()]
+    rows = [tuple_fields(t) for t in tuples]
+    if any(len(row) != width for row in rows):
+        raise NotConstant
+    return [_of_one_type(_typed_constant(node, tz) for node in column) for column in zip(*rows, strict=True)]
+
+
+def tuple_fields(node: exp.Expr) -> list[exp.Expr]:
+    """The expressions in a tuple; an expression that is none, as the only one."""
+    inner = node.unnest()
+    return [e.unnest() for e in inner.expressions] if isinstance(inner, exp.Tuple) else [inner]
+
+
+def _of_one_type(constants: Iterable[tuple[Any, Any]]) -> tuple[Sequence[Any], Any]:
+    values, types = zip(*constants, strict=True)
+    if len(set(types)) > 1:
+        raise NotConstant
+    return values, types[0]
+
+
+def _typed_constant(node: exp.Expr, tz: str) -> tuple[Any, AtomicType | None]:
+    if isinstance(node, exp.Cast) and isinstance(node.this.unnest(), exp.Null):
+        return None, _cast_type(node)
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Cast):
+        return constant(node, tz), _cast_type(node.this)
+    try:
+        literal = _literal(node, tz)
+    except Inexpressible as e:
+        raise NotConstant from e
+    if literal is None:
+        raise NotConstant
+    return literal.value, literal.type
+
+
+_SUFFIXES = {"L": BIGINT, "S": AtomicType(Root.SMALLINT), "Y": AtomicType(Root.TINYINT), "D": DOUBLE, "F": FLOAT}
+
+
+def _is_typed(numbers: Sequence[int], suffix: str) -> bool:
+    """Whether numbers are all of type BIGINT, with the suffix, or all of type INT."""
+    types = {literal_type(min(numbers)), literal_type(max(numbers))}
+    return types <= {INT, BIGINT} if suffix else types == {INT}
+
+
+def _typed_literals(literals: Literals, tz: str) -> tuple[Sequence[Any], AtomicType | None]:
+    """The values of literals of one type, and the type."""
+    texts = literals.plain_texts()
+    if texts is not None:
+        return texts, STRING
+    values = list(constants_of(literals, tz))
+    types = {
+        literal_type(v)
+        for v, suffix, null in zip(values, literals.suffixes, literals.null_types, strict=True)
+        if not suffix and not null
+    }
+    types |= {_SUFFIXES[suffix.upper()] for suffix in set(literals.suffixes) if suffix}
+    types |= {parse_cast_type(kind) for kind in set(literals.null_types) if kind}
+    if len(types) > 1:
+        raise NotConstant
+    return values, types.pop()
 
 
 _FOLDED = (exp.Add, exp.Sub, exp.Mul, exp.Cast, exp.TsOrDsAdd, exp.AddMonths, exp.TsOrDsToDate)

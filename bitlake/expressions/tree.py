@@ -94,7 +94,27 @@ class In:
         return In, (self.column, self.values, self.negated)
 
 
-def list_array(leaf: In, use: Hashable, make: Callable[[], T]) -> T:
+@dataclass(frozen=True, slots=True)
+class TupleIn:
+    """``(column, …) [NOT] IN ((value, …), …)``; NULL equals NULL, so it is never NULL itself.
+
+    ``values`` are those of the first column in all tuples, then those of the second, and so on; None is NULL.
+    ``types`` are the types that Spark gives the literals of each column, in an unbound tree.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+    negated: bool = False
+    types: tuple[DataType | None, ...] = ()
+    arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What is derived from the values, by what it is used for (:func:`list_array`)."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling: without the arrays."""
+        return TupleIn, (self.columns, self.values, self.negated, self.types)
+
+
+def list_array(leaf: In | TupleIn, use: Hashable, make: Callable[[], T]) -> T:
     """The values of a list, converted by ``make`` once for each ``use`` and shared by all files."""
     try:
         array: T = leaf.arrays[use]
@@ -248,7 +268,7 @@ class Computed:
 
 Leaf = Comparison | In | Like | IsNull
 """The leaves about one column, which indexes and statistics can judge."""
-Predicate = Comparison | In | Like | IsNull | Computed | And | Or | Not | Between | Constant
+Predicate = Comparison | In | TupleIn | Like | IsNull | Computed | And | Or | Not | Between | Constant
 
 TRUE = Constant(True)
 FALSE = Constant(False)
@@ -271,6 +291,8 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
             return frozenset()
         case Computed(test):
             return test.columns
+        case TupleIn(columns):
+            return frozenset(columns)
         case _:
             return frozenset((predicate.column,))
 
@@ -304,11 +326,27 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
             return (predicate,)
 
 
+def column_terms(node: TupleIn) -> tuple[Predicate, ...]:
+    """Conditions on one column each that are TRUE wherever a bound ``(a, b) IN (…)`` is; none for NOT IN."""
+
+    def make() -> tuple[Predicate, ...]:
+        terms: dict[Predicate, None] = {}
+        for column, values in zip(node.columns, node.values, strict=True):
+            points = sorted_points(v for v in values if v is not None)
+            is_null = [IsNull(column)] if None in values else []
+            terms[any_of([*([In(column, tuple(points))] if points else []), *is_null])] = None
+        return tuple(terms)
+
+    return () if node.negated else list_array(node, "terms", make)
+
+
 def leaves_of(predicate: Predicate) -> list[Leaf]:
-    """The leaves about one column of a predicate without NOT, such as a bound one."""
+    """The leaves about one column of a predicate without NOT, such as a bound one; of tuples, those that they imply."""
     match predicate:
         case And(children) | Or(children):
             return [leaf for c in children for leaf in leaves_of(c)]
+        case TupleIn():
+            return [leaf for c in column_terms(predicate) for leaf in leaves_of(c)]
         case Comparison() | In() | Like() | IsNull():
             return [predicate]
         case _:
@@ -325,6 +363,11 @@ def sorted_points(points: Iterable[Any]) -> list[Any]:
 def all_of(terms: Sequence[Predicate]) -> Predicate:
     """The AND of some terms; of one, that term."""
     return terms[0] if len(terms) == 1 else And(tuple(terms))
+
+
+def any_of(terms: Sequence[Predicate]) -> Predicate:
+    """The OR of some terms; of one, that term."""
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
 
 def terms_on(predicate: Predicate | None, columns: Collection[str]) -> tuple[Predicate, ...]:
@@ -344,6 +387,8 @@ def named_values(terms: Iterable[Predicate], column: str) -> tuple[Any, ...] | N
                 named.append((value,))
             case In(name, values, negated=False) if name == column:
                 named.append(values)
+            case TupleIn(columns) if column in columns:
+                named += [t.values for t in column_terms(term) if isinstance(t, In) and t.column == column]
             case _:
                 pass
     return min(named, key=len, default=None)

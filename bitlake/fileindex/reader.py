@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.expressions.evaluate import parts_of
+from bitlake.expressions.evaluate import parts_of, places_in
 from bitlake.expressions.indexed import has_members
-from bitlake.expressions.term_groups import Ranges, Tuples, grouped_terms
+from bitlake.expressions.term_groups import Ranges, Tuples, grouped_terms, tuples_of
 from bitlake.expressions.text_functions import TextCondition, term_condition
 from bitlake.expressions.tree import (
     And,
@@ -31,11 +32,12 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     sorted_points,
 )
 from bitlake.fileindex import capabilities
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
-from bitlake.fileindex.cost import SMALL_BYTES, IndexQuery, ReadPolicy, expected_bytes
+from bitlake.fileindex.cost import SMALL_BYTES, SMALL_ROWS, IndexQuery, ReadPolicy, expected_bytes
 from bitlake.fileindex.payload import Fetch, LazyBytes
 from bitlake.fileindex.registry import by_column, evaluation_order, find_index_type
 from bitlake.fileindex.selection import Selection
@@ -117,20 +119,55 @@ class FileIndexReader:
                 return selection
             case Comparison() | In() | Like() | IsNull():
                 return self._leaf(predicate, evaluation)
+            case TupleIn():
+                return self._tuples(tuples_of(predicate), evaluation)
             case _:  # Not and Between do not occur in bound predicates
                 return Selection.all()
 
     def _group(self, group: Ranges | Tuples, evaluation: _Evaluation) -> Selection:
         """Return the rows for which one term of a group (of an AND: each) can be TRUE."""
+        if isinstance(group, Tuples):
+            return self._tuples(group, evaluation)
         if len(group.terms) <= _MANY_TERMS:
             return self._evaluate((And if group.conjunction else Or)(group.terms), evaluation)
-        if isinstance(group, Tuples):
-            if group.negated:
-                return _EVERY
-            # Looking up each tuple would take longer than reading the columns.
-            lists = [c for c, places in zip(group.columns, group.places.T, strict=True) if places.max() < len(c.values)]
-            return self._all_of(lists, evaluation).inexact()
         return self._ranges(group, evaluation)
+
+    def _tuples(self, group: Tuples, evaluation: _Evaluation) -> Selection:
+        """Return the rows that can have one of some tuples (``negated``: another)."""
+        if not any(self._places(listed.column) for listed in group.columns):
+            return _EVERY
+        if len(group.places) <= _MANY_TERMS:
+            return self._evaluate(group.terms(), evaluation)
+        if group.negated:
+            return _EVERY
+        # Looking up each of many tuples would take longer than reading the columns: those with other values than the
+        # file's are left out first, by small indexes that list their values.
+        possible, left, unlisted = np.ones(len(group.places), bool), len(group.places), []
+        for listed, places in zip(group.columns, group.places.T, strict=True):
+            held = self._held(listed)
+            if held is None:
+                unlisted += [listed] if places.max() < len(listed.values) else []
+                continue
+            possible &= held[places]
+            before, left = left, np.count_nonzero(possible)
+            if left > before / 2:
+                break  # another column is not worth reading either
+        if left <= _MANY_TERMS:
+            return self._evaluate(replace(group, places=group.places[possible]).terms(), evaluation)
+        return self._all_of(unlisted, evaluation).inexact()
+
+    def _held(self, listed: In) -> npt.NDArray[np.bool_] | None:
+        """Whether a column has each value of a list, and NULL at the end; None if no small index lists its values."""
+        lengths = [length for _, length in self._places(listed.column).values()]
+        is_small = self._row_count < SMALL_ROWS or sum(lengths) <= SMALL_BYTES
+        values = self.distinct(listed.column) if lengths and is_small else None
+        if values is None:
+            return None
+        kind = next(f.type for f in self._fields if f.name == listed.column)
+        held = np.zeros(len(listed.values) + 2, bool)  # the last one is that of values without a place
+        held[places_in(listed, pa.chunked_array([values]), kind)] = True
+        held[-2] = True
+        return held
 
     def _ranges(self, group: Ranges, evaluation: _Evaluation) -> Selection:
         """Return the rows within many ranges.

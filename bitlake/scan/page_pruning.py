@@ -30,7 +30,18 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError
 from bitlake.expressions import statistics
 from bitlake.expressions.sql_text import to_sql
-from bitlake.expressions.tree import Comparison, In, IndexedExpression, Leaf, Op, Predicate, columns_of, conjuncts
+from bitlake.expressions.tree import (
+    Comparison,
+    In,
+    IndexedExpression,
+    Leaf,
+    Op,
+    Predicate,
+    TupleIn,
+    column_terms,
+    columns_of,
+    conjuncts,
+)
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.footer import Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, groups_that_may_hold, page_bounds, plain_bytes
@@ -108,7 +119,7 @@ def pages_left(
     left: BitMap | None = None
     by_bounds: list[str] = []
     by_filters: list[str] = []
-    for term in conjuncts(predicate):
+    for term in (t for c in conjuncts(predicate) for t in (column_terms(c) if isinstance(c, TupleIn) else (c,))):
         names = tuple(columns_of(term))
         name = names[0] if len(names) == 1 else ""
         if name not in fields:

@@ -174,6 +174,8 @@ def _map(predicate: tree.Predicate, types: Mapping[str, DataType], mapping: File
             return MappedPredicate(tree.Or(tuple(m.predicate for m in mapped)), all(m.exact for m in mapped))
         case tree.Constant():
             return MappedPredicate(predicate)
+        case tree.TupleIn():
+            return _map_tuples(predicate, types, mapping)
         case tree.Comparison() | tree.In() | tree.Like() | tree.IsNull():
             return _map_leaf(predicate, types, mapping)
         case tree.Computed(test, negated):
@@ -253,6 +255,18 @@ def _map_leaf(leaf: tree.Leaf, types: Mapping[str, DataType], mapping: FileMappi
     if held is None or isinstance(leaf, tree.Like):
         return _UNKNOWN
     return MappedPredicate(_narrowed(replace(leaf, column=name), *held))
+
+
+def _map_tuples(node: tree.TupleIn, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
+    """Tuples of columns that a file stores alike; of others, what they imply of each column."""
+    sources = [mapping.fields.get(column) for column in node.columns]
+    names = tuple(
+        s.name for c, s in zip(node.columns, sources, strict=True) if s is not None and stored_alike(types[c], s.type)
+    )
+    if len(names) == len(sources):
+        return MappedPredicate(replace(node, columns=names))
+    terms = tree.column_terms(node)
+    return MappedPredicate(_map(tree.And(terms), types, mapping).predicate, exact=False) if terms else _UNKNOWN
 
 
 def _whole_range(table: DataType, file: DataType) -> tuple[int, int] | None:

@@ -47,6 +47,7 @@ from bitlake.expressions.tree import (
     Not,
     Or,
     Predicate,
+    TupleIn,
     all_of,
     conjuncts,
     has_computed,
@@ -657,7 +658,9 @@ def rename(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
         case Constant():
             return predicate
         case Computed():
-            raise AssertionError(f"only leaves about one column are passed down: {predicate}")
+            raise AssertionError(f"only leaves about columns are passed down: {predicate}")
+        case TupleIn(columns):
+            return replace(predicate, columns=tuple(names[c] for c in columns))
     column = predicate.column
     named = MapKey(names[column.column], column.key) if isinstance(column, MapKey) else names[column]
     return replace(predicate, column=named)
@@ -670,6 +673,8 @@ def of_nulls(predicate: Predicate) -> bool | None:
             return value
         case IsNull(_, negated):
             return not negated
+        case TupleIn(_, values, negated):
+            return any(all(v is None for v in row) for row in zip(*values, strict=True)) != negated
         case Not(child):
             inner = of_nulls(child)
             return None if inner is None else not inner

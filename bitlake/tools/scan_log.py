@@ -169,6 +169,8 @@ def terms_of(predicate: tree.Predicate | None) -> tuple[ScanTerm, ...]:
                 terms[ScanTerm(str(column), op.value)] = None
             case tree.In(column, _, negated):
                 terms[ScanTerm(str(column), "NOT IN" if negated else "IN")] = None
+            case tree.TupleIn(columns, _, negated):
+                terms.update({ScanTerm(str(column), "NOT IN" if negated else "IN"): None for column in columns})
             case tree.Like(column, _, negated):
                 terms[ScanTerm(str(column), "NOT LIKE" if negated else "LIKE")] = None
             case tree.IsNull(column, negated):

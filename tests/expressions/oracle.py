@@ -17,6 +17,7 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
     like_pieces,
     like_regex,
 )
@@ -58,6 +59,9 @@ def truth(node: Predicate, row: dict[str, Any]) -> bool | None:
             return True if True in parts else None if None in parts else False
         case IsNull(column, negated):
             return (row[column] is None) != negated
+        case TupleIn(columns, values, negated):
+            own = [Spark(row[column]) for column in columns]
+            return any([Spark(v) for v in tuple_] == own for tuple_ in zip(*values, strict=True)) != negated
     value = row[node.column]
     if value is None:
         return None

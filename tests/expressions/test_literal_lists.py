@@ -23,7 +23,28 @@ DOUBLES = ",".join(f"{i}.5D" for i in range(-90, 90))
 DAYS = ", ".join(f"DATE '{1990 + i}-1-{i % 28 + 1:02}'" for i in range(40))
 TIMES = ", ".join(f"TIMESTAMP_NTZ'{1990 + i}-01-01 00:00:{i % 60:02}.{i}'" for i in range(40))
 BYTES = ", ".join(f"X'{i:04x}'" for i in range(100))
+PAIRS = ", ".join(f"({i % 90}, {7 * i}L)" for i in range(200))
+TRIPLES = ", ".join(f"('t{i}', {i}.5, CAST(NULL AS INT))" for i in range(10, 99))
+STAMPS = ", ".join(f"(DATE '2020-01-01', TIMESTAMP_NTZ '2020-01-01 00:00:{i:02}')" for i in range(50))
+HEX = ", ".join(f"(X'{i:02x}', {i}.5F)" for i in range(99))
 CONDITIONS = [
+    f"(a, c) IN ({PAIRS})",
+    f"(a, c) NOT IN ({PAIRS}, ( - 1 , 2l )) AND b IN ({TEXTS})",
+    f"(a, c) IN ({PAIRS}, (1, 2))",
+    f"(a, c) IN ({PAIRS}, (1, 9999999999L))",
+    f"(a, c) IN ({PAIRS}, (9999999999, 1L))",
+    f"(a, c) IN ({PAIRS}, (1, 2L, 3))",
+    f"(a, c) IN ({PAIRS}, 1)",
+    f"(a, c) IN ({PAIRS}, (1, 1 + 1))",
+    f"a IN ({PAIRS})",
+    f"(a, c, b) IN ({PAIRS})",
+    f"(b, d, a) IN ({TRIPLES})",
+    f"(b, d, a) IN ({TRIPLES}, ('it''s )(', 0.5, cast(null as int)))",
+    f"(b, d, a) IN ({TRIPLES}, ('it''s', 0.5, NULL))",
+    f"(b, d, a) IN ({TRIPLES}, ('it\\'s', 0.5, 1))",
+    f"(b, d, a) IN ({TRIPLES}, ('x', 10.5, 1))",
+    f"(day, ts) IN ({STAMPS})",
+    f"(x, f) IN ({HEX}, (x'ff', 7f))",
     f"a IN ({NUMBERS})",
     f"a NOT IN ( {NUMBERS} ) AND b in({TEXTS}) OR c = 1",
     f"NOT (`a` IN ({NUMBERS}))",
@@ -117,8 +138,8 @@ def test_the_parser_does_not_see_long_lists(monkeypatch: pytest.MonkeyPatch) -> 
         return parse(text, timezone)
 
     monkeypatch.setattr(parser, "_syntax_tree", seen)
-    parsed = parse_predicate(f"a IN ({NUMBERS}) AND b NOT IN ({TEXTS})")
-    assert max(lengths) < 100 and len(lengths) == 1
+    parsed = parse_predicate(f"a IN ({NUMBERS}) AND b NOT IN ({TEXTS}) AND (b, d, a) IN ({TRIPLES})")
+    assert max(lengths) < 200 and len(lengths) == 1
     numbers = next(c for c in parsed.children if isinstance(c, In))  # type: ignore[union-attr]
     assert numbers.values == tuple(7 * i - 900 for i in range(600))
 

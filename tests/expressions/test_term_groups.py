@@ -22,7 +22,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.statistics import ColumnBounds, ColumnStats, Form, NotVectorised, Verdict, judge, judge_leaf
 from bitlake.expressions.statistics import test_stats as prove
 from bitlake.expressions.term_groups import MANY, Ranges, Tuples, grouped_terms
-from bitlake.expressions.tree import And, Comparison, Constant, IsNull, Leaf, Op, Or, Predicate, columns_of
+from bitlake.expressions.tree import And, Comparison, Constant, IsNull, Leaf, Op, Or, Predicate, TupleIn, columns_of
 
 RANGES, NULLS = [Op.LT, Op.LE, Op.GT, Op.GE, Op.EQ, Op.NE], [IsNull(n, negated) for n in NAMES for negated in (0, 1)]
 
@@ -62,9 +62,16 @@ def tuples(draw: st.DrawFn, conjunction: bool) -> list[Predicate]:
 
 
 @st.composite
+def tuple_in(draw: st.DrawFn) -> Predicate:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=3))
+    rows = draw(st.lists(st.tuples(*(st.none() | values(n) for n in names)), min_size=1, max_size=8))
+    return TupleIn(tuple(names), tuple(zip(*rows, strict=True)), draw(st.booleans()))
+
+
+@st.composite
 def trees(draw: st.DrawFn) -> Predicate:
     conjunction = draw(st.booleans())
-    terms = draw(ranges(conjunction) | tuples(conjunction))
+    terms = draw(ranges(conjunction) | tuples(conjunction) | tuple_in().map(lambda node: [node]))
     others = draw(st.lists(st.sampled_from(NULLS) | st.just(Constant(conjunction)), max_size=2))
     return (And if conjunction else Or)(tuple(draw(st.permutations(terms + others))))
 

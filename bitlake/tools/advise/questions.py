@@ -50,6 +50,8 @@ from bitlake.expressions.tree import (
     Op,
     Or,
     Predicate,
+    TupleIn,
+    column_terms,
     columns_of,
     computed_tests,
     leaves_of,
@@ -529,8 +531,8 @@ class Question:
 
     @cached_property
     def judged(self) -> Predicate:
-        """The condition as indexes evaluate it: with leaves about expressions."""
-        return judged_by_indexes(self.predicate).predicate
+        """The condition as indexes evaluate it: with leaves about expressions, and about each column of tuples."""
+        return _without_tuples(judged_by_indexes(self.predicate).predicate)
 
     @cached_property
     def sources(self) -> frozenset[str]:
@@ -562,6 +564,15 @@ class Asked:
     """How often recorded scans without values ask about a column."""
     whole: int = 0
     """Queries without a condition: no index helps them."""
+
+
+def _without_tuples(predicate: Predicate) -> Predicate:
+    match predicate:
+        case And(children) | Or(children):
+            return type(predicate)(tuple(map(_without_tuples, children)))
+        case TupleIn():
+            return And(column_terms(predicate))
+    return predicate
 
 
 def units_of(predicate: Predicate) -> list[Predicate]:
