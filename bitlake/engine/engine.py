@@ -99,11 +99,11 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     }
 
 
-_MAY_HAVE_MARKERS = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE)\b", re.I)
+_MAY_HAVE_MARKERS = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE|INSERT|MERGE)\b", re.I)
 
 
 def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
-    """Run a query, DELETE or UPDATE with markers in place of its long lists of literals.
+    """Run a query, DELETE, UPDATE, INSERT or MERGE with markers in place of its long lists of literals.
 
     Where that fails, and the error may be due to a marker, the text is run as written.  For other statements, ``run``
     calls :func:`refuse_markers`.
@@ -124,12 +124,12 @@ def with_short_lists(text: str, run: Callable[[str], Result]) -> Result:
 
 
 def refuse_markers(text: str, statement: object) -> None:
-    """Raise :class:`NotTranslatable` for a text with markers, unless it is a DELETE or UPDATE.
+    """Raise :class:`NotTranslatable` for a text with markers, unless it is a DELETE, UPDATE, INSERT or MERGE.
 
     The caller then runs the statement as written.
     """
-    if has_markers(text) and not isinstance(statement, st.DeleteFrom | st.Update):
-        raise NotTranslatable("a long list", "only queries, DELETE and UPDATE are read without their lists")
+    if has_markers(text) and not isinstance(statement, st.DeleteFrom | st.Update | st.InsertInto | st.MergeInto):
+        raise NotTranslatable("a long list", "only queries and changes of rows are read without their lists")
 
 
 class _CoreSession(Session):

@@ -42,6 +42,7 @@ from bitlake.expressions.tree import (
     TupleIn,
     Wild,
     like_pieces,
+    list_array,
     sorted_points,
 )
 from bitlake.types import time_zone
@@ -78,12 +79,17 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
                 return TRUE if (value > 0) is _UPWARDS[op] else FALSE
             return comparison(field, kind, op, value, timezone)
         case In(_, values, inner):
-            known = [v for v in values if v is not None]
-            found = membership(field, kind, known, inner != negated, timezone)  # also checks the types
-            # x NOT IN (…, NULL) is FALSE or NULL
-            return FALSE if (inner != negated) and len(known) < len(values) else found
+            use = field.name, kind, inner != negated, timezone  # a statement binds its condition several times
+            return list_array(node, use, lambda: _bound_list(field, kind, values, inner != negated, timezone))
         case Like(_, pattern, inner, escape):
             return like(field, kind, pattern, inner != negated, escape)
+
+
+def _bound_list(field: DataField, kind: AtomicType, values: Sequence[Any], negated: bool, timezone: str) -> Predicate:
+    known = [v for v in values if v is not None]
+    found = membership(field, kind, known, negated, timezone)  # also checks the types
+    # x NOT IN (…, NULL) is FALSE or NULL
+    return FALSE if negated and len(known) < len(values) else found
 
 
 _UPWARDS = {Op.LT: True, Op.LE: True, Op.GT: False, Op.GE: False}

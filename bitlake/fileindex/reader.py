@@ -149,7 +149,7 @@ class FileIndexReader:
                 unlisted += [listed] if places.max() < len(listed.values) else []
                 continue
             possible &= held[places]
-            before, left = left, np.count_nonzero(possible)
+            before, left = left, int(np.count_nonzero(possible))
             if left > before / 2:
                 break  # another column is not worth reading either
         if left <= _MANY_TERMS:

@@ -84,7 +84,8 @@ def translate_over(
 
 
 def _memory(query: Translation) -> int:
-    return 1000 + 4 * len(query.sql) + sum(_VALUE_BYTES * len(values.values) for values in query.lists)
+    values: int = sum(t.num_rows * t.num_columns for t in query.lists.values())
+    return 1000 + 4 * len(query.sql) + _VALUE_BYTES * values
 
 
 def import_duckdb() -> Any:
@@ -101,8 +102,8 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
     connection = _connection(timezone, caches)
-    for values in query.lists:
-        connection.register(values.table, pa.table({"v": values.array}))
+    for name, values in query.lists.items():
+        connection.register(name, values)
     scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}
     for name, table in tables.items():
         if name not in scans:

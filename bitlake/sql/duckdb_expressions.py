@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+import pyarrow as pa
 from sqlglot import exp
 
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_comparison import beyond_long
-from bitlake.expressions.literal_lists import LiteralList, list_of
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
     NotTranslatable,
@@ -143,6 +143,10 @@ class Expressions:
     keys: Mapping[str, Value] | None = None
     aggregates: bool = False
     windows: bool = False
+    selects: bool = False
+    """Whether it is WHERE, or a term of its AND and OR: there FALSE and NULL mean the same."""
+    lists: dict[str, pa.Table] = field(default_factory=dict)
+    """The tables of constants that the translation names; all expressions of a query share them."""
 
     @property
     def rows(self) -> Expressions:
@@ -152,6 +156,8 @@ class Expressions:
 
     def value(self, node: exp.Expr) -> Value:
         """The translation of an expression."""
+        if self.selects and not isinstance(node, exp.And | exp.Or | exp.Paren):
+            return replace(self, selects=False).value(node)
         if self.keys and not isinstance(node, exp.Paren | exp.Literal | exp.Subquery):
             key = self._key(node)
             if key is not None:
@@ -241,7 +247,7 @@ def alike(node: exp.Expr, values: Sequence[Value], *, compares: bool = True) -> 
         return [_text_as_time(node, v, kind) if v.type == ty.STRING else widen(node, v, kind) for v in values], kind
     kind = ty.common_type(_literal_type(v, kinds) if compares else v.type for v in values) or ty.OPAQUE
     if kind == ty.OPAQUE or ((kind == ty.TIMESTAMP) and len(kinds) > 1):
-        raise NotTranslatable(node, _why_apart(kinds))
+        raise NotTranslatable(node, why_apart(kinds))
     return [widen(node, v, kind) for v in values], kind
 
 
@@ -273,7 +279,8 @@ def _literal_type(value: Value, kinds: set[SparkType]) -> SparkType:
     return value.type
 
 
-def _why_apart(kinds: set[SparkType]) -> str:
+def why_apart(kinds: set[SparkType]) -> str:
+    """Return why values of several types are not compared."""
     names = sorted(k.sql for k in kinds)
     if ty.OPAQUE in kinds:
         return "values of this type are compared differently"
@@ -369,16 +376,6 @@ def _scalar(e: Expressions, node: exp.Subquery) -> Value:
 # --- logic and comparisons --------------------------------------------------------------------------------------------
 
 
-@translates(exp.And, exp.Or)
-def _logic(e: Expressions, node: exp.And | exp.Or) -> Value:
-    word = f" {'AND' if isinstance(node, exp.And) else 'OR'} "
-    # Of the whole chain, whose nodes are as deep as it is long.
-    terms = [e.require(node, e.value(o), "BOOLEAN") for o in node.flatten(unnest=False)]
-    more = len(terms) - 1
-    name = named("(" * more + "{}" + f"{word}{{}})" * more, *terms)
-    return Value(f"({word.join(t.sql for t in terms)})", ty.BOOLEAN, name)
-
-
 @translates(exp.Not, args="this")
 def _not(e: Expressions, node: exp.Not) -> Value:
     inner = node.this
@@ -448,47 +445,6 @@ def _between(e: Expressions, node: exp.Between) -> Value:
     (a, b), _ = alike(node, values[:2])
     (c, d), _ = alike(node, [values[0], values[2]])
     return Value(f"({a} >= {b} AND {c} <= {d})", ty.BOOLEAN, named("between({}, {}, {})", *values))
-
-
-@translates(exp.In, args="this expressions query negate")
-def _in(e: Expressions, node: exp.In) -> Value:
-    query = node.args.get("query")
-    if isinstance(node.this, exp.Tuple):
-        raise NotTranslatable(node, "IN of tuples and arrays differs")
-    check_operands(node, node.this)
-    value, name, cut = e.value(node.this), None, list_of(node)
-    if query is not None:
-        sql, columns = e.query(query, replace(e.scope, grouped=e.keys is not None))
-        if len(columns) != 1:
-            raise NotTranslatable(node, "a subquery must have one column here")
-        kind = ty.common_type((value.type, columns[0].type)) or ty.OPAQUE
-        if (
-            kind == ty.OPAQUE
-            or value.char
-            or columns[0].char
-            or (value.type != columns[0].type and kind == ty.TIMESTAMP)
-        ):
-            raise NotTranslatable(node, _why_apart({value.type, columns[0].type}))
-        inner = Value('i."c0"', columns[0].type)
-        listed = sql if inner.type == kind else f"SELECT {widen(node, inner, kind)} FROM ({sql}) AS i"
-        made = f"({widen(node, replace(value, literal=None), kind)} IN ({listed}))"
-    elif cut is not None and _holds_type(cut, value):
-        made = f"({value.sql} IN (SELECT v FROM {cut.table}))"
-    else:
-        options = e.values(node.expressions if cut is None else cut.literals())
-        (first, *rest), _ = alike(node, padded(node, [value, *options]))
-        made = f"({first} IN ({', '.join(rest)}))"
-        name = named(f"({{}} IN ({', '.join('{}' for _ in options)}))", value, *options)
-    if node.args.get("negate"):
-        return Value(f"(NOT {made})", ty.BOOLEAN, None if name is None else f"(NOT {name})")
-    return Value(made, ty.BOOLEAN, name)
-
-
-def _holds_type(values: LiteralList, value: Value) -> bool:
-    """Whether a value is compared with a list's literals as they are, by both engines."""
-    if not values.is_plain:
-        return False
-    return value.type.is_integer if isinstance(values.values[0], int) else value.type == ty.STRING and not value.char
 
 
 def exists_subquery(e: Expressions, node: exp.Exists) -> Value:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from bitlake._clock import now_ms
-from bitlake.expressions.literal_lists import ListNode, LiteralList
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
+from bitlake.sql import duckdb_lists as _lists  # noqa: F401  (registers IN, AND and OR)
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
 from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ordered
@@ -54,7 +55,7 @@ class Translation:
     sql: str
     names: tuple[str, ...]
     types: tuple[SparkType, ...]
-    lists: tuple[LiteralList, ...] = ()
+    lists: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 def translate(
@@ -81,8 +82,7 @@ def translate(
         if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"
             raise NotTranslatable(f"column {i} of the result", why)
-    lists = tuple({node.args["this"] for node in text.tree.find_all(ListNode) if node.args["this"].is_plain})
-    return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), lists)
+    return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), queries.lists)
 
 
 def today(timezone: str) -> dt.date:
@@ -116,6 +116,7 @@ class _Queries:
         self.today = today(timezone)
         self.text = text
         self.count = 0
+        self.lists: dict[str, pa.Table] = {}
 
     def new(self, prefix: str) -> str:
         """A name that occurs nowhere else."""
@@ -239,7 +240,7 @@ class _Queries:
             made = self.query(node, parent, ctes)
             return made.sql, made.columns
 
-        return Expressions(scope, subquery, self.timezone, self.word, self.pattern, self.today)
+        return Expressions(scope, subquery, self.timezone, self.word, self.pattern, self.today, lists=self.lists)
 
     def _source(self, node: exp.Expr, ctes: _Ctes) -> tuple[str, Source]:
         alias = self.new("s")
@@ -367,7 +368,7 @@ class _Queries:
         from_sql, stars = self._from(node, scope, ctes)
         rows = self._expressions(scope, ctes)
         where = node.args.get("where")
-        where_sql = "" if where is None else f" WHERE {rows.condition(where.this).sql}"
+        where_sql = "" if where is None else f" WHERE {replace(rows, selects=True).condition(where.this).sql}"
         items = [i for item in node.expressions for i in self._expanded(item, scope, stars)]
         group, having, order = (node.args.get(k) for k in ("group", "having", "order"))
         grouped = group is not None or having is not None or _has_aggregate([*node.expressions, order])

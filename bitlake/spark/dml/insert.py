@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from bitlake.catalog.catalog import Identifier, identifier_exists
 from bitlake.engine.insert import Insertion, is_dynamic, merging
+from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.bucket import inserted_rows
@@ -50,7 +51,7 @@ def _only_where(table: str, frame: DataFrame, state: TableState, condition: str)
     message = f"table '{table}': a row is not one of those that REPLACE WHERE {condition} replaces"
     key = state.schema.partition_keys[0]
     column = F.col(quoted(key))
-    kept = F.coalesce(F.expr(f"({condition})"), F.lit(False))
+    kept = F.coalesce(F.expr(f"({with_lists(condition)})"), F.lit(False))
     wanted = frame.schema[key].dataType
     return frame.withColumn(key, F.when(kept, column).otherwise(F.raise_error(F.lit(message)).cast(wanted)))
 
